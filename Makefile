@@ -1,17 +1,17 @@
-# Two commands do everything on a machine with Python 3.11+, a C++20 compiler and make:
-#   make demo    sets up .venv, builds, runs the main job on built-in data
-#   make test    sets up .venv, builds, runs the whole suite
+# Requires Python 3.11 or newer, a C++20 compiler and make:
+#   make demo    create .venv, build the package and run it on built-in data
+#   make test    create .venv, build the package and run all tests
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported: most of those that come along never are. What was compiled is
-# written down, also where the environment forbids it, or every start would compile it all again.
+# Modules are compiled at their first import, because most installed modules are never imported. Bytecode is always
+# written; otherwise every start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# One compiler a core: more of them only get in each other's way.
+# One compiler process per core.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check
-# An installation that talks while it works: what is fetched, and how far the compiler is. The rest is in the log.
+# Installation with progress messages; the complete output is in the log.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 INSTALL := $(BIN)/python -m pip install --no-compile --verbose --disable-pip-version-check --no-build-isolation --editable
@@ -19,7 +19,7 @@ PROGRESS = 2>&1 | tee $(VENV)/install.log | \
   grep --line-buffered -oE '^ *(Collecting [^ ]+|\[[0-9]+/[0-9]+\] (Building|Linking) .*|Successfully .*)' || \
   { tail -n 40 $(VENV)/install.log; exit 1; }
 BUILD_TOOLS := "scikit-build-core>=0.11" "nanobind>=2.9" "cmake>=3.26" "ninja>=1.11"
-# pyspark comes as source and is built with what is here.
+# pyspark is built from source with these packages.
 OLD_BUILD_TOOLS := "setuptools>=77" wheel
 NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
@@ -29,24 +29,29 @@ CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
   test-clang test-aarch64 test-lowest clean
 
 help:
-	@echo "make demo       learn from an imbalanced, drifting stream and show what happened"
-	@echo "make test       the whole test suite"
-	@echo "make lint       style, types, import order of the layers"
-	@echo "make bench      speed against peers, side by side; bench-table: the table of docs/benchmarks.md; bench-levels: AVX-512, AVX2, baseline"
-	@echo "make papers     a quick run of every experiment of the papers (DATA=folder of data sets)"
-	@echo "make call-trace      files and functions that typical calls enter"
-	@echo "make docs       the documentation, into docs/_build/html"
-	@echo "make serve      the learning service with a demonstration model; prints the address of its page"
-	@echo "make sites      four hospitals as four processes, one hub, one message each (DATA=folder: four real ones)"
-	@echo "make sanitize   the native tests under the address and undefined-behaviour sanitizers; sanitize-threads: under"
-	@echo "                the one for threads; sanitize-python: Python tests on an extension with the first two;"
-	@echo "                sanitize-python-threads: those of threads on one with the last"
-	@echo "make test-clang, make test-aarch64   the native tests with the other compiler, on the other processor"
-	@echo "make torture    threads, signals, and fuzzed files, tables, calls, commands and requests (SIZE=inputs of each kind, SEED=)"
-	@echo "make torture-sites     sites that crash, rejoin, change and leave, messages that are lost, late or doubled (HISTORIES=, SEED=)"
-	@echo "make torture-service   a real service, killed under load (KILLS=how often, SEED=)"
-	@echo "make release-check   wheels for every Python here, clang, aarch64; a table (STEPS= some of them)"
-	@echo "make format     bring all code into its format"
+	@echo "make demo             learn an imbalanced stream with concept drift and print the results"
+	@echo "make test             run all tests"
+	@echo "make lint             check style, types and the import order of the layers"
+	@echo "make format           format all code"
+	@echo "make docs             build the documentation into docs/_build/html"
+	@echo "make serve            run the service with a demo model and print the address of its page"
+	@echo "make sites            federated learning with four processes and one hub (DATA=folder with real data)"
+	@echo "make bench            compare the speed with other libraries"
+	@echo "make bench-table      measure the table of docs/benchmarks.md"
+	@echo "make bench-levels     measure AVX-512, AVX2 and the baseline instruction set"
+	@echo "make papers           run every experiment of the papers quickly (DATA=folder with data sets)"
+	@echo "make call-trace       list files and functions that typical calls enter"
+	@echo "make test-native      run the native tests; test-clang, test-aarch64: with another compiler or processor"
+	@echo "make test-lowest      run all tests with the oldest supported dependencies"
+	@echo "make sanitize         run the native tests with the address and undefined-behaviour sanitizers"
+	@echo "make sanitize-threads           run the native tests with the thread sanitizer"
+	@echo "make sanitize-python            run Python tests with the address and undefined-behaviour sanitizers"
+	@echo "make sanitize-python-threads    run the thread tests with the thread sanitizer"
+	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
+	@echo "make torture-service  kill a real service under load (KILLS=number, SEED=)"
+	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
+	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
+	@echo "make lock             pin the versions and hashes for CI"
 
 # -- set-up -------------------------------------------------------------------------------------------
 
@@ -56,7 +61,7 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# What the learners and commands need, without extras, as pyproject.toml has it. A first import compiles modules.
+# Dependencies of pyproject.toml without extras. The first import compiles modules.
 NEEDED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
 FIRST_IMPORT := import jinja2, rich.live, rich.table, scipy.stats, sklearn.linear_model, sklearn.svm
 
@@ -64,8 +69,8 @@ $(VENV)/.tools: $(VENV)/.created
 	$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-# The package itself, rebuilt when native code or its description has changed. What it needs is fetched while the tools
-# come and the compiler works.
+# The package, rebuilt after changes of native code or pyproject.toml. Dependencies are downloaded while the compiler
+# runs.
 $(VENV)/.built: $(VENV)/.created $(NATIVE)
 	@$(BIN)/python -c '$(NEEDED)' > $(VENV)/needed.txt
 	@{ $(PIP) --requirement $(VENV)/needed.txt && $(BIN)/python -c '$(FIRST_IMPORT)'; } & needed=$$!; \
@@ -87,7 +92,7 @@ $(VENV)/.service: $(VENV)/.built pyproject.toml
 	@touch $@
 
 serve: $(VENV)/.service
-	$(BIN)/steelyard serve --demo || test $$? = 130  # Ctrl-C is how it is stopped
+	$(BIN)/steelyard serve --demo || test $$? = 130  # 130: stopped with Ctrl-C
 
 $(VENV)/.sites: $(VENV)/.built pyproject.toml
 	$(PIP) --no-build-isolation --editable ".[tables,plots,service,sites]"
@@ -99,7 +104,7 @@ sites: $(VENV)/.sites
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# $(call native_tests,FOLDER,OPTIONS): the native tests, which need no interpreter, built in build/FOLDER.
+# $(call native_tests,FOLDER,OPTIONS): build the native tests in build/FOLDER; they need no Python.
 define native_tests
 	$(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DSTEELYARD_PYTHON=OFF -DSTEELYARD_TESTS=ON $(2) > /dev/null
@@ -111,7 +116,7 @@ test-native: $(VENV)/.tools
 	$(call native_tests,native,-DSTEELYARD_WERROR=ON)
 	$(call NATIVE_TESTS,native)
 
-# The other compiler and the other processor family. Debian: clang, g++-aarch64-linux-gnu, qemu-user.
+# Another compiler and another processor. Debian packages: clang, g++-aarch64-linux-gnu, qemu-user.
 test-clang: $(VENV)/.tools
 	$(call native_tests,clang,-DSTEELYARD_WERROR=ON -DCMAKE_CXX_COMPILER=clang++)
 	$(call NATIVE_TESTS,clang)
@@ -129,9 +134,9 @@ sanitize-threads: $(VENV)/.tools
 	$(call native_tests,sanitize-threads,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTEELYARD_SANITIZE=thread)
 	$(call NATIVE_TESTS,sanitize-threads)
 
-# Python tests on an extension with sanitizers. It lives in an environment of its own that borrows the packages of the
-# first: a path in a .pth file brings them without the first one's own extension. The interpreter leaks on purpose, so
-# leaks are not looked for; its locks are seen by the sanitizer for threads, which stands before the system's.
+# Python tests with an extension that is compiled with sanitizers, in a separate environment. A .pth file adds the
+# packages of the first environment without its extension. Leak detection is off because the interpreter leaks on
+# purpose. The preloaded thread sanitizer also sees the locks of the interpreter.
 # $(call sanitized_python,folder,sanitizers,library,options of the sanitizer,tests)
 define sanitized_python
 $(BIN)/python -m venv --without-pip build/$1/venv
@@ -169,6 +174,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/plain_words.py
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: $(VENV)/.dev
@@ -182,15 +188,15 @@ stubs: $(VENV)/.built
 bench: $(VENV)/.dev
 	@for script in benchmarks/speed/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# The table of docs/benchmarks.md, measured anew; some minutes on a quiet machine.
+# The table of docs/benchmarks.md; takes some minutes on an idle machine.
 bench-table: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed/table.py
 
-# The same paths at every instruction level of this processor, side by side.
+# The same benchmarks with every instruction set of this processor.
 bench-levels: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed/table.py --levels
 
-# Minutes, and most of it needs data that is not shipped: no part of `make test`.
+# Takes minutes and needs data that is not included, so it is not part of `make test`.
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
@@ -201,7 +207,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# The oldest versions that pyproject.toml promises, in an environment of their own.
+# The oldest versions that pyproject.toml allows, in a separate environment.
 test-lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) $(OLD_BUILD_TOOLS) -r tests/lowest-requirements.txt
@@ -209,12 +215,12 @@ test-lowest:
 	build/lowest/bin/python -m pytest -n 2 --dist loadgroup -p no:cacheprovider -o testpaths=tests \
 	  --ignore=tests/test_stubs.py
 
-# Wheels, clean environments of every Python here, both compilers, both processors: a table at the end.
+# Wheels in clean environments of every installed Python, both compilers and both processors; prints a table.
 .PHONY: release-check lock
 release-check: $(VENV)/.dev
 	$(BIN)/python .ci/release_check.py $(STEPS)
 
-# Exact versions and hashes for CI, beside the open bounds of pyproject.toml; no address of an index is written.
+# Exact versions and hashes for CI, without the address of a package index.
 lock: $(VENV)/.dev
 	$(PIP) "uv>=0.5"
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

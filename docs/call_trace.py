@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import inspect
 import io
+import json
 import sys
 import tempfile
 import threading
@@ -72,7 +74,7 @@ class Walk:
 def takes_steps(code: CodeType) -> bool:
     """Whether a function is more than a single statement."""
     (function,) = ast.parse(dedent(inspect.getsource(code))).body
-    assert isinstance(function, ast.FunctionDef)
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     return len(function.body) - (ast.get_docstring(function) is not None) > 1
 
 
@@ -114,10 +116,60 @@ def proximal_calls(_: Path) -> Walk:
     return walk
 
 
+def proximal_forget(_: Path) -> Walk:
+    """``ProximalSVC.forget`` of a learner that has forgotten rows before."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, size=600)
+    model = ProximalSVC().partial_fit(X, y).forget(X[:10], y[:10])
+    with Walk() as walk:
+        model.forget(X[10:100], y[10:100])
+    return walk
+
+
+def http_learn(_: Path) -> Walk:
+    """One row over HTTP, from the ASGI application to the commit."""
+    from steelyard.service import SQLiteStore, Writer
+    from steelyard.service.http import make_app
+
+    app = make_app(Writer(SQLiteStore(":memory:")))
+    rows = [{"a": float(i % 7), "b": float(i % 5), "y": i % 2} for i in range(400)]
+
+    async def send(method: str, path: str, value: Any) -> None:
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": json.dumps(value).encode(), "more_body": False}
+
+        async def respond(message: Any) -> None:
+            statuses.append(message.get("status", 200))
+
+        await app(scope, receive, respond)
+        assert statuses[0] in {200, 201}
+
+    async def learn(walk: Walk) -> None:
+        async with app.router.lifespan_context(app):
+            await send("PUT", "/v1/models/m", {"target": "y"})
+            for batch in (rows, rows[:1], rows[1:2]):
+                walk.entered.clear()
+                await send("POST", "/v1/models/m/learn", {"rows": batch})
+            entered = list(walk.entered.items())
+            commit = [name for name, _ in entered].index(("service/stores/sqlite.py", "SQLiteStore._commit"))
+            to_commit.entered = dict(entered[: commit + 1])
+
+    to_commit = Walk()
+    with Walk() as walk:
+        asyncio.run(learn(walk))
+    return to_commit
+
+
 WALKS: dict[str, Callable[[Path], Walk]] = {
     "rows of `steelyard stream` on their way": one_chunk,
     "`steelyard stream`, from its words to report and model": whole_command,
     "ProximalSVC: partial_fit, forget, predict": proximal_calls,
+    "ProximalSVC.forget": proximal_forget,
+    "HTTP learn, one row, to the commit": http_learn,
 }
 
 

@@ -69,8 +69,6 @@ api_modules = [
     "steelyard.thresholds",
     "steelyard.persistence",
     "steelyard.base",
-    "steelyard.params",
-    "steelyard.kernels.items",
     "steelyard.checks",
     "steelyard.exceptions",
 ]

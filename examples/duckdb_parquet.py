@@ -24,7 +24,7 @@ def main() -> None:
         table = f"SELECT * FROM '{file}'"
         for how in ("pushed", "streamed"):
             model = sql.fit(ProximalSVC(), database, table, target="fraud", how=how)
-            print(f"{how}: {model.learner.class_count_} rows, digest {model.learner.digest()}")
+            print(f"{how}: {model.estimator.class_count_} rows, digest {model.estimator.digest()}")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def collected(*arguments):
 
 def accuracy(model, test):
     """Share of right answers."""
-    answers = [part.labels for _, part in model.answers(test.drop(columns=TARGET))]
+    answers = [part.labels for _, part in model.predictions(test.drop(columns=TARGET))]
     return float(np.mean(np.concatenate(answers) == test[TARGET].to_numpy()))
 
 

@@ -1,8 +1,7 @@
-"""Every table and figure of five papers as an experiment that can be run.
+"""Experiments that recompute every table and figure of five papers.
 
-An experiment computes everything afresh; the figures that a paper prints stand beside it as data and are only
-ever shown next to ours. ``python -m papers list`` and ``python -m papers run`` are the way in from the
-command line.
+Printed numbers are stored as data and are used only for comparison. ``python -m papers list`` and
+``python -m papers run`` are the command line interface.
 """
 
 from papers.cells import Cells

@@ -1,4 +1,4 @@
-"""``python -m papers``: the experiments of the papers, run and shown."""
+"""Command line interface of the experiments: ``python -m papers``."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from rich.table import Table
 
 from papers import Cells, Context, Experiment, Report, experiments, find, judge, run
 from papers.page import write_page
+from papers.revision import stale_sections
+from papers.sections import read_sections
 from papers.storage import can_draw, write_report
 from papers.tables import header, lines
 from steelyard._threads import num_threads
-from steelyard.cli.app import SentenceGroup
-from steelyard.cli.output import emit_json, emit_table, json_option, talk, talk_console
+from steelyard.cli.app import ErrorHandlingGroup
+from steelyard.cli.output import emit_json, emit_table, json_option, print_status, stderr_console
 
 __all__ = ["papers_command"]
 
 
-@click.group("papers", cls=SentenceGroup)
+@click.group("papers", cls=ErrorHandlingGroup)
 def papers_command() -> None:
-    """Recompute the tables and figures of the papers that this library grew out of."""
+    """Recompute the tables and figures of the papers on which this library is based."""
 
 
 @papers_command.command("list")
 @json_option
 def list_command(as_json: bool) -> None:
-    """Name every experiment."""
+    """List the experiments."""
     known = [{"name": e.name, "paper": e.paper, "title": e.title} for e in experiments().values()]
     if as_json:
         emit_json(known)
@@ -59,7 +61,7 @@ def list_command(as_json: bool) -> None:
 )
 @json_option
 def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: Any) -> None:
-    """Run experiments and print the papers' figures and ours side by side.
+    """Run experiments and print printed and computed numbers side by side.
 
     NAME is a name of `python -m papers list`, or the beginning of several (`dcil`); `all` runs them all. A
     data set that cannot be had is reported, and the rest runs. What is finished when Ctrl-C comes is kept:
@@ -71,7 +73,7 @@ def run_command(names: tuple[str, ...], output: Path, as_json: bool, **options: 
     reports: list[Report] = []
     cells = Cells(output / "cells", resume=options.pop("resume"))
     if not can_draw():
-        talk("figures are not drawn: pip install 'steelyard[plots]'")
+        print_status("figures are not drawn: pip install 'steelyard[plots]'")
     try:
         with _bar() as bar:
             for number, experiment in enumerate(chosen, start=1):
@@ -109,6 +111,20 @@ def page_command(results: tuple[Path, ...], output: Path, as_json: bool) -> None
     click.echo(f"page: {output}", err=True)
 
 
+@papers_command.command("stale")
+@click.argument("page", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def stale_command(page: Path, as_json: bool) -> None:
+    """List the sections of PAGE and its folder that are older than the code of their experiments."""
+    modules = {name: experiment.function.__module__ for name, experiment in experiments().items()}
+    reasons = stale_sections(read_sections(page.with_suffix("")), modules)
+    rows = [{"name": name, "reason": reason} for name, reason in reasons.items()]
+    if as_json:
+        emit_json(rows)
+    else:
+        emit_table(["name", "reason"], rows)
+
+
 def _chosen(names: tuple[str, ...]) -> list[Experiment]:
     known = experiments()
     chosen: dict[str, Experiment] = {}
@@ -125,7 +141,7 @@ def _bar() -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=talk_console(),
+        console=stderr_console(),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
@@ -155,7 +171,7 @@ def _run_one(
 
 
 def _show(report: Report) -> None:
-    """The table on standard output, what is to be said about it on standard error."""
+    """Print the table to standard output and notes to standard error."""
     result = report.result
     if sys.stdout.isatty():
         table = Table(title=f"{report.paper}: {report.title}", box=None, header_style="bold", pad_edge=False)
@@ -170,7 +186,7 @@ def _show(report: Report) -> None:
     for sentence in report.unavailable:
         click.echo(f"not available: {sentence}", err=True)
     for note in result.notes:
-        talk(f"note: {note}")
+        print_status(f"note: {note}")
 
 
 def _plain(report: Report) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arrays by what is in them."""
+"""Type aliases of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished pieces of experiments on disk, so that an interrupted run goes on where it stopped."""
+"""Cached results of tasks on disk, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Key = Mapping[str, Any]  # everything that the answer depends on, as JSON
 
 @dataclass(frozen=True)
 class Cell:
-    """An answer, as JSON, and the seconds that it took."""
+    """A JSON result and the seconds that it took."""
 
     answer: Any
     seconds: float
 
 
 class Cells:
-    """Answers by key below a folder, one file each.
+    """Results by key in a folder, one file each.
 
     The version of the library is part of every key. What this object has kept it finds again, so that
     experiments that are run together share their work; what earlier runs have kept it finds if `resume`.
@@ -37,7 +37,7 @@ class Cells:
         self._kept: set[Path] = set()
 
     def find(self, key: Key) -> Cell | None:
-        """The cell of that key, if there is one that may be used; a file that cannot be read is none."""
+        """Return the cell of a key, or None if there is no valid one."""
         path, full_key = self._place(key)
         if not (self.resume or path in self._kept):
             return None
@@ -48,7 +48,7 @@ class Cells:
             return None
 
     def keep(self, key: Key, cell: Cell) -> None:
-        """Write a cell, whole or not at all."""
+        """Write a cell atomically."""
         path, full_key = self._place(key)
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"key": full_key, "seconds": cell.seconds, "answer": cell.answer}, indent=1)
@@ -58,7 +58,7 @@ class Cells:
         self._kept.add(path)
 
     def _place(self, key: Key) -> tuple[Path, dict[str, Any]]:
-        """File and complete key; names in the key begin the file's name, for whoever looks at the folder."""
+        """Return file and full key; the file name starts with names of the key, for readability."""
         full_key = {**key, "version": version("steelyard")}
         text = json.dumps(full_key, sort_keys=True)
         names = "-".join(value for value in key.values() if isinstance(value, str))

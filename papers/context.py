@@ -1,4 +1,4 @@
-"""What an experiment is given: data, randomness, processes and somebody to report to."""
+"""Context of an experiment: data, random numbers, processes and a progress callback."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Answer = TypeVar("Answer")
 
 
 class Progress(Protocol):
-    """FrozenState after each piece of work: of what, how many are done, how many there are."""
+    """Progress callback, called after each task with name, number done and total."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
 
 def _silent(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
+    """Ignore progress."""
 
 
 @dataclass
 class Context:
-    """What an experiment is given.
+    """Inputs of an experiment.
 
     Attributes
     ----------
@@ -78,23 +78,23 @@ class Context:
         self.quick = self.quick or self.tiny
 
     def pick(self, full: Item, quick: Item, tiny: Item) -> Item:
-        """One of three, by how much is to be done."""
+        """Return one of three values: for a full, a quick or a tiny run."""
         return tiny if self.tiny else quick if self.quick else full
 
     def load(self, name: str) -> Dataset:
-        """The set; raises :class:`~steelyard.exceptions.DatasetUnavailable`."""
+        """Return a data set; raise :class:`~steelyard.exceptions.DatasetUnavailable` if it is missing."""
         if self.load_set is not None:
             return self.load_set(name)
         return datasets.load(name, data_dir=self.data_dir)
 
     def load_splits(self, name: str) -> Splits:
-        """The authors' runs; raises :class:`~steelyard.exceptions.DatasetUnavailable`."""
+        """Return the authors' splits; raise :class:`~steelyard.exceptions.DatasetUnavailable` if missing."""
         if self.load_runs is not None:
             return self.load_runs(name)
         return datasets.load_splits(name, data_dir=self.data_dir)
 
     def sets(self, names: Iterable[str]) -> Iterator[tuple[str, Dataset]]:
-        """Those of the sets that can be had; the others are noted in `unavailable`."""
+        """Yield the available data sets; the others are noted in `unavailable`."""
         for name in names:
             try:
                 dataset = self.load(name)
@@ -104,11 +104,11 @@ class Context:
             yield name, dataset
 
     def rng(self, *key: object) -> np.random.Generator:
-        """Randomness of its own for each key, the same on any number of processes."""
+        """Return a random generator per key, independent of the number of processes."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(key).encode())])
 
     def integer(self, *key: object) -> int:
-        """A seed for what wants an integer, of its own for each key."""
+        """Return an integer seed per key."""
         return int(self.rng(*key).integers(2**31))
 
     def map(
@@ -119,7 +119,7 @@ class Context:
         *,
         key: Callable[[Item], Key] | None = None,
     ) -> Sequence[Answer]:
-        """``[function(item) for item in items]``, on `jobs` processes with one thread each.
+        """Return ``[function(item) for item in items]``, computed by `jobs` processes with one thread each.
 
         `function` and the items travel to other processes, so it must be a function of a module. With a
         `key`, which must hold all that an answer depends on, answers are kept in `cells` one by one; they

@@ -1,4 +1,4 @@
-"""The distributed incremental wLPSVM: parts learned anywhere add up to the whole."""
+"""Distributed incremental wLPSVM: statistics of several nodes add up."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ Learn = Callable[[tuple[Floats, Labels]], ProximalSVC]  # what a node does with 
 
 
 def _new(standardize: bool = True, quantizer: Quantizer | None = None) -> ProximalSVC:
-    """The learner; without standardising its penalty is the plain norm of the plane, as (21) has it."""
+    """Return the learner; without standardization its penalty is that of (21)."""
     return ProximalSVC(class_weight="balanced", standardize=standardize, quantizer=quantizer)
 
 
 def _learn(
     rows: tuple[Floats, Labels], standardize: bool = True, quantizer: Quantizer | None = None
 ) -> ProximalSVC:
-    """What a node does: its own rows, on one thread."""
+    """Learn the rows of a node on one thread."""
     with one_thread():
         return _new(standardize, quantizer).partial_fit(*rows, classes=[0, 1])
 
@@ -79,7 +79,7 @@ def _parts(X: Floats, y: Labels, n_nodes: int) -> list[tuple[Floats, Labels]]:
 
 
 def _on_nodes(X: Floats, y: Labels, n_nodes: int, standardize: bool) -> ProximalSVC:
-    """Every node learns its part at the same time; the first of them takes in the others."""
+    """Learn in all nodes in parallel, then merge them into the first."""
     learn = partial(_learn, standardize=standardize)
     if n_nodes == 1:
         learned = [learn((X, y))]
@@ -136,7 +136,7 @@ _NOTES_1 = paragraphs(
 
 
 def binary_problem(name: str, data: Dataset) -> tuple[Floats, Labels]:
-    """Rows of one of the sets, and 1 for the class that is looked for."""
+    """Return the rows of a data set and binary labels."""
     if name == "msweb":
         table = data.X.drop(columns="v1008")
         return table.to_numpy(dtype=np.float64), data.X["v1008"].to_numpy(dtype=np.int64)
@@ -167,14 +167,14 @@ def _differences(X: Floats, y: Labels, rng: np.random.Generator, standardize: bo
 
 
 def _sum_of_nodes(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
-    """Two nodes learn half of the rows each, one after the other; what they send is added up."""
+    """Learn half of the rows in each of two nodes and merge."""
     sent = [to_bytes(learn(part)) for part in _parts(X, y, 2)]
     whole, other = (from_bytes(message) for message in sent)
     return whole.merge(other)
 
 
 def _retired(X: Floats, y: Labels, learn: Learn) -> ProximalSVC:
-    """All rows, and some of them twice; two nodes tell what is to go, and it goes."""
+    """Learn all rows and some of them twice; two nodes then forget the duplicates."""
     again = slice(0, max(2, len(y) // 10))
     known = learn((X, y)).partial_fit(X[again], y[again])
     return known.subtract(_sum_of_nodes(X[again], y[again], learn))
@@ -216,7 +216,7 @@ def table_2(context: Context) -> Result:
 
 
 def _rows_2(seconds: dict[tuple[int, int], list[float]], cores: list[int], suffix: str) -> list[Row]:
-    """Seconds, speed-up and size-up for one penalty, beside the paper's figures where it is the paper's."""
+    """Return seconds, speed-up and size-up for one penalty, with printed numbers if there are any."""
     best = {key: min(values) for key, values in seconds.items()}
     rows = [
         _seconds_row(f"{share} %", _cores(c) + suffix, values, None if suffix else PAPER_TABLE_2[share][c])
@@ -245,7 +245,7 @@ _NOTES_2 = paragraphs(
 
 
 def _fixed_part(best: dict[tuple[int, int], float], cores: list[int]) -> list[str]:
-    """What starting several cores and adding their statistics costs, whatever the number of rows."""
+    """Return a note on the constant cost of starting processes and adding statistics."""
     most = max(cores)
     if most == 1:
         return []
@@ -282,7 +282,7 @@ def _solved(X: Floats, y: Labels, n_nodes: int, standardize: bool) -> Floats:
 
 
 def _timed(context: Context, work: dict[Any, Callable[[], object]], n_rounds: int) -> dict[Any, list[float]]:
-    """Seconds of every piece of work; rounds go over all pieces in turn, so that other load hits all."""
+    """Return the seconds of every task; rounds alternate over all tasks, so other load affects all."""
     seconds: dict[Any, list[float]] = {key: [] for key in work}
     for number in range(n_rounds):
         for key, task in work.items():
@@ -352,7 +352,7 @@ _NOTES_3 = paragraphs(
 
 
 def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
-    """Where the new rows begin and end; a smaller set is grown in the same proportions."""
+    """Return the boundaries of the new rows; smaller data sets keep the proportions."""
     sizes = scale * np.array([*PAPER_TABLE_3])
     ends = np.cumsum(sizes * min(1.0, n_rows / sizes.sum())).astype(int)
     return pairwise([0, *ends.tolist()])
@@ -361,7 +361,7 @@ def _growing(scale: int, n_rows: int) -> Iterator[tuple[int, int]]:
 def _four_ways(
     X: Floats, y: Labels, start: int, n_cores: int, standardize: bool
 ) -> dict[str, Callable[[], object]]:
-    """The whole anew, or the new rows in addition to what was learned before; on one core or several."""
+    """Learn all rows again, or only the new ones; on one core or several."""
     known = None if start == 0 else _on_nodes(X[:start], y[:start], 1, standardize)
 
     def added(n_nodes: int) -> Floats:
@@ -383,7 +383,7 @@ def _four_ways(
     "distributed-privacy", paper=ARTICLE, title="Section I: what can be read from the statistics of a node"
 )
 def privacy(context: Context) -> Result:
-    """Rows that whoever receives a node's message can compute from it."""
+    """Reconstruct rows from the messages of a node."""
     X, y = binary_problem("wdbc", context.load("wdbc"))
     order = context.rng("nodes").permutation(len(y))
     X, y = X[order], y[order]
@@ -402,7 +402,7 @@ def privacy(context: Context) -> Result:
 
 
 def _sums(model: ProximalSVC) -> Floats:
-    """Sums of the features over the rare rows, as they stand in what a node sends: rows are [x, -1]."""
+    """Return the sums of the features over the rare rows in a message; rows are [x, -1]."""
     return np.asarray(-model.statistics_.gram(1)[-1, :-1], dtype=np.float64)
 
 
@@ -424,7 +424,7 @@ _NOTES_PRIVACY = paragraphs(
 
 
 class ExtremeLayer:
-    """The map of the extreme support vector machine: sigmoids of random combinations, drawn by a seed alone.
+    """Random layer of the extreme support vector machine: sigmoids of random combinations.
 
     phi_j(x) = 1 / (1 + exp(-(w_j'x + b_j))) with w_j and b_j uniform between -1 and 1; rows come on a common
     scale. Nothing of it depends on data, so that nodes that share the seed share the map, and statistics of

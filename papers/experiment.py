@@ -1,4 +1,4 @@
-"""Experiments by name."""
+"""Registry of experiments."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from importlib.util import find_spec
 
 from papers.context import Context
 from papers.result import Report, Result
+from papers.revision import current_commit
 from steelyard.exceptions import DatasetUnavailable, ParameterError
 
 __all__ = ["Experiment", "experiment", "experiments", "find", "run"]
 
-# One module (or package) a paper, in the order in which they are listed; a public name that is bound to an
-# Experiment there is in the list.
+# One module or package per paper, in listing order; every public Experiment of a module is listed.
 _MODULES = ("dcil", "distributed", "koil", "kba", "mhe", "own")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of a paper and the function that recomputes it."""
+    """A table or figure of a paper with the function that recomputes it."""
 
     name: str  # such as "dcil-table-5.1"
     paper: str
@@ -36,7 +36,7 @@ class Experiment:
 
 
 def experiment(name: str, *, paper: str, title: str) -> Callable[[Callable[[Context], Result]], Experiment]:
-    """Make an :class:`Experiment` of the function below."""
+    """Decorate a function to make an :class:`Experiment`."""
 
     def bind(function: Callable[[Context], Result]) -> Experiment:
         return Experiment(name, paper, title, function)
@@ -45,7 +45,7 @@ def experiment(name: str, *, paper: str, title: str) -> Callable[[Callable[[Cont
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name, paper after paper."""
+    """Return all experiments by name, grouped by paper."""
     found: dict[str, Experiment] = {}
     for module in _MODULES:
         full_name = f"{__package__}.{module}"
@@ -57,13 +57,13 @@ def experiments() -> dict[str, Experiment]:
 
 
 def _place(experiment: Experiment) -> tuple[list[int], str]:
-    """The number of a table or figure, then its name; those without a number stay in the order of writing."""
+    """Return the sort key: number of the table or figure, then name."""
     match = re.search(r"\d+(\.\d+)?", experiment.name)
     return ([int(part) for part in match[0].split(".")], experiment.name) if match else ([], "")
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name."""
+    """Return the experiment of a name."""
     known = experiments()
     if name in known:
         return known[name]
@@ -75,7 +75,7 @@ def find(name: str) -> Experiment:
 
 
 def run(experiment: Experiment, context: Context) -> Report:
-    """Run an experiment; sets that cannot be had are reported, and what remains is computed."""
+    """Run an experiment; missing data sets are reported and the others computed."""
     context.unavailable.clear()
     context.saved_seconds = 0.0
     started = time.perf_counter()
@@ -95,4 +95,5 @@ def run(experiment: Experiment, context: Context) -> Report:
         context.quick,
         version("steelyard"),
         context.saved_seconds,
+        current_commit(),
     )

@@ -1,4 +1,4 @@
-"""MHE-CIL (Qin and others): topics of Reuters-21578 learned one after the other, a body around each."""
+"""MHE-CIL: topics of Reuters-21578 learned one after the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PAPER_TABLE_3 = {
     "MHE": ((112.0, 88.0), (16.0, 135.0), (33.0, 158.0), (32.0, 187.0)),
 }
 
-# The systems with the paper's nu as the ridge. Its C = 10 cannot bind, so MHE's slack is a share of outliers.
+# The systems with the paper's nu as the ridge. Its C = 10 is never active, so MHE has a share of outliers.
 SYSTEMS: dict[str, Parameters] = {
     "HS": {"shape": "sphere"},
     "HE": {"ridge": 0.01},
@@ -61,7 +61,7 @@ CEILING = "knows the topics"
 
 @dataclass(frozen=True)
 class Preparation:
-    """How texts become rows: TF-IDF of the terms with the highest information gain."""
+    """Conversion of texts to rows: TF-IDF of the terms with the highest information gain."""
 
     terms: int = 100
     logarithmic: bool = False  # 1 + log of the counts
@@ -70,7 +70,7 @@ class Preparation:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Training and test texts as counts of terms, the most telling terms first."""
+    """Training and test texts as term counts, ordered by information gain."""
 
     train: Any  # sparse, (n_texts, n_terms)
     test: Any
@@ -79,14 +79,14 @@ class Part:
 
     @classmethod
     def of(cls, train: Labels, test: Labels, y: Labels, y_test: Labels) -> Part:
-        """Count; terms are known, and judged, by the training texts alone."""
+        """Return term counts; terms are selected on the training texts only."""
         counter = CountVectorizer(token_pattern=r"[a-z]{2,}")  # noqa: S106 - no password
         counts = counter.fit_transform(train)
         order = np.argsort(-information_gain(counts > 0, y), kind="stable")
         return cls(counts[:, order], counter.transform(test)[:, order], y, y_test)
 
     def rows(self, preparation: Preparation) -> tuple[Floats, Floats]:
-        """Training and test rows."""
+        """Return training and test rows."""
         first, last = self.train[:, : preparation.terms], self.test[:, : preparation.terms]
         weights = TfidfTransformer(
             norm="l2" if preparation.unit_length else None, sublinear_tf=preparation.logarithmic
@@ -97,7 +97,7 @@ class Part:
 def split(
     texts: Labels, labels: Labels, seed: int, share: float = 1 / 3
 ) -> tuple[Labels, Labels, Labels, Labels]:
-    """Training and test texts, the same share of each class, and their labels."""
+    """Return stratified training and test texts and their labels."""
     train, test, y, y_test = train_test_split(
         texts, labels, test_size=share, random_state=seed, stratify=labels
     )
@@ -105,7 +105,7 @@ def split(
 
 
 def instances(data: Dataset, *, single: bool = False) -> tuple[Labels, Labels]:
-    """Texts and topics: one instance for each topic of a document, or the documents with a single topic."""
+    """Return texts and topics: one instance per topic of a document, or documents with one topic only."""
     pairs = [
         (text, topic)
         for text, topics in zip(data.X, data.y, strict=True)
@@ -117,7 +117,7 @@ def instances(data: Dataset, *, single: bool = False) -> tuple[Labels, Labels]:
 
 
 def information_gain(present: Any, labels: Labels) -> Floats:
-    """How much knowing whether a term is present tells of the label, in bits."""
+    """Return the information gain of each term in bits."""
     n, with_term = len(labels), np.asarray(present.sum(axis=0)).ravel()
     gain = np.zeros(len(with_term))
     for label in np.unique(labels):
@@ -138,7 +138,7 @@ def _surprise(counts: NDArray[Any], totals: NDArray[Any]) -> Floats:
 
 
 def learn_topic_by_topic(parameters: Parameters, part: Part, preparation: Preparation) -> Floats:
-    """Measures in per cent and times in milliseconds after each increment, (increments, 5)."""
+    """Return measures in per cent and times in milliseconds after each increment, (increments, 5)."""
     X, X_test = part.rows(preparation)
     model, known, results = EnclosingClassifier(**parameters), 0, []
     for n_topics in INCREMENTS.values():
@@ -156,7 +156,7 @@ def learn_topic_by_topic(parameters: Parameters, part: Part, preparation: Prepar
 
 
 def macro_scores(truth: Labels, answers: Labels) -> list[float]:
-    """Means over the classes of precision, recall and F1, in per cent."""
+    """Return macro-averaged precision, recall and F1 in per cent."""
     scores = precision_recall_fscore_support(truth, answers, average="macro", zero_division=0.0)
     return [100.0 * float(score) for score in scores[:3]]
 
@@ -166,7 +166,7 @@ def macro_scores(truth: Labels, answers: Labels) -> list[float]:
 
 @dataclass(frozen=True)
 class Choices:
-    """What validation may choose from."""
+    """Candidates of the validation."""
 
     terms: tuple[int, ...] = (20, 40, 100)
     logarithmic: tuple[bool, ...] = (False, True)
@@ -175,7 +175,7 @@ class Choices:
     rounds: int = 5
 
     def parameters(self) -> dict[str, list[Parameters]]:
-        """What each system leaves open: nothing, the ridge, the share of outliers, or both."""
+        """Return the free parameters of each system: none, the ridge, the share of outliers, or both."""
         return {
             "HS": [SYSTEMS["HS"]],
             "HE": [{"ridge": ridge} for ridge in self.ridges],
@@ -187,7 +187,7 @@ class Choices:
 def choose(
     texts: Labels, labels: Labels, choices: Choices, rng: np.random.Generator
 ) -> dict[str, tuple[Parameters, Preparation]]:
-    """Parameters and preparation with the best mean F1 over splits of these texts, for each system."""
+    """Return parameters and preparation with the best mean F1 over splits, for each system."""
     seeds = rng.integers(2**31, size=choices.rounds)
     parts = [Part.of(*split(texts, labels, int(seed), share=1 / 5)) for seed in seeds]
     candidates = choices.parameters()
@@ -222,7 +222,7 @@ class Round:
     choices: Choices
 
     def part(self) -> Part:
-        """The split, counted."""
+        """Return the split as term counts."""
         return Part.of(*split(self.texts, self.labels, self.seed))
 
 
@@ -274,12 +274,12 @@ Printed = tuple[tuple[float, float, float], ...]
 
 
 def most_f1(precision: float, recall: float) -> float:
-    """The largest mean of class F1 that mean precision and recall allow: F1 is concave in both."""
+    """Return the upper bound of mean F1 given mean precision and recall: F1 is concave in both."""
     return 2.0 * precision * recall / (precision + recall)
 
 
 def possible(printed: Printed | None) -> Printed | None:
-    """What the paper prints, with F1 lowered to what its precision and recall allow."""
+    """Return the printed numbers, with F1 reduced to its upper bound."""
     return printed and tuple((p, r, min(f1, most_f1(p, r))) for p, r, f1 in printed)
 
 
@@ -298,7 +298,7 @@ def _impossible_note() -> str:
 
 
 def _measured(item: Round) -> dict[str, Floats]:
-    """Measures of every learner after each increment."""
+    """Return measures of every learner after each increment."""
     train, _, y, _ = split(item.texts, item.labels, item.seed)
     rng = np.random.default_rng(item.seed)
     chosen = choose(train, y, item.choices, rng)
@@ -314,7 +314,7 @@ def _measured(item: Round) -> dict[str, Floats]:
 
 
 def _ceiling(item: Round, rng: np.random.Generator) -> Floats:
-    """Somebody who knows all topics of a text, but not which of them an instance stands for."""
+    """Oracle that knows all topics of a text, but not which of them is the label of an instance."""
     topics: dict[str, list[str]] = {}
     for text, label in zip(item.texts, item.labels.tolist(), strict=True):
         topics.setdefault(text, []).append(label)
@@ -350,7 +350,7 @@ def _unfolded(notes: tuple[str, ...]) -> list[str]:
 
 
 def _rows(learner: str, measures: tuple[str, ...], found: list[Floats], paper: Any, **rest: Any) -> list[Row]:
-    """One row for each increment and measure."""
+    """Return one row per increment and measure."""
     values = np.array(found)  # (rounds, increments, measures)
     return [
         Row.of(

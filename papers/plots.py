@@ -1,4 +1,4 @@
-"""Line figures from series, the kind that most of the papers' figures are."""
+"""Line plots of series."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from papers.result import Picture, Series
 
 __all__ = ["COLOURS", "line_picture", "save_picture"]
 
-# FrozenState apart also by those who do not see all colours (Okabe and Ito).
+# Distinguishable with color vision deficiency (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("solid", "dashed", "dotted")  # for the second and third curve of a colour
 
-# What a line of the legend holds, so that none runs out of the picture.
+# Maximum number of characters per line of the legend.
 _LETTERS_AN_INCH = 12
 _LETTERS_OF_A_MARK = 6
 
@@ -32,7 +32,7 @@ def line_picture(
     log_x: bool = False,
     y_range: tuple[float, float] | None = None,
 ) -> Picture:
-    """A picture with a panel for each panel of the series that belong to it."""
+    """Return a picture with one panel per panel of the series."""
     own = [line for line in series if line.figure == name]
     panels = list(dict.fromkeys(line.panel for line in own))
     columns = 2 if len(panels) == 4 else min(len(panels), 3) or 1
@@ -51,7 +51,7 @@ def line_picture(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         if len(own) > len(panels):
-            # Below the panels: inside one it would cover curves.
+            # The legend is below the panels, where it covers no curve.
             handles, labels = grid.flat[0].get_legend_handles_labels()
             fit = int(_LETTERS_AN_INCH * width / (max(map(len, labels)) + _LETTERS_OF_A_MARK))
             figure.legend(handles, labels, loc="outside lower center", ncols=max(fit, 1), frameon=False)
@@ -74,7 +74,7 @@ def _draw_panel(axes: Any, lines: Sequence[Series]) -> None:
 
 
 def save_picture(picture: Picture, path: Path) -> None:
-    """Draw a picture into a file."""
+    """Draw a picture to a file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=picture.size, layout="constrained")

@@ -1,4 +1,4 @@
-"""What an experiment gives back."""
+"""Results of experiments."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Aim = Literal["high", "low", "one"]
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a table: what the paper prints and what was computed here.
+    """One number of a table, printed and computed.
 
     Attributes
     ----------
     subject : str
-        What was measured on: a data set, a ratio, a number of classes.
+        The data set, ratio or number of classes of the measurement.
     learner : str
-        Who was measured.
+        Name of the learner.
     measure : str
         The name of the measure.
     mean, std : float
@@ -30,15 +30,15 @@ class Row:
     rounds : int
         How many rounds.
     paper, paper_std : float or None
-        What the paper prints; shown, never computed with except for the verdict.
+        The printed number; used for the verdict only.
     aim : {"high", "low", "one"}
-        Which way is better; "one": the nearer to 1 the better.
+        Direction of improvement; "one": closer to 1 is better.
     tolerance : float
-        A difference up to this counts as reached, in the unit of the measure.
+        Differences up to this count as reached, in the unit of the measure.
     timed : bool
-        A duration: depends on the machine, so it is not the same in two runs.
+        Whether the measure is a duration, which differs between runs.
     digits : int
-        Digits after the point when it is shown; tiny numbers are shown as powers of ten.
+        Number of decimals; tiny numbers are shown in scientific notation.
     """
 
     subject: str
@@ -56,14 +56,14 @@ class Row:
 
     @classmethod
     def of(cls, subject: str, learner: str, measure: str, values: Iterable[float], **rest: Any) -> Row:
-        """A row from the values of all rounds."""
+        """Return a row from the values of all rounds."""
         numbers = np.array(list(values), dtype=np.float64)
         spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
         mean = float(np.mean(numbers)) if len(numbers) else float("nan")
         return cls(subject, learner, measure, mean, spread, len(numbers), **rest)
 
     def renamed(self, *, subject: str, measure: str) -> Row:
-        """The same numbers under other names, for a table that is arranged in another way."""
+        """Return the same numbers under other names."""
         return replace(self, subject=subject, measure=measure)
 
 
@@ -82,7 +82,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: `draw` is given an empty matplotlib Figure."""
+    """A figure; `draw` receives an empty matplotlib Figure."""
 
     name: str  # becomes the file name
     caption: str
@@ -99,7 +99,7 @@ class Result:
     rows : sequence of Row
         The table.
     notes : sequence of str
-        How this differs from the paper and why; one sentence or paragraph each.
+        Differences from the paper and their reasons; one paragraph each.
     series : sequence of Series
         Curves of the pictures.
     pictures : sequence of Picture
@@ -118,20 +118,21 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """A result with the circumstances in which it came about."""
+    """A result with the conditions of its run."""
 
     name: str
     paper: str
     title: str
     result: Result
-    unavailable: Sequence[str]  # sentences: which sets could not be had
-    seconds: float  # of all work, also of what was taken from finished cells
+    unavailable: Sequence[str]  # messages on missing data sets
+    seconds: float  # of all work, including cached cells
     seed: int
     quick: bool
     version: str
-    saved_seconds: float = 0.0  # those of `seconds` that finished cells had taken
+    saved_seconds: float = 0.0  # the part of `seconds` of cached cells
+    commit: str = ""  # of the code, if it was run in a repository
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
-    """Notes from a text: paragraphs are parted by empty lines, line breaks inside one do not matter."""
+    """Return the paragraphs of a text; they are separated by empty lines."""
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())

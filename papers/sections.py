@@ -1,7 +1,7 @@
-"""The sections of the pages: made from a report, found again in a page, and read as numbers.
+"""Sections of the pages: created from a report, found in a page, parsed to numbers.
 
-A full run of everything takes hours, so that a page is seldom made from one. What was not run again stays as
-it stands in the page, with the circumstances that it names.
+A full run of all experiments takes hours. Sections of experiments that were not run again are kept as they
+are in the page, with the conditions of their run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str, str, str]  # what was measured on, the learner and the measure
 
 
 class Figure(NamedTuple):
-    """A number of a table, with the digits that are shown."""
+    """A number of a table, rounded as shown."""
 
     ours: float
     paper: float | None
@@ -40,14 +40,14 @@ _MARKED = {"=": "reached", "+": "better", "-": "short"}
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment of a page, as Markdown that begins with its heading."""
+    """Section of one experiment as Markdown, starting with its heading."""
 
     name: str
     text: str
 
     @property
     def counts(self) -> Counter[str]:
-        """How many printed numbers were reached, bettered or missed."""
+        """Counts of the verdicts."""
         found = _COUNTS.search(self.text)
         if found is None:
             return Counter()
@@ -55,12 +55,12 @@ class Section:
 
     @property
     def circumstances(self) -> str:
-        """How it was run, such as "full run, seed 0, 6 s"."""
+        """Conditions of the run, such as "full run, seed 0, 6 s"."""
         found = re.search(r"^`python -m papers run [^`]*` \(([^)]*)\)", self.text, re.MULTILINE)
         return found[1] if found else ""
 
     def numbers(self) -> Numbers:
-        """The numbers of its table, with the digits that are shown."""
+        """Return the numbers of the table, rounded as shown."""
         found: Numbers = {}
         for key, ours, paper, _ in self._cells():
             number = _number(ours)
@@ -69,7 +69,7 @@ class Section:
         return found
 
     def verdicts(self) -> dict[Key, tuple[str, str, str]]:
-        """Of numbers that the paper prints too: ours and the paper's as they are shown, and the verdict."""
+        """Return (computed, printed, verdict) for every number that the paper prints."""
         return {
             key: (ours, paper, verdict)
             for key, ours, paper, verdict in self._cells()
@@ -77,7 +77,7 @@ class Section:
         }
 
     def _cells(self) -> Iterator[tuple[Key, str, str, str]]:
-        """Key, ours, the paper's and the kind of the verdict, whichever way the table is laid out."""
+        """Yield key, computed and printed number and verdict, for both table layouts."""
         lines = [line for line in self.text.splitlines() if line.startswith("|")]
         if len(lines) < 3:
             return
@@ -100,7 +100,7 @@ def _number(cell: str) -> float | None:
 
 
 def find_sections(page: str) -> dict[str, Section]:
-    """The sections of a page by the names of their experiments."""
+    """Return the sections of a page by experiment name."""
     parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
     found = {}
     for part in parts:
@@ -112,11 +112,13 @@ def find_sections(page: str) -> dict[str, Section]:
 
 
 def section_of(report: Report, pictures: dict[str, str]) -> Section:
-    """A report as a section; pictures are paths, as the page sees them, and their captions."""
+    """Return a report as a section; pictures are paths relative to the page, with captions."""
     extent = "quick run" if report.quick else "full run"
     time = f"{report.seconds:,.0f} s"
     if report.saved_seconds:
         time += f", of which {report.saved_seconds:,.0f} s for cells kept from a run before"
+    if report.commit:
+        time += f", commit {report.commit}"
     text = [f"## {report.title}\n"]
     text.append(f"`python -m papers run {report.name}` ({extent}, seed {report.seed}, {time})\n")
     kinds: Counter[str] = Counter(judge(row).kind for row in report.result.rows)
@@ -132,12 +134,12 @@ def section_of(report: Report, pictures: dict[str, str]) -> Section:
 
 
 def _without_paths(text: str) -> str:
-    """Where the data lay on the machine that ran it says nothing to a reader."""
+    """Remove paths of the machine that ran the experiment."""
     return re.sub(r"folder `[^`]*`", "the data folder", text)
 
 
 def read_sections(folder: Path) -> dict[str, Section]:
-    """The sections of all pages in a folder."""
+    """Return the sections of all pages in a folder."""
     found: dict[str, Section] = {}
     for page in sorted(folder.glob("*.md")):
         found |= find_sections(page.read_text(encoding="utf-8"))

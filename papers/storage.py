@@ -1,4 +1,4 @@
-"""Reports in a folder: numbers, curves and pictures, one folder an experiment."""
+"""Reports in a folder: numbers, curves and pictures, one subfolder per experiment."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FILE = "report.json"
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write a report below `folder`; returns what was written.
+    """Write a report to `folder`; return the written files.
 
     ``NAME/report.json`` is what :func:`read_reports` reads, ``rows.csv`` and ``series.csv`` hold every
     number with all its digits, and each picture is a PNG, if matplotlib is there.
@@ -46,7 +46,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 
 def read_reports(folder: Path) -> dict[str, tuple[Report, dict[Path, str]]]:
-    """Reports below `folder` by name, each with its picture files and their captions."""
+    """Return the reports of `folder` by name, each with its picture files and captions."""
     paths = sorted(folder.glob(f"*/{_FILE}"))
     if not paths:
         raise FileAccessError(

@@ -16,14 +16,14 @@ _MARKS = {"reached": "=", "better": "+", "short": "-", "none": ""}
 
 
 def header(result: Result) -> list[str]:
-    """Column names of :func:`lines`."""
+    """Return the column names of :func:`lines`."""
     if result.layout == "long":
         return ["on", "learner", "measure", "paper", "ours", "verdict"]
     return ["on", "learner", *_measures(result.rows)]
 
 
 def lines(result: Result) -> Iterator[list[str]]:
-    """The table, line by line."""
+    """Return the lines of the table."""
     if result.layout == "long":
         for row in result.rows:
             numbers = [_paper(row) or "-", _ours(row), str(judge(row))]
@@ -37,7 +37,7 @@ def lines(result: Result) -> Iterator[list[str]]:
 
 
 def markdown_table(result: Result) -> str:
-    """The table in Markdown."""
+    """Return the table as Markdown."""
     names = header(result)
     body = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     body += [f"| {' | '.join(line)} |" for line in lines(result)]
@@ -45,7 +45,7 @@ def markdown_table(result: Result) -> str:
 
 
 def rows_csv(rows: Sequence[Row]) -> str:
-    """Every number with all its digits, a line each."""
+    """Return CSV with every number in full precision."""
     columns = ["on", "learner", "measure", "paper", "paper_std", "mean", "std", "rounds", "verdict"]
     return _csv(
         columns,
@@ -57,7 +57,7 @@ def rows_csv(rows: Sequence[Row]) -> str:
 
 
 def series_csv(series: Sequence[Series]) -> str:
-    """Every point of every curve."""
+    """Return CSV with every point of every curve."""
     return _csv(
         ["figure", "panel", "curve", "x", "y", "std"],
         (

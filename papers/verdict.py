@@ -1,4 +1,4 @@
-"""Reached, better, or short by how much.
+"""Verdicts: reached, better, or short.
 
 The rule: the difference between our mean and the paper's, signed so that more is better, counts as *reached*
 if it is within the tolerance of the row or within two standard errors of the difference of the two means,
@@ -20,7 +20,7 @@ __all__ = ["Verdict", "judge"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a number compares with the paper's."""
+    """Comparison of a number with the printed one."""
 
     kind: Literal["reached", "better", "short", "none"]
     by: float = 0.0  # how much better or short, never negative
@@ -36,12 +36,12 @@ class Verdict:
 
 
 def judge(row: Row) -> Verdict:
-    """Compare a row with the paper's figure by the rule of this module."""
+    """Return the verdict of a row by the rule of this module."""
     if row.paper is None or math.isnan(row.paper) or math.isnan(row.mean):
         return Verdict("none")
     gain = _worth(row.mean, row.aim) - _worth(row.paper, row.aim)
     rounds = max(row.rounds, 1)
-    # The papers give as many rounds as are run here in full, so theirs are taken to be as many.
+    # The papers have as many rounds as a full run here, so the same number is used for both.
     error = math.sqrt((row.std**2 + (row.paper_std or 0.0) ** 2) / rounds)
     if abs(gain) <= max(row.tolerance, 2.0 * error) * (1.0 + 1e-9):  # 0.95 - 0.94 is more than 0.01
         return Verdict("reached")

@@ -1,4 +1,4 @@
-"""Shared fixtures: one seed, so that a sweep over seeds is one option away."""
+"""Shared fixtures. ``--seed`` sets the seed of all random test data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from steelyard import _native
-from tests.postgres import postgres, postgres_server  # noqa: F401  fixtures for whoever asks for them
+from tests.postgres import postgres, postgres_server  # noqa: F401  fixtures
 
 settings.register_profile(
     "steelyard",
@@ -35,7 +35,7 @@ def rng(seed):
 
 @pytest.fixture(params=_native.simd_levels())
 def level(request):
-    """Every kind of vector instructions that this processor has, one after the other."""
+    """Run the test with every SIMD level of this processor."""
     before = _native.simd_level()
     _native.use_simd_level(request.param)
     yield request.param

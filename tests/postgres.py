@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own for tests: a private cluster in a temporary folder, reached by a socket there."""
+"""Private PostgreSQL server for tests, in a temporary folder with a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 def programs():
-    """The folder of the server's programs, wherever Debian or others put them; None where there are none."""
+    """Return the folder of the server programs, or None if PostgreSQL is not installed."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
     found = shutil.which("initdb") or (versions[-1] if versions else None)
     return None if found is None else Path(found).parent
 
 
 def missing():
-    """Why there can be no server here, in words; None where there can."""
+    """Return why no server can be started, or None."""
     if programs() is None:
         return "no PostgreSQL server is installed (Debian: apt install postgresql)"
     if os.geteuid() == 0 and _other_user() is None:
@@ -49,15 +49,17 @@ def _other_user():
 
 
 class Cluster:
-    """A server that is started in a temporary folder; skips the test where there can be none.
+    """PostgreSQL server in a temporary folder; skips the test if none can be started.
 
-    ``safe`` servers keep what they acknowledge; for others nothing needs to outlive the tests.
+    A ``safe`` server is durable; other servers do not flush to disk and are faster.
     """
 
     def __init__(self, *, safe=False):
         if (reason := missing()) is not None:
             pytest.skip(reason)
-        self.folder = Path(tempfile.mkdtemp(prefix="sy-pg-", dir="/tmp"))  # a socket's path must be short
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="sy-pg-", dir="/tmp")
+        )  # the path of a Unix socket must be short
         if os.geteuid() == 0:
             os.chown(self.folder, _other_user().pw_uid, _other_user().pw_gid)
         self.data = self.folder / "data"
@@ -90,7 +92,7 @@ class Cluster:
         return f"postgresql://steelyard@/postgres?host={self.folder}"
 
     def empty(self):
-        """Away with the store of the last trial, and with whoever still holds on to it."""
+        """Drop the schema of the previous test, close its connections and return the URL."""
         import psycopg
 
         with psycopg.connect(self.url, autocommit=True) as db:
@@ -108,7 +110,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(*, safe=False):
-    """A server that runs as long as this is open."""
+    """Run a server inside a ``with`` statement."""
     cluster = Cluster(safe=safe)
     try:
         yield cluster
@@ -118,14 +120,14 @@ def running(*, safe=False):
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """The address of a server that all tests of a session share."""
+    """URL of a server shared by all tests of a session."""
     with running() as cluster:
         yield cluster.url
 
 
 @pytest.fixture
 def postgres(postgres_server):
-    """The address of an empty database of a test's own."""
+    """URL of an empty database for one test."""
     import psycopg
 
     with psycopg.connect(postgres_server, autocommit=True) as connection:

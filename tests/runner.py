@@ -1,4 +1,4 @@
-"""The command line as tests run it."""
+"""Runner of commands for tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["cli_runner"]
 
 
 def cli_runner() -> CliRunner:
-    """A runner that keeps standard output and standard error apart, as click does by itself since 8.2."""
-    apart = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
-    return CliRunner(**apart)
+    """Return a runner with separate standard output and standard error, the default since click 8.2."""
+    options = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return CliRunner(**options)

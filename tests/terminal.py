@@ -1,4 +1,4 @@
-"""Commands under a pseudo-terminal, as a person runs them."""
+"""Commands on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = ["Ended", "in_terminal"]
 
-# One interpreter for many commands: importing it all takes longer than most of them.
+# One interpreter runs many commands, because the imports take longer than most commands.
 _DRIVER = """
 import json, sys
 from steelyard.cli import main
@@ -33,20 +33,20 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, and the lines that it left on the terminal, without colours and movements."""
+    """Exit code and output of a command, without colours and cursor movements."""
 
     exit_code: int
     text: str
-    raw: str  # with them
+    raw: str  # with escape sequences
 
     @property
     def widest(self) -> int:
-        """Columns of the longest line."""
+        """Length of the longest line."""
         return max((len(line) for line in re.split(r"[\r\n]+", self.text)), default=0)
 
 
 def in_terminal(*commands: list[str], columns: int = 80, folder: Path, seconds: float = 120) -> list[Ended]:
-    """Run commands of ``steelyard``, one after the other, on a terminal of so many columns."""
+    """Run commands of ``steelyard`` in sequence on a terminal with the given number of columns."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     unset = {"COLUMNS", "LINES", "NO_COLOR", "CI"}
@@ -62,7 +62,7 @@ def in_terminal(*commands: list[str], columns: int = 80, folder: Path, seconds: 
     )
     os.close(slave)
     try:
-        output = _all_of(master)
+        output = _read_all(master)
         process.wait(seconds)
     finally:
         process.kill()
@@ -76,12 +76,12 @@ def in_terminal(*commands: list[str], columns: int = 80, folder: Path, seconds: 
     ]
 
 
-def _all_of(master: int) -> str:
+def _read_all(master: int) -> str:
     output = b""
     while True:
         try:
             data = os.read(master, 1 << 16)
-        except OSError:  # Linux says so when the last program has let go of the terminal
+        except OSError:  # raised on Linux after the last process has closed the terminal
             data = b""
         if not data:
             return output.decode(errors="replace")

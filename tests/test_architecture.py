@@ -16,7 +16,7 @@ def page():
     return PAGE.read_text(encoding="utf-8")
 
 
-def test_every_file_that_is_named_is_there(page):
+def test_every_file_named_on_the_page_exists(page):
     there = [
         f"/{path.relative_to(ROOT)}" for folder in ("src", "docs") for path in (ROOT / folder).rglob("*.*")
     ]
@@ -25,7 +25,7 @@ def test_every_file_that_is_named_is_there(page):
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
 
 
-def test_every_room_of_the_package_is_on_the_map(page):
+def test_page_lists_every_package(page):
     rooms = page.split("## Four walks")[0]
     package = ROOT / "src" / "steelyard"
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}

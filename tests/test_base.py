@@ -1,4 +1,4 @@
-"""The one path by which rows and labels come in, seen through the learners that use it."""
+"""Validation of rows and labels, tested through the learners; and the base classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from steelyard import KOIL, EnclosingClassifier, IncrementalSVC, ProximalSVC
-from steelyard.base import encode_labels, sorted_classes
+from steelyard._labels import encode_labels
+from steelyard.base import BatchLearner, sorted_classes
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.persistence import to_bytes
 
@@ -34,7 +35,7 @@ def rows():
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
-def test_labels_that_do_not_sort_with_the_learned_ones_are_refused_and_nothing_changes(learner, rows, n_rows):
+def test_unsortable_new_labels_raise_and_keep_state(learner, rows, n_rows):
     X, y = rows
     learner.fit(X, y)
     before = to_bytes(learner)
@@ -44,25 +45,25 @@ def test_labels_that_do_not_sort_with_the_learned_ones_are_refused_and_nothing_c
     assert learner.partial_fit(X, y).classes_.tolist() == [0, 1]
 
 
-def test_a_fresh_fit_may_have_labels_of_another_type(learner, rows):
+def test_refit_accepts_another_label_type(learner, rows):
     X, y = rows
     learner.fit(X, y).fit(X, np.where(y, "b", "a"))
     assert learner.partial_fit(X, np.where(y, "b", "c")).classes_.tolist() == ["a", "b", "c"]
 
 
-def test_labels_of_mixed_types_in_one_call_are_refused_with_a_sentence(learner, rows):
+def test_labels_of_mixed_types_raise(learner, rows):
     X, y = rows
     with pytest.raises(DataTypeError, match="one sortable type"):
         learner.fit(X, np.array(["a", 1], dtype=object)[y])
 
 
 @pytest.mark.parametrize("classes", [[[0, 1]], [[0], [1, 2]], 0, {"a": 1}])
-def test_classes_that_are_no_list_of_labels_are_refused_with_a_sentence(learner, rows, classes):
+def test_invalid_classes_argument_raises(learner, rows, classes):
     with pytest.raises(DataError, match="`classes` must be a flat list of labels"):
         learner.partial_fit(*rows, classes=classes)
 
 
-def test_unsigned_labels_beyond_the_signed_range_are_kept(learner, rows):
+def test_unsigned_labels_beyond_int64_are_kept(learner, rows):
     X, y = rows
     labels = y.astype(np.uint64) + np.uint64(2**63 + 5)
     assert learner.fit(X, labels).classes_.tolist() == [2**63 + 5, 2**63 + 6]
@@ -70,19 +71,19 @@ def test_unsigned_labels_beyond_the_signed_range_are_kept(learner, rows):
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
-def test_whole_numbers_of_pandas_nullable_types_are_not_rounded(rows, dtype):
+def test_pandas_nullable_integers_are_not_rounded(rows, dtype):
     X, y = rows
     labels = pd.Series(2**60 + y, dtype=dtype)
     assert ProximalSVC().fit(X, labels).classes_.tolist() == [2**60, 2**60 + 1]
 
 
-def test_missing_labels_of_pandas_nullable_types_are_refused(rows):
+def test_missing_pandas_labels_raise(rows):
     X, y = rows
     with pytest.raises(DataError, match="NaN"):
         ProximalSVC().fit(X, pd.Series([None, *y[1:]], dtype="Int64"))
 
 
-def test_truth_values_of_pandas_nullable_type_stay_truth_values(rows):
+def test_pandas_nullable_booleans_stay_booleans(rows):
     X, y = rows
     assert ProximalSVC().fit(X, pd.Series(y, dtype="boolean")).classes_.tolist() == [False, True]
 
@@ -91,19 +92,19 @@ def test_truth_values_of_pandas_nullable_type_stay_truth_values(rows):
     np.lib.NumpyVersion(np.__version__) < "2.0.0",
     reason="strings of any length came with NumPy 2, and the lowest version supported is 1.26",
 )
-def test_strings_of_any_length_are_labels(rows):
+def test_numpy_variable_length_strings_are_valid_labels(rows):
     X, y = rows
     labels = np.where(y, "fraud", "ok").astype(np.dtypes.StringDType())
     assert ProximalSVC().fit(X, labels).classes_.tolist() == ["fraud", "ok"]
 
 
-def test_classes_of_several_integer_types_are_not_rounded_to_one():
+def test_classes_of_mixed_integer_types_are_not_rounded():
     assert sorted_classes([-1, 2**63, 2**63 + 1]).tolist() == [-1, 2**63, 2**63 + 1]
     assert sorted_classes([1, 0.5]).dtype == np.float64
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64, bool])
-def test_encoding_finds_every_label_of_an_integer_type(dtype):
+def test_encode_labels_handles_every_integer_type(dtype):
     y = (
         np.array([True, False], dtype)
         if dtype is bool
@@ -118,14 +119,14 @@ def test_encoding_finds_every_label_of_an_integer_type(dtype):
     "learner", [ProximalSVC(), IncrementalSVC()], ids=lambda learner: type(learner).__name__
 )
 @pytest.mark.parametrize("indices", [[1, 1, 2], [2, 0, 1]], ids=["duplicate entries", "entries out of order"])
-def test_sparse_rows_are_left_as_they_came(learner, indices):
+def test_sparse_input_is_not_changed(learner, indices):
     X = sp.csr_matrix((np.array([1.0, 2.0, 3.0]), np.array(indices), [0, 2, 3]), shape=(2, 3))
     learner.fit(X, [0, 1]).predict(X)
     assert X.indices.tolist() == indices
     assert X.data.tolist() == [1.0, 2.0, 3.0]
 
 
-def test_rows_of_the_other_byte_order_are_taken(learner, rows):
+def test_rows_with_swapped_byte_order_are_accepted(learner, rows):
     X, y = rows
     learner.fit(X, y)
     np.testing.assert_array_equal(learner.predict(X.astype(">f8")), learner.predict(X))
@@ -143,10 +144,22 @@ def test_rows_of_the_other_byte_order_are_taken(learner, rows):
     ],
     ids=str,
 )
-def test_labels_are_numbered_as_numpy_sorts_them(y):
+def test_encode_labels_sorts_like_numpy(y):
     labels, codes = encode_labels(y)
     expected, places = np.unique(y, return_inverse=True)
     assert labels == expected.tolist()
     assert [type(label) for label in labels] == [type(label) for label in expected.tolist()]
     np.testing.assert_array_equal(codes, places)
     assert codes.dtype == np.int32
+
+
+def test_learner_class_hierarchies_have_at_most_six_levels():
+    def depth(cls):
+        bases = [depth(base) for base in cls.__bases__ if base.__module__.startswith("steelyard")]
+        return 1 + max(bases, default=0)
+
+    def subclasses(cls):
+        return {cls}.union(*(subclasses(sub) for sub in cls.__subclasses__()))
+
+    too_deep = [cls.__qualname__ for cls in subclasses(BatchLearner) if depth(cls) > 6]
+    assert not [name for name in too_deep if "<locals>" not in name]

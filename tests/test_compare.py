@@ -1,4 +1,4 @@
-"""The regression guard of benchmarks/speed: its interval, and that a slower build is told as slower."""
+"""The regression benchmark of benchmarks/speed: confidence interval and detection of slower builds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compare(monkeypatch):
 
 
 class Scripted:
-    """A side whose jobs take the times that the test says."""
+    """Build whose jobs take the times given by the test."""
 
     def __init__(self, times):
         self._times = iter(times)
@@ -31,7 +31,7 @@ class Scripted:
         return next(self._times)
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says(compare):
+def test_confidence_interval_covers_median_at_its_level(compare):
     rng = np.random.default_rng(0)
     for n in (6, 15, 40):
         held = 0
@@ -41,11 +41,11 @@ def test_the_interval_holds_the_median_as_often_as_it_says(compare):
         assert held / 2_000 >= 0.94, n
 
 
-def test_few_values_hold_no_interval(compare):
+def test_too_few_values_give_no_interval(compare):
     assert compare.median_interval([1.0] * 5) == (-np.inf, np.inf)
 
 
-def test_a_slower_build_is_told_as_slower_and_noise_is_not(compare, capsys):
+def test_slower_build_is_reported_and_noise_is_not(compare, capsys):
     rng = np.random.default_rng(1)
     noise = rng.lognormal(sigma=0.05, size=(4, 15))
     assert compare.compare("job", Scripted(noise[0]), Scripted(1.3 * noise[1]), 15, 1.05)
@@ -55,7 +55,7 @@ def test_a_slower_build_is_told_as_slower_and_noise_is_not(compare, capsys):
     assert "SLOWER" not in second
 
 
-def test_what_a_build_lacks_is_told(compare, capsys):
+def test_job_missing_in_a_build_is_reported(compare, capsys):
     assert not compare.compare("job", Scripted(["missing: no such name"]), Scripted([1.0]), 15, 1.05)
     assert "no such name (in BASE)" in capsys.readouterr().out
 

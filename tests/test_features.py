@@ -1,4 +1,4 @@
-"""Random feature maps: kernels are approached, maps stay, and learners on top stay exact."""
+"""Random feature maps: approximation of kernels, reproducibility, and exact learners behind them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_scikit_learn_contract(estimator, check):
         ("laplacian", lambda a, b: np.exp(-0.3 * np.abs(a - b).sum())),
     ],
 )
-def test_fourier_features_approach_the_kernel(rng, kind, exact):
+def test_fourier_features_approximate_the_kernel(rng, kind, exact):
     X = rng.normal(size=(30, 4))
     Z = RandomFeatures(40_000, kind=kind, gamma=0.3).fit_transform(X)
     expected = np.array([[exact(a, b) for b in X] for a in X])
@@ -44,20 +44,20 @@ def test_several_widths_share_the_components(rng):
 
 
 @pytest.mark.parametrize("n_features", [2, 6])
-def test_landmarks_give_the_kernel_of_rows_near_them(rng, n_features):
+def test_landmarks_approximate_the_kernel_near_them(rng, n_features):
     X = rng.normal(size=(150, n_features))
     features = RandomFeatures(600).fit(X)
     Z = features.transform(X)
     u = (X - X.mean(axis=0)) / X.std(axis=0)
     differences = np.abs(u[:, None] - u)
-    # Few features are compared by Euclidean distance, more by the sum of absolute differences.
+    # Distances are Euclidean for few features, and sums of absolute differences for more.
     distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)
     expected = np.exp(-distances / np.median(distances[distances > 0]))
     assert np.abs(Z @ Z.T - expected).mean() < 0.02
     assert (np.square(Z).sum(axis=1) <= 1.0 + 1e-6).all()
 
 
-def test_no_landmark_is_a_row(rng):
+def test_no_landmark_equals_a_row(rng):
     X = rng.normal(size=(100, 5))
     features = RandomFeatures(200).fit(X)
     landmarks = features._map.landmarks.T / features._map.scale + features._map.shift
@@ -67,7 +67,7 @@ def test_no_landmark_is_a_row(rng):
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
 @pytest.mark.parametrize("gamma", ["rows", 0.5])
-def test_equal_seeds_and_rows_give_equal_maps(rng, kind, gamma):
+def test_equal_seeds_and_rows_fit_equal_maps(rng, kind, gamma):
     X = rng.normal(size=(80, 4))
     one, other = (RandomFeatures(50, kind=kind, gamma=gamma).fit(X) for _ in range(2))
     assert one.same_map(other)
@@ -75,7 +75,7 @@ def test_equal_seeds_and_rows_give_equal_maps(rng, kind, gamma):
     assert not one.same_map(different)
 
 
-def test_numbers_make_a_map_that_depends_on_the_seed_alone(rng):
+def test_map_with_numeric_gamma_depends_on_the_seed_only(rng):
     one = RandomFeatures(50, kind="rbf", gamma=0.5).fit(rng.normal(size=(5, 4)))
     other = RandomFeatures(50, kind="rbf", gamma=0.5).fit(rng.normal(size=(900, 4)) * 100.0)
     assert one.same_map(other)
@@ -91,7 +91,7 @@ MAPS = {
 
 
 def heavy_rows(rng, n_rows, n_features):
-    """Rows with zeros, an offset, a heavy tail and a sentinel."""
+    """Return rows with zeros, an offset, a heavy tail and a sentinel value."""
     X = rng.normal(size=(n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.6)
     X[:, 0] += 1e6
     X[:, 1] = np.exp(5.0 * X[:, 1])
@@ -101,8 +101,8 @@ def heavy_rows(rng, n_rows, n_features):
 
 @pytest.mark.parametrize("n_features", [3, 11])
 @pytest.mark.parametrize("name", MAPS)
-def test_a_row_has_the_same_bits_wherever_it_is_mapped(rng, name, n_features):
-    """One by one, in chunks, at once, sparse, on every instruction level and any number of threads."""
+def test_mapped_row_is_bit_identical_in_every_batch_and_form(rng, name, n_features):
+    """One by one, in batches, sparse, at every SIMD level and with any number of threads."""
     X = heavy_rows(rng, 700, n_features)
     features = clone(MAPS[name]).fit(X[:300])
     expected = features.transform(X)
@@ -125,7 +125,7 @@ def test_a_row_has_the_same_bits_wherever_it_is_mapped(rng, name, n_features):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_single_precision_rows_map_as_the_numbers_they_are(rng, name):
+def test_single_precision_rows_equal_double_precision_rows(rng, name):
     X = heavy_rows(rng, 200, 5).astype(np.float32)
     features = clone(MAPS[name]).fit(X)
     np.testing.assert_array_equal(features.transform(X), features.transform(X.astype(np.float64)))
@@ -135,46 +135,46 @@ def test_single_precision_rows_map_as_the_numbers_they_are(rng, name):
 def test_mapped_values_are_integers_of_twenty_bits(rng, name):
     X = heavy_rows(rng, 300, 4)
     features = clone(MAPS[name]).fit(X)
-    integers = features.transform(np.concatenate([X, 1e150 * X])) / features.quantum
+    integers = features.transform(np.concatenate([X, 1e150 * X])) / features.step
     np.testing.assert_array_equal(integers, np.rint(integers))
     assert np.abs(integers).max() <= 2**19
-    assert np.frexp(features.quantum)[0] == 0.5
+    assert np.frexp(features.step)[0] == 0.5
     assert not np.signbit(integers[integers == 0.0]).any()
 
 
-def test_rectified_units_by_numbers_are_integers_with_room(rng):
+def test_rectified_units_with_numeric_gamma_are_large_integers(rng):
     X = 1e4 * rng.normal(size=(100, 4))
     features = clone(MAPS["rectified numbers"]).fit(X)
     values = features.transform(X)
-    np.testing.assert_array_equal(values / features.quantum, np.rint(values / features.quantum))
+    np.testing.assert_array_equal(values / features.step, np.rint(values / features.step))
     expected = np.maximum(X @ features._map.weights + features._map.starts, 0.0)
-    # A coordinate of 1e4 has 24 bits, so a sum is right to a few of its last: 1e4 * 2**-24.
+    # A coordinate of 1e4 has 24 bits, so the error of a sum is a few times 1e4 * 2**-24.
     np.testing.assert_allclose(values, expected, atol=1e4 * 2.0**-22)
 
 
 @pytest.mark.parametrize("n_features", [2, 7])
-def test_mapped_values_are_those_of_the_formulas(rng, n_features):
-    """The formulas in plain NumPy; what may differ is the last of the twenty bits."""
+def test_mapped_values_equal_the_formulas(rng, n_features):
+    """The formulas in NumPy may differ in the last of the twenty bits."""
     X = rng.normal(size=(400, n_features))
     u = (X - X.mean(axis=0)) / X.std(axis=0)
     cosines = RandomFeatures(90, kind="rbf").fit(X)
-    settled = cosines._map
-    turns = ((X - settled.shift) * settled.scale) @ settled.weights + settled.starts
+    fitted_map = cosines._map
+    turns = ((X - fitted_map.shift) * fitted_map.scale) @ fitted_map.weights + fitted_map.starts
     expected = np.sqrt(2.0 / 90) * np.cos(2.0 * np.pi * turns)
-    np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.quantum)
+    np.testing.assert_allclose(cosines.transform(X), expected, atol=2.0 * cosines.step)
 
     landmarks = RandomFeatures(90).fit(X)
-    settled = landmarks._map
-    rate = (settled.scale * X.std(axis=0))[0] * np.log(2.0)
-    differences = np.abs(u[:, None] - settled.landmarks.T / (rate / np.log(2.0)))
+    fitted_map = landmarks._map
+    rate = (fitted_map.scale * X.std(axis=0))[0] * np.log(2.0)
+    differences = np.abs(u[:, None] - fitted_map.landmarks.T / (rate / np.log(2.0)))
     distances = np.sqrt(np.square(differences).sum(axis=2)) if n_features <= 3 else differences.sum(axis=2)
-    expected = np.exp(-rate * distances) @ (settled.root * settled.step)
+    expected = np.exp(-rate * distances) @ (fitted_map.root * fitted_map.step)
     np.testing.assert_allclose(landmarks.transform(X), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_maps_of_earlier_files_still_map(rng, kind):
-    """Before values were integers, files held these arrays."""
+def test_maps_of_version_0_1_load(rng, kind):
+    """Files of version 0.1 contain these arrays."""
     X = rng.normal(size=(200, 5))
     mean, scale = X.mean(axis=0), 1.0 / X.std(axis=0)
     u = (X - mean) * scale
@@ -197,24 +197,24 @@ def test_maps_of_earlier_files_still_map(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_saved_maps_are_the_same_maps(rng, kind):
+def test_saved_maps_are_equal(rng, kind):
     X = rng.normal(size=(60, 3))
     features = RandomFeatures(40, kind=kind).fit(X)
     loaded = persistence.from_bytes(persistence.to_bytes(features))
     np.testing.assert_array_equal(loaded.transform(X), features.transform(X))
 
 
-def test_degenerate_first_rows_make_a_map_all_the_same():
+def test_degenerate_first_rows_fit_a_map():
     for X in (np.ones((1, 3)), np.ones((5, 3)), np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])):
         Z = RandomFeatures(10).fit_transform(X)
         assert np.isfinite(Z).all()
 
 
-def test_a_settled_map_stays_settled_when_cloned(rng):
-    """Learners in several places are given one map and must all keep it."""
+def test_clone_of_a_fitted_map_is_fitted(rng):
+    """Learners in several places share one map."""
     features = RandomFeatures(30).fit(rng.normal(size=(50, 3)))
     model = clone(ProximalSVC(feature_map=features))
-    assert model.feature_map.is_settled
+    assert model.feature_map.is_fitted
     X, y = imbalanced(rng, 200, 3)
     here, there = clone(model).fit(X[:90], y[:90]), clone(model).fit(X[90:], y[90:])
     assert_same_planes(here.merge(there), *_planes(clone(model).fit(X, y)), 1e-6)
@@ -225,7 +225,7 @@ def _planes(model):
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_nonlinear_learners_forget_and_merge_exactly(rng, C):
+def test_learners_with_feature_maps_forget_and_merge_exactly(rng, C):
     X, y = imbalanced(rng, 500, 3)
     features = RandomFeatures(60).fit(X)
     fresh = ProximalSVC(C=C, feature_map=features, objective="auc").fit(X[150:], y[150:])
@@ -234,15 +234,15 @@ def test_nonlinear_learners_forget_and_merge_exactly(rng, C):
     np.testing.assert_allclose(lived.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-9)
 
 
-def test_learners_with_different_maps_do_not_merge(rng):
+def test_merge_of_learners_with_different_maps_raises(rng):
     X, y = imbalanced(rng, 200, 3)
     one = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[:100], y[:100])
     other = ProximalSVC(feature_map=RandomFeatures(20)).fit(X[100:], y[100:])
-    with pytest.raises(DataError, match=r"different feature maps.*\n?.*settle one map first"):
+    with pytest.raises(DataError, match=r"different feature maps.*\n?.*fit one map first"):
         one.merge(other)
 
 
-def test_a_circle_inside_a_ring_is_no_matter(rng):
+def test_learner_with_feature_map_separates_a_circle_from_a_ring(rng):
     X = rng.normal(size=(600, 2))
     y = (np.square(X).sum(axis=1) > 2.5).astype(int)
     linear = ProximalSVC().fit(X[:400], y[:400]).score(X[400:], y[400:])
@@ -253,20 +253,20 @@ def test_a_circle_inside_a_ring_is_no_matter(rng):
 @pytest.mark.parametrize(
     "parameters", [{"n_components": 0}, {"kind": "poly"}, {"gamma": -1.0}, {"gamma": []}]
 )
-def test_bad_parameters_get_a_sentence(parameters):
+def test_invalid_parameters_raise(parameters):
     with pytest.raises(ParameterError, match=r"RandomFeatures: .* must be"):
         RandomFeatures(**parameters).fit(np.ones((3, 2)))
 
 
-def test_unsettled_and_misfitting_maps_say_so(rng):
+def test_transform_before_fit_and_wrong_width_raise(rng):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         RandomFeatures().transform(np.ones((2, 2)))
     features = RandomFeatures(10).fit(rng.normal(size=(20, 3)))
-    with pytest.raises(DataError, match="settled for 3 features; got 2"):
+    with pytest.raises(DataError, match="fitted to 3 features; got 2"):
         ProximalSVC(feature_map=features).fit(np.ones((4, 2)), [0, 0, 1, 1])
 
 
-def test_rows_that_come_again_are_mapped_as_before_and_others_anew(rng):
+def test_cached_rows_are_returned_only_for_equal_rows(rng):
     X = rng.normal(size=(60, 4))
     features = RandomFeatures(30).fit(X)
     first = features.map_rows(X[:20])
@@ -278,5 +278,5 @@ def test_rows_that_come_again_are_mapped_as_before_and_others_anew(rng):
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
     features.fit(X * 2.0)
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
-    features.transform(X[:20])[:] = 0.0  # what a user gets is the user's
+    features.transform(X[:20])[:] = 0.0  # the result belongs to the caller
     assert "_last_rows" not in features.__getstate__()

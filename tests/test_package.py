@@ -1,4 +1,4 @@
-"""What `import steelyard` offers."""
+"""Public names, wheel contents, import time and dependency bounds of the package."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from packaging.version import Version
 import steelyard
 
 
-def test_the_version_is_that_of_the_project():
+def test_version_equals_pyproject_version():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert steelyard.__version__ == project["version"]
 
 
-def test_every_public_name_is_there():
+def test_every_name_in_all_exists():
     assert all(hasattr(steelyard, name) for name in steelyard.__all__)
 
 
 @pytest.fixture(scope="module")
 def wheel_files(tmp_path_factory):
-    """Names of the files of a wheel; the compiled module is left out, which makes it a matter of a second."""
+    """Return the names of the files of a wheel, without the compiled module, which would take minutes."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], {'wheel.cmake': 'false'})"
     root = Path(__file__).parents[1]
@@ -37,19 +37,19 @@ def wheel_files(tmp_path_factory):
         return archive.namelist()
 
 
-def test_the_wheel_holds_what_users_import_and_nothing_else(wheel_files):
-    rooms = {name.split("/")[0] for name in wheel_files}
-    assert rooms == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
+def test_wheel_contains_only_the_package(wheel_files):
+    folders = {name.split("/")[0] for name in wheel_files}
+    assert folders == {"steelyard", f"steelyard-{steelyard.__version__}.dist-info"}
     assert "steelyard/__init__.py" in wheel_files
-    assert "steelyard/proximal/classifier.py" in wheel_files
+    assert "steelyard/proximal/estimator.py" in wheel_files
 
 
-def test_the_experiments_of_the_papers_are_not_in_the_wheel(wheel_files):
+def test_wheel_does_not_contain_paper_experiments(wheel_files):
     assert not [name for name in wheel_files if "papers" in name.split("/")]
 
 
-def test_importing_the_package_waits_for_nothing_slow():
-    """Learners bring scikit-learn when they are first asked for; nobody else pays for it."""
+def test_import_does_not_load_slow_dependencies():
+    """Learners import scikit-learn on first use; the package itself does not."""
     code = (
         "import sys, steelyard\n"
         "slow = {'sklearn', 'scipy.stats', 'pandas', 'pyarrow'}\n"
@@ -75,7 +75,7 @@ def locked():
 
 
 def wanted(extra, extras):
-    """Names that an extra brings, those of the extras that it names included."""
+    """Return the requirements of an extra, including those of nested extras."""
     for line in extras[extra]:
         inner = re.fullmatch(r"steelyard\[(.+)\]", line)
         if inner:
@@ -85,7 +85,7 @@ def wanted(extra, extras):
             yield line
 
 
-def test_the_lock_file_has_every_dependency_within_its_bounds():
+def test_lock_file_has_every_dependency_within_bounds():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     _, versions = locked()
     lines = [*project["dependencies"], *wanted("dev", project["optional-dependencies"])]
@@ -97,7 +97,7 @@ def test_the_lock_file_has_every_dependency_within_its_bounds():
         )
 
 
-def test_the_lock_file_names_hashes_and_no_index():
+def test_lock_file_has_hashes_and_no_index():
     text, versions = locked()
     assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links", text)
     for block in re.split(r"\n(?=\S)", text.strip()):
@@ -110,7 +110,7 @@ def test_the_lock_file_names_hashes_and_no_index():
 
 
 def lower_bounds():
-    """The lower bound of every package that is needed or that dev brings, and the names that tests need."""
+    """Return the lower bounds of all dependencies, and the names of the packages that tests need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     bounds, needed = {}, set()
@@ -118,7 +118,7 @@ def lower_bounds():
         need = Requirement(line)
         (bound,) = need.specifier
         bounds[need.name] = bound.version
-        if line not in extras["dev"]:  # dev's own are tools
+        if line not in extras["dev"]:  # the other requirements of dev are tools
             needed.add(need.name)
     return bounds, needed
 
@@ -128,13 +128,13 @@ def lowest():
     return dict(re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)$", text, re.MULTILINE))
 
 
-def test_the_lowest_versions_tested_are_the_lower_bounds():
+def test_lowest_tested_versions_equal_lower_bounds():
     bounds, _ = lower_bounds()
     for name, tried in lowest().items():
         if name in bounds:
             assert Version(tried) == Version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
 
 
-def test_every_bound_that_a_user_relies_on_is_tested():
+def test_every_lower_bound_is_tested():
     _, needed = lower_bounds()
     assert sorted(needed - set(lowest())) == []

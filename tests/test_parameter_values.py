@@ -1,4 +1,4 @@
-"""A value of a parameter means the same in every learner."""
+"""Parameter values have the same meaning in every learner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import steelyard
 import steelyard.online
 import steelyard.windowing
 from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalSVC, RandomFeatures
-from steelyard._limits import LARGEST
+from steelyard._validation import MAX_FEATURE
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
 from steelyard.online import KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
@@ -43,14 +43,14 @@ def used_gamma(model):
     [(learner, rule) for learner in (IncrementalSVC, AlignedSVC) for rule in ("scale", "auto", "median")]
     + [(learner, rule) for learner in STREAMING for rule in ("scale", "median")],
 )
-def test_a_word_for_gamma_is_the_kernels_own_rule_in_every_learner(learner, rule, rows):
+def test_gamma_name_gives_kernel_rule_in_every_learner(learner, rule, rows):
     X, y = rows
     model = learner(kernel="rbf", gamma=rule).fit(X, y)
     assert used_gamma(model) == Kernel("rbf", gamma=rule).resolve(X).gamma
 
 
 @pytest.mark.parametrize("rule", ["scale", "auto", "median"])
-def test_bodies_take_the_rule_from_the_rows_of_their_class(rule, rows):
+def test_enclosing_classifier_applies_gamma_rule_per_class(rule, rows):
     X, y = rows
     model = EnclosingClassifier(kernel="rbf", gamma=rule, shape="sphere").fit(X, y)
     kernels = [Kernel("rbf", gamma=rule).resolve(X[y == label]) for label in (0, 1)]
@@ -58,18 +58,18 @@ def test_bodies_take_the_rule_from_the_rows_of_their_class(rule, rows):
 
 
 @pytest.mark.parametrize("learner", STREAMING)
-def test_what_auto_meant_in_online_learners_is_said_in_a_sentence(learner, rows):
-    with pytest.raises(ParameterError, match="write gamma='median' for what it was here"):
+def test_former_gamma_auto_in_online_learners_raises_with_hint(learner, rows):
+    with pytest.raises(ParameterError, match="write gamma='median' to keep the former behaviour"):
         learner(gamma="auto").partial_fit(*rows)
 
 
-def test_what_auto_meant_in_random_features_is_said_in_a_sentence(rows):
+def test_former_gamma_auto_in_random_features_raises_with_hint(rows):
     with pytest.raises(ParameterError, match="write gamma='rows' for what it was"):
         RandomFeatures(10, gamma="auto").fit(rows[0])
 
 
 @pytest.mark.parametrize("learner", STREAMING)
-def test_a_file_that_says_auto_is_read_as_it_was_meant(learner, rows):
+def test_file_with_former_gamma_auto_loads_with_same_meaning(learner, rows):
     X, y = rows
     model = learner(gamma="median", **({"random_state": 0} if learner in {KOIL, RBP} else {})).fit(X, y)
     model.gamma = "auto"
@@ -79,7 +79,7 @@ def test_a_file_that_says_auto_is_read_as_it_was_meant(learner, rows):
     loaded.partial_fit(X, y)
 
 
-def test_a_map_in_a_file_that_says_auto_is_read_as_it_was_meant(rows):
+def test_feature_map_file_with_former_gamma_auto_loads_with_same_meaning(rows):
     features = RandomFeatures(10).fit(rows[0])
     features.gamma = "auto"
     loaded = from_bytes(to_bytes(features))
@@ -89,13 +89,13 @@ def test_a_map_in_a_file_that_says_auto_is_read_as_it_was_meant(rows):
 
 @pytest.mark.parametrize("learner", WEIGHTED)
 @pytest.mark.parametrize("factor", [-1.0, np.nan, np.inf, "much"])
-def test_a_factor_of_a_class_is_finite_and_not_negative(learner, factor, rows):
+def test_invalid_class_weight_raises(learner, factor, rows):
     with pytest.raises(ParameterError, match="finite numbers of at least 0"):
         learner(class_weight={0: factor}).fit(*rows)
 
 
 @pytest.mark.parametrize("learner", WEIGHTED)
-def test_a_factor_of_zero_is_a_class_whose_rows_have_no_say(learner, rng):
+def test_class_weight_zero_ignores_rows_of_class(learner, rng):
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
     options = {"standardize": False} if learner is ProximalSVC else {"gamma": 0.5}
@@ -115,16 +115,16 @@ def _scores_of_two(model, X):
     [EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
     ids=lambda kind: kind.__name__,
 )
-def test_one_limit_of_magnitude_for_features(learner, rows):
+def test_features_beyond_limit_raise_in_every_learner(learner, rows):
     X, y = rows
-    if learner is not OPAUC:  # whose steps are made for features of moderate size
-        learner().fit(X * (0.1 * LARGEST / np.abs(X).max()), y)
+    if learner is not OPAUC:  # its steps assume features of moderate size
+        learner().fit(X * (0.1 * MAX_FEATURE / np.abs(X).max()), y)
     with pytest.raises(DataError, match=r"beyond 1e\+75"):
-        learner().fit(X * (1.1 * LARGEST / np.abs(X).max()), y)
+        learner().fit(X * (1.1 * MAX_FEATURE / np.abs(X).max()), y)
 
 
 @pytest.mark.parametrize("learner", [IncrementalSVC, AlignedSVC, *STREAMING], ids=lambda kind: kind.__name__)
-def test_one_limit_of_magnitude_for_kernel_values(learner, rows):
+def test_kernel_values_beyond_limit_raise_in_every_learner(learner, rows):
     X, y = rows
     with pytest.raises(DataError, match=r"overflow|beyond"):
         learner(kernel="linear").fit(X * 1e51, y)
@@ -142,11 +142,11 @@ def public_learners():
 
 
 def words_taken():
-    """Parameter, word and learner, as the learners' own checks of parameters say."""
+    """Return parameter, value and learner from the constraints of the learners."""
     found = set()
     for learner in public_learners():
         for parameter, constraint in learner._constraints.items():
-            if parameter == "reading":  # of a paper: its docstring and the page of misprints tell them apart
+            if parameter == "variant":  # of a paper: its docstring and the page of misprints tell them apart
                 continue
             said = constraint.description
             words = re.findall(r"[\"']([a-z0-9+]+)[\"'](?!:)", re.sub(r"\{.*?\}|such as \"30d\"", "", said))
@@ -156,7 +156,7 @@ def words_taken():
 
 
 def words_listed():
-    """The same, as the last table of the page says."""
+    """Return parameter, value and learner from the last table of the page."""
     text = PAGE.read_text(encoding="utf-8").split("## Every word", 1)[1]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
@@ -170,6 +170,6 @@ def words_listed():
     }
 
 
-def test_the_page_lists_every_word_that_a_learner_takes_and_no_other():
+def test_parameter_page_lists_exactly_the_accepted_names():
     assert sorted(words_taken() - words_listed()) == []
     assert sorted(words_listed() - words_taken()) == []

@@ -1,4 +1,4 @@
-"""Parameters: what is accepted, and that everything else gives a sentence."""
+"""Constraints of parameters accept valid values and raise ParameterError for all others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from steelyard.params import Finite, Fraction, NonNegative, Positive, RandomSeed
 
 @pytest.mark.parametrize("constraint", [Finite(), Positive(), NonNegative(), Fraction()], ids=repr)
 @pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, "1", None, 1j], ids=repr)
-def test_what_is_no_finite_number_is_not_accepted(constraint, value):
+def test_constraints_reject_non_finite_numbers(constraint, value):
     assert not constraint.accepts(value)
 
 
 @pytest.mark.parametrize(("seed", "accepted"), [(0, True), (2**32 - 1, True), (2**32, False), (-1, False)])
-def test_seeds_are_those_of_scikit_learn(seed, accepted):
+def test_random_seed_accepts_seeds_of_scikit_learn(seed, accepted):
     assert RandomSeed().accepts(seed) == accepted
 
 
@@ -31,12 +31,12 @@ def test_seeds_are_those_of_scikit_learn(seed, accepted):
     ],
     ids=lambda learner: type(learner).__name__,
 )
-def test_numbers_too_large_give_a_sentence(learner):
+def test_too_large_parameter_raises_parameter_error(learner):
     with pytest.raises(ParameterError, match="must be"):
         learner.fit([[0.0], [1.0]], [0, 1])
 
 
-def test_widths_of_random_features_may_come_as_an_array():
+def test_random_features_accept_gamma_as_array():
     X = np.arange(12.0).reshape(4, 3)
     as_array, as_list = (
         RandomFeatures(8, gamma=gamma, random_state=0).fit_transform(X)

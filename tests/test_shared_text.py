@@ -1,4 +1,4 @@
-"""Text that docstrings share is shown in full."""
+"""Shared documentation of parameters is inserted into docstrings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import steelyard
 from steelyard import online
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 
 CLASSES = [getattr(online, name) for name in online.__all__] + [
     steelyard.IncrementalSVC,
@@ -17,7 +17,7 @@ CLASSES = [getattr(online, name) for name in online.__all__] + [
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_docstrings_show_every_parameter_and_no_shorthand(cls):
+def test_docstrings_contain_expanded_parameters(cls):
     text = inspect.getdoc(cls)
     assert "As in all" not in text
     assert "feature_names_in_ : ndarray" in text
@@ -26,7 +26,7 @@ def test_docstrings_show_every_parameter_and_no_shorthand(cls):
         assert f"\n{name} : " in listed or cls is online.MultiKernelKOIL
 
 
-def test_only_what_is_named_is_spelled_out():
+def test_expand_shared_text_replaces_only_named_entries():
     class Example:
         pass
 
@@ -41,7 +41,7 @@ def test_only_what_is_named_is_spelled_out():
     last_ : float
         The last.
     """
-    named, text = Example.__doc__.splitlines(), spelled_out(Example).__doc__.splitlines()
+    named, text = Example.__doc__.splitlines(), expand_shared_text(Example).__doc__.splitlines()
     assert text[:6] == named[:6]
     assert text[6:10:2] == [
         "    n_features_in_ : int",

@@ -79,14 +79,14 @@ class Broken(Watched):
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(100, 0), (1, 0), (100, 500), (70, 130)])
-def test_rows_are_scored_before_they_are_learned_and_labels_come_as_late_as_is_said(bench, file, chunk, late):
+def test_rows_are_scored_before_learning_and_labels_arrive_with_given_delay(bench, file, chunk, late):
     watched = bench.peers.Contender("watched", Watched)
     bench.cells.run(watched, file, bench.cells.Setting(1_200, chunk, late))
     assert Watched.asked == [(begin, max(0, begin - late)) for begin in range(0, 1_200, chunk)]
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (1, 120), (70, 130)])
-def test_who_is_fitted_anew_now_and_then_answers_as_if_asked_chunk_by_chunk(bench, file, chunk, late):
+def test_periodically_refitted_peer_predicts_like_chunk_by_chunk(bench, file, chunk, late):
     class Asked(bench.peers.Refitted):
         n_calls = 0
 
@@ -114,21 +114,21 @@ def test_who_is_fitted_anew_now_and_then_answers_as_if_asked_chunk_by_chunk(benc
 
 
 @pytest.mark.parametrize("chunk", [1, 50])
-def test_the_moved_cut_is_that_of_moving_cut(bench, chunk):
+def test_adaptive_threshold_equals_adaptive_threshold_classifier(bench, chunk):
     X, y = rows(600)
     model = AdaptiveThresholdClassifier(SGDClassifier(loss="log_loss", random_state=0))
     scores, said = np.zeros(len(y)), np.zeros(len(y), dtype=bool)
     for begin in range(0, len(y), chunk):
         part = slice(begin, begin + chunk)
         if begin:
-            scores[part] = model.classifier_.decision_function(X[part])
+            scores[part] = model.estimator_.decision_function(X[part])
             said[part] = model.predict(X[part]) == 1
         model.partial_fit(X[part], y[part], classes=[0, 1])
     ours = bench.cells.moved(scores, 0.0, y, bench.cells.Setting(600, chunk), looks=1)
     np.testing.assert_array_equal(ours, said)
 
 
-def test_windows_have_the_auc_and_the_gmean_of_their_own_rows(bench):
+def test_windowed_auc_and_gmean_use_rows_of_the_window(bench):
     X, y = rows(2_000)
     y[500:1_000] = 0  # a window of one class counts for nothing
     answers = X[:, 0] > 0.5
@@ -145,7 +145,7 @@ def test_windows_have_the_auc_and_the_gmean_of_their_own_rows(bench):
 # -- what is kept -------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_where_it_was_stopped(bench, file, tmp_path):
+def test_interrupted_run_continues_where_it_stopped(bench, file, tmp_path):
     setting, watched = bench.cells.Setting(1_200), bench.peers.Contender("watched", Watched)
     first = bench.cells.measured(bench.cells.Cells(tmp_path), "s", watched, setting, file)
     with (tmp_path / "cells.jsonl").open("a") as lines:
@@ -159,7 +159,7 @@ def test_a_run_goes_on_where_it_was_stopped(bench, file, tmp_path):
     assert [json.loads(line)["late"] for line in lines] == [0, 500]
 
 
-def test_what_is_run_anew_takes_the_place_of_what_was(bench, file, tmp_path):
+def test_repeated_run_replaces_earlier_result(bench, file, tmp_path):
     setting, cells = bench.cells.Setting(1_200), bench.cells.Cells(tmp_path)
     broken, watched = (bench.peers.Contender("one", make) for make in (Broken, Watched))
     assert "failed" in bench.cells.measured(cells, "s", broken, setting, file)
@@ -169,7 +169,7 @@ def test_what_is_run_anew_takes_the_place_of_what_was(bench, file, tmp_path):
     assert bench.cells.Cells(tmp_path).get("s", "one", setting) == again
 
 
-def test_a_package_that_is_not_there_is_no_fault_of_a_contender(bench, file, tmp_path):
+def test_missing_package_skips_candidate(bench, file, tmp_path):
     def make():
         raise ModuleNotFoundError("no such package")
 
@@ -179,7 +179,7 @@ def test_a_package_that_is_not_there_is_no_fault_of_a_contender(bench, file, tmp
     assert cells.get("s", "x", bench.cells.Setting(1_200)) is None
 
 
-def test_a_contender_that_fails_is_told_and_the_others_stay(bench, file, tmp_path):
+def test_failed_candidate_is_reported_and_others_are_kept(bench, file, tmp_path):
     setting, cells = bench.cells.Setting(1_200), bench.cells.Cells(tmp_path)
     found = {}
     for name, make in ((bench.peers.OURS, Watched), ("broken", Broken)):
@@ -193,7 +193,7 @@ def test_a_contender_that_fails_is_told_and_the_others_stay(bench, file, tmp_pat
     assert bench.tables.complete({bench.peers.OURS: found[bench.peers.OURS]}, ["s", "t"]) == ["s"]
 
 
-def test_ranks_and_paired_differences_are_those_of_the_hand(bench):
+def test_ranks_and_paired_differences_equal_manual_computation(bench):
     figures = {bench.peers.OURS: (0.9, 0.7), "forest": (0.8, 0.75), "tree": (0.5, 0.6)}
     cells = {
         name: {s: {"windows": {"500": [auc, 0.1, auc]}, "us": 7.0} for s, auc in zip("ab", aucs, strict=True)}
@@ -206,7 +206,7 @@ def test_ranks_and_paired_differences_are_those_of_the_hand(bench):
     assert "| b | 0.700 | 0.750 | forest |" in bench.tables.by_stream(cells, "ab", ["forest", "tree"], 500)
 
 
-def test_what_is_asked_of_us_is_said_to_hold_or_to_be_missed(bench):
+def test_targets_are_reported_as_met_or_missed(bench):
     peers = ["balanced forest, last 5,000", "LightGBM, last 5,000", "MOA's ARF, 10 trees"]
     figures = {bench.peers.OURS: (0.90, 0.80, 50.0), peers[0]: (0.87, 0.70, 200.0)}
     figures |= {peers[1]: (0.80, 0.84, 60.0), peers[2]: (0.60, 0.60, 300.0)}
@@ -248,7 +248,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_worker_gives_scores_or_the_reason_why_not(bench, file, tmp_path):
+def test_worker_returns_scores_or_error(bench, file, tmp_path):
     script = tmp_path / "fake.py"
     script.write_text(FAKE)
     with bench.client.MoaClient(sys.executable, script) as client:
@@ -277,7 +277,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (100, 500)])
-def test_the_worker_scores_before_it_learns_too(bench, file, tmp_path, chunk, late):
+def test_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
     moa = SimpleNamespace(learner=lambda *_: Counting(), rows=lambda X, *_: list(range(len(X))))
     job = {"learner": "", "rows": file, "scores": tmp_path / "s.npy", "chunk": chunk, "late": late}
     bench.worker.score(job, moa)
@@ -289,14 +289,14 @@ def test_the_worker_scores_before_it_learns_too(bench, file, tmp_path, chunk, la
     ("votes", "share"),
     [([], 0.5), ([3.0], 0.0), ([1.0, 3.0], 0.75), ([0.0, 0.0], 0.5), ([float("nan"), 2.0], 1.0)],
 )
-def test_votes_become_a_share(bench, votes, share):
+def test_votes_are_converted_to_shares(bench, votes, share):
     assert bench.worker.share_of_positive(votes) == share
 
 
 # -- the survey ---------------------------------------------------------------------------------------
 
 
-def test_the_survey_has_its_experiments_on_more_than_40_streams(bench):
+def test_survey_has_experiments_on_more_than_40_streams(bench):
     survey = bench.survey
     assert len(survey.STREAMS) == 88
     assert [survey.EXPERIMENTS[f"ratio {ratio}"].shares for ratio in (1, 10, 100)] == [
@@ -313,7 +313,7 @@ def test_the_survey_has_its_experiments_on_more_than_40_streams(bench):
     assert len({cli for cli, _ in same}) == 11, "and other rows of it in every stage"
 
 
-def test_stages_follow_each_other_at_once_or_fade(bench):
+def test_stages_change_abruptly_or_gradually(bench):
     rng = np.random.default_rng(0)
     sudden = bench.worker.stage_of_rows(5_000, 5, 1, rng)
     assert (np.abs(np.bincount(sudden) - 1_000) <= 5).all()
@@ -336,7 +336,7 @@ class Sawtooth:
         return SimpleNamespace(getData=lambda: SimpleNamespace(toDoubleArray=lambda: values))
 
 
-def test_generated_rows_have_the_shares_of_their_stages(bench, tmp_path):
+def test_generated_rows_have_class_shares_of_their_stage(bench, tmp_path):
     moa = SimpleNamespace(generator=lambda cli: Sawtooth(int(cli)), kinds=lambda _: [0])
     job = {"stages": [["0", 0.01], ["1000000", 0.9]], "n_rows": 4_000, "width": 1, "seed": 1}
     bench.worker.generate({**job, "rows": tmp_path / "made.npz"}, moa)
@@ -348,7 +348,7 @@ def test_generated_rows_have_the_shares_of_their_stages(bench, tmp_path):
     assert (made["raw"][2_010:] > 1_000_000).all()
 
 
-def test_categories_become_indicators_and_numbers_stay(bench):
+def test_categories_are_one_hot_encoded_and_numbers_kept(bench):
     raw = np.array([[1.5, 2.0, 1.0], [2.5, 0.0, 0.0]])
     found = bench.survey.indicators(raw, np.array([0, 3, 2]))
     assert found.tolist() == [[1.5, 0.0, 0.0, 1.0, 1.0], [2.5, 1.0, 0.0, 0.0, 0.0]]

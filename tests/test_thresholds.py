@@ -1,4 +1,4 @@
-"""Where scores are cut: the three ways agree where they can, and that of normal scores is the slow one's."""
+"""Decision thresholds: the three functions agree on normal scores and match a slow reference."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erfcx, log_ndtr
 
-from steelyard.thresholds import gmean_cut, normal_gmean_cut, smooth_gmean_cut
+from steelyard.thresholds import gmean_threshold, normal_gmean_threshold, smooth_gmean_threshold
 
 
-def test_cuts_take_the_negative_side_first_and_part_two_sides_in_the_middle():
+def test_thresholds_are_midway_between_separated_classes():
     negative, positive = np.array([-1.2, -1.0, -0.8]), np.array([2.8, 3.0, 3.2])
-    assert gmean_cut(negative, positive) == pytest.approx(1.0)
-    assert smooth_gmean_cut(negative, positive) == pytest.approx(1.0, abs=0.1)
+    assert gmean_threshold(negative, positive) == pytest.approx(1.0)
+    assert smooth_gmean_threshold(negative, positive) == pytest.approx(1.0, abs=0.1)
     moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
-    assert normal_gmean_cut(*moments)[0] == pytest.approx(1.0)
+    assert normal_gmean_threshold(*moments)[0] == pytest.approx(1.0)
 
 
-def test_cuts_of_many_normal_scores_are_the_same(rng):
+def test_all_thresholds_agree_on_many_normal_scores(rng):
     negative, positive = rng.normal(size=4000), rng.normal(size=400) * 0.5 + 1.5
     moments = [np.array([[side.mean(), side.var()]]) for side in (negative, positive)]
-    cuts = [gmean_cut(negative, positive), smooth_gmean_cut(negative, positive)]
-    np.testing.assert_allclose(cuts, normal_gmean_cut(*moments)[0], atol=0.12)
+    cuts = [gmean_threshold(negative, positive), smooth_gmean_threshold(negative, positive)]
+    np.testing.assert_allclose(cuts, normal_gmean_threshold(*moments)[0], atol=0.12)
 
 
-def test_a_side_that_hardly_spreads_is_cut_off_just_beyond_it():
-    """The other side is so wide that its scores decide nothing: all of this one is to be kept."""
+def test_threshold_is_close_to_class_with_small_variance():
+    """The variance of the other class is so large that its scores do not matter."""
     for spread in (1e-3, 1e-9, 0.0):
-        cut = normal_gmean_cut(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
-        # 1 less some of its spreads, which count as a millionth of the gap at least
+        cut = normal_gmean_threshold(np.array([[0.0, 1e12]]), np.array([[1.0, spread**2]]))[0]
+        # 1 minus a few standard deviations, each at least a millionth of the difference of the means
         assert 1.0 - 12.0 * max(spread, 1e-6) < cut < 1.0 - 2.0 * max(spread, 1e-6)
 
 
 def cut_by_halving(negative, positive):
-    """The slow way: the slope of the logarithm of the product changes its sign there."""
+    """Return the reference threshold: the root of the derivative of the log product of the recalls."""
     (m_neg, v_neg), (m_pos, v_pos) = negative, positive
     least = 1e-6 * (m_pos - m_neg)
     s_neg, s_pos = max(v_neg**0.5, least), max(v_pos**0.5, least)
 
-    def log_hazard(x):  # of phi / Phi
+    def log_hazard(x):  # log of phi / Phi
         if x < 0.0:
             return np.log(np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0)))
         return -0.5 * x * x - np.log(np.sqrt(2.0 * np.pi)) - log_ndtr(x)
@@ -58,20 +58,20 @@ def cut_by_halving(negative, positive):
 @given(
     st.floats(-1e3, 1e3), st.floats(1e-6, 1e6), st.floats(-12.0, 12.0), st.floats(-12.0, 12.0),
 )  # fmt: skip
-def test_the_cut_of_normal_scores_is_where_the_product_is_largest(mean, gap, log_neg, log_pos):
-    """Spreads of e-12 to e12 times the gap: Newton's steps alone would go astray."""
+def test_normal_threshold_maximizes_product_of_recalls(mean, gap, log_neg, log_pos):
+    """Standard deviations of 1e-12 to 1e12 times the difference of the means; plain Newton steps diverge."""
     moments = [(mean, (gap * np.exp(log_neg)) ** 2), (mean + gap, (gap * np.exp(log_pos)) ** 2)]
-    cut = normal_gmean_cut(*(np.array([side]) for side in moments))[0]
+    cut = normal_gmean_threshold(*(np.array([side]) for side in moments))[0]
     expected, spread = cut_by_halving(*moments)
     assert cut == pytest.approx(expected, rel=1e-12, abs=1e-9 * spread)
 
 
-def test_classes_far_apart_are_cut_in_proportion_to_their_spreads():
-    """Both hit rates are 1 as far as numbers tell; the cut is as many spreads from either mean."""
+def test_threshold_between_distant_classes_is_proportional_to_deviations():
+    """Both recalls round to 1; the threshold is the same number of deviations from both means."""
     for spread in (0.01, 1e-9, 0.0):
-        cut = normal_gmean_cut(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
+        cut = normal_gmean_threshold(np.array([[0.0, spread**2]]), np.array([[1.0, spread**2]]))[0]
         assert cut == pytest.approx(0.5)
-    assert normal_gmean_cut(np.array([[0.0, 1e-4]]), np.array([[4.0, 9e-4]]))[0] == pytest.approx(
+    assert normal_gmean_threshold(np.array([[0.0, 1e-4]]), np.array([[4.0, 9e-4]]))[0] == pytest.approx(
         1.0, abs=1e-3
     )
-    assert normal_gmean_cut(np.array([[1.0, 4.0]]), np.array([[0.0, 1.0]]))[0] == 0.5
+    assert normal_gmean_threshold(np.array([[1.0, 4.0]]), np.array([[0.0, 1.0]]))[0] == 0.5

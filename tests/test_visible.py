@@ -1,4 +1,4 @@
-"""Text that a terminal or a page would obey is written out, and nothing else is touched."""
+"""visible() escapes control characters and changes nothing else."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard._visible import OBEYED, visible
+from steelyard._visible import CONTROL_CHARACTERS, visible
 
 _JOINERS = "\u200c\u200d"
 
 
 def _is_obeyed(character):
-    """By Unicode's own classes: controls, halves, separators of lines, and what turns or hides writing."""
+    """Return whether Unicode classifies a character as control, surrogate, line separator or format."""
     kind, direction = unicodedata.category(character), unicodedata.bidirectional(character)
     turns = direction in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
     return kind in {"Cc", "Cs", "Zl", "Zp"} or turns or character in "\u061c\u200e\u200f\ufeff"
 
 
-def test_every_character_that_is_obeyed_is_written_out():
-    missed = [hex(k) for k in range(sys.maxunicode + 1) if _is_obeyed(chr(k)) and not OBEYED.match(chr(k))]
+def test_visible_escapes_every_control_character():
+    missed = [
+        hex(k)
+        for k in range(sys.maxunicode + 1)
+        if _is_obeyed(chr(k)) and not CONTROL_CHARACTERS.match(chr(k))
+    ]
     assert missed == []
 
 
-def test_letters_marks_numbers_signs_and_joiners_stay_as_they_are():
+def test_visible_keeps_letters_marks_numbers_and_joiners():
     kept = [
         chr(k)
         for k in range(sys.maxunicode + 1)
@@ -35,11 +39,11 @@ def test_letters_marks_numbers_signs_and_joiners_stay_as_they_are():
 
 
 @given(st.text())
-def test_what_is_visible_stays_so_and_can_be_encoded(text):
+def test_visible_is_idempotent_and_encodable(text):
     shown = visible(text)
     assert visible(shown) == shown
     shown.encode("utf-8")
 
 
-def test_half_characters_of_file_names_can_be_shown():
+def test_visible_escapes_surrogates_of_file_names():
     assert visible(b"caf\xe9.csv".decode("utf-8", "surrogateescape")) == "caf\\udce9.csv"

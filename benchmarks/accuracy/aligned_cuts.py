@@ -1,4 +1,4 @@
-"""Where AlignedSVC may cut, and when it may keep a round: rules beside each other on 28 development tasks.
+"""Rules for the threshold of AlignedSVC and for keeping a round, compared on 28 development tasks.
 
 None of them is a task of the paper. Ten are those of ``aligned_readings.py``; for the other 18 larger sets
 are thinned out anew for every split, so that few rows are learned and many are asked. C and the width of the
@@ -31,7 +31,7 @@ from steelyard.alignment.machine import Chain, Settings, _compact, best_shift
 from steelyard.alignment.rough import Matrix, Problem, RoughSolver
 from steelyard.datasets import load
 
-# Name: set, class that is looked for, rows of it to learn, other rows to learn.
+# Name: set, target class, its number of training rows, number of other training rows.
 THINNED: dict[str, tuple[str, str | int, int, int]] = {
     "breast": ("breast_wisconsin", 4, 25, 300),
     "covtype4": ("covtype", 4, 60, 800),
@@ -61,7 +61,7 @@ Cut = Callable[[np.ndarray, np.ndarray], float]  # held-out scores and signs to 
 
 @dataclass(frozen=True)
 class Fit:
-    """A machine before and after each round that lowered the loss: what was held out, and what is asked."""
+    """A machine before and after each round that lowered the loss, with held-out and test scores."""
 
     signs: np.ndarray
     held_out: list[np.ndarray]
@@ -69,7 +69,7 @@ class Fit:
     y: np.ndarray
 
     def rounds_kept(self, errors: float) -> int:
-        """Rounds that help by so many standard errors each."""
+        """Return the number of rounds that help by this many standard errors each."""
         kept, losses = 0, [ranking_losses(scores, self.signs) for scores in self.held_out]
         for number in range(1, len(losses)):
             fall = losses[kept] - losses[number]
@@ -80,7 +80,7 @@ class Fit:
 
 
 def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
-    """Train as AlignedSVC does, going on as long as the loss falls at all."""
+    """Train like AlignedSVC, with rounds as long as the loss falls."""
     K, K_asked = parts.matrices()
     signs, rows = np.where(parts.y == 1, 1.0, -1.0), np.arange(len(parts.y))
     share = {sign: 0.5 / np.mean(signs == sign) if balanced else 1.0 for sign in (1.0, -1.0)}
@@ -88,7 +88,7 @@ def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
     settings = Settings(C, "kba", "nearest", True, ROUNDS, 0.0)
     chain = Chain(problem, rows)
     solution, _ = chain.train(C)
-    problem.matrix.give_back()
+    problem.matrix.release_buffer()
     train, out = zip(*deal_splits(signs, rows, 0.2, None), strict=True)
     chains, solver = [Chain(problem, part) for part in train], RoughSolver(problem, train, solution, C)
     result = Fit(np.concatenate([signs[part] for part in out]), [], [], y_asked)
@@ -112,7 +112,7 @@ def fit(parts: Parts, y_asked: np.ndarray, C: float, balanced: bool) -> Fit:
 
 
 def curve(scores: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cuts between neighbouring scores, with their sensitivity and specificity."""
+    """Return the thresholds between neighbouring scores with their sensitivity and specificity."""
     order = np.argsort(scores, kind="stable")
     ordered, rare = scores[order], signs[order] > 0
     apart = ordered[1:] > ordered[:-1]
@@ -122,7 +122,7 @@ def curve(scores: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def cut_of_the_rows(scores: np.ndarray, signs: np.ndarray) -> float:
-    """The largest G-mean of the held-out rows themselves; of equal ones the cut nearest to the machine's."""
+    """Return the threshold with the largest empirical G-mean; ties go to the one nearest to 0."""
     cuts, sensitivity, specificity = curve(scores, signs)
     g_mean = np.sqrt(sensitivity * specificity)
     best = cuts[g_mean >= g_mean.max() - 1e-12]
@@ -130,7 +130,7 @@ def cut_of_the_rows(scores: np.ndarray, signs: np.ndarray) -> float:
 
 
 def plateau(errors: float, nearest: bool) -> Cut:
-    """Of the cuts within some standard errors of the best: the nearest to the machine's own, or the mean."""
+    """Return the threshold nearest to 0, or the mean, of those within some standard errors of the best."""
 
     def cut(scores: np.ndarray, signs: np.ndarray) -> float:
         cuts, sensitivity, specificity = curve(scores, signs)
@@ -150,7 +150,7 @@ def plateau(errors: float, nearest: bool) -> Cut:
 
 
 def binormal(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Both sides are taken to be normal."""
+    """Return the threshold under a normal model of both classes."""
     cuts = np.linspace(scores.min(), scores.max(), 257)
     rare, other = scores[signs > 0], scores[signs < 0]
     shares = ndtr((rare.mean() - cuts) / rare.std()) * ndtr((cuts - other.mean()) / other.std())
@@ -158,13 +158,13 @@ def binormal(scores: np.ndarray, signs: np.ndarray) -> float:
 
 
 def median_of_samples(scores: np.ndarray, signs: np.ndarray) -> float:
-    """Median of the best cuts of 30 bootstrap samples."""
+    """Return the median of the best thresholds of 30 bootstrap samples."""
     rng, sides = np.random.default_rng(0), [np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)]
     samples = [np.concatenate([rng.choice(side, len(side)) for side in sides]) for _ in range(30)]
     return float(np.median([cut_of_the_rows(scores[rows], signs[rows]) for rows in samples]))
 
 
-# Name: standard errors by which rounds must help, and the rule of the cut.
+# Name: standard errors by which rounds must help, and the rule of the threshold.
 RULES: dict[str, tuple[float, Cut]] = {
     "SVC": (np.inf, lambda *_: 0.0),
     DEFAULT: (1.0, best_shift),
@@ -204,7 +204,7 @@ def task_rows(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compare(name: str, args: argparse.Namespace) -> dict[str, np.ndarray]:
-    """For every rule and split: G-mean and AUC of the setting chosen, and their means over all settings."""
+    """Return G-mean and AUC of the selected setting and their means over all settings, by rule and split."""
     X, y = task_rows(name, args.data_dir)
     seed = zlib.crc32(name.encode()) % 1000
     found: dict[str, list[np.ndarray]] = {rule: [] for rule in RULES}
@@ -228,7 +228,7 @@ def asked(one: Fit, errors: float, cut: Cut) -> tuple[float, float]:
 
 
 def show(title: str, tasks: list[dict[str, np.ndarray]]) -> None:
-    """Means over tasks, and the p of a t-test of differences to the default, task by task."""
+    """Print means over tasks and the p value of a paired t-test against the default."""
     print(
         f"\n{title:34s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}{'untuned':>9s}{'p':>7s}{'AUC':>8s}{'p':>7s}"
     )

@@ -1,4 +1,4 @@
-"""How well abalone 19 and yeast ME2 can be ranked at all, on the splits of the experiment kba-tables-2-3.
+"""The best AUC of many learners on abalone 19 and yeast ME2, on the splits of kba-tables-2-3.
 
 Where KBA's AUC stays behind the paper's, this asks whether others come nearer. Nothing is tuned; each learner
 has a few settings, of which the best *on the rows that are asked* is shown: a bound for what tuning could do.
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--sets", default="abalone,yeast")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="part of the learners' names")
+    parser.add_argument("--only", default="", help="substring of the learners' names")
     args = parser.parse_args()
     for subject in args.sets.split(","):
         X, y = features(subject, load(SETS[subject][0], data_dir=args.data_dir))

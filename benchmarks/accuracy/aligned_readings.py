@@ -1,4 +1,4 @@
-"""Ways to read the paper of kernel boundary alignment, on its six sets or on ten other tasks.
+"""Variants of kernel boundary alignment, on the six sets of the paper or on ten other tasks.
 
 What the paper leaves open was settled on the ten tasks, so that the paper's own sets
 (``python -m papers run kba-tables-2-3``) had no part in it; on those it is only looked at afterwards. Nothing
@@ -40,17 +40,17 @@ DEFAULT = "default"
 
 
 def readings(weight: str | None) -> dict[str, Variant]:
-    """The default, and one thing changed at a time."""
+    """Return the default and variants with one change each."""
     ways = {
         "plain SVC": plain(weight),
         "shift alone": aligned(max_iter=0, class_weight=weight),
         DEFAULT: aligned(class_weight=weight),
         "mean, margin, no scale, no floor": aligned(
-            reading={"combine": "mean", "normalize": None, "neighbours": "margin", "floor": 0.0},
+            variant={"combine": "mean", "normalize": None, "neighbours": "margin", "floor": 0.0},
             class_weight=weight,
         ),
         "as printed: one round, no shift": printed(class_weight=weight),
-        "all pairs": aligned(pairs="all", class_weight=weight),
+        "all pairs": aligned(pairing="all", class_weight=weight),
     }
     changed = {
         "sum of the bumps": {"combine": "sum"},
@@ -62,7 +62,7 @@ def readings(weight: str | None) -> dict[str, Variant]:
         "floor 0": {"floor": 0.0},
         "floor 0.6": {"floor": 0.6},
     }
-    return ways | {name: aligned(reading=reading, class_weight=weight) for name, reading in changed.items()}
+    return ways | {name: aligned(variant=variant, class_weight=weight) for name, variant in changed.items()}
 
 
 def rows_of(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -73,26 +73,26 @@ def rows_of(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compare(name: str, args: argparse.Namespace, weight: str | None) -> dict[str, list[tuple[float, float]]]:
-    """G-mean and AUC of every reading on the splits of one task."""
+    """Return G-mean and AUC of every variant on the splits of one task."""
     X, y = rows_of(name, args.data_dir)
     splitter = StratifiedShuffleSplit(args.splits, test_size=1 / 7 if y.sum() > 20 else 0.3, random_state=5)
     found: dict[str, list[tuple[float, float]]] = {}
     for (train, test), C in product(splitter.split(X, y), args.penalties):
         parts = parts_of(X, y, train, test, WIDTH)
-        for reading, variant in readings(weight).items():
-            found.setdefault(reading, []).append(measures(y[test], variant(parts, C)))
+        for variant, variant in readings(weight).items():
+            found.setdefault(variant, []).append(measures(y[test], variant(parts, C)))
     return found
 
 
 def show(title: str, tasks: list[dict[str, list[tuple[float, float]]]]) -> None:
-    """Means over tasks, and how sure the difference to the default is, over all splits."""
+    """Print means over tasks and p values of the difference to the default over all splits."""
     print(f"\n{title:48s}{'G-mean':>8s}{'p':>7s}{'AUC':>8s}{'p':>7s}")
     default = np.concatenate([task[DEFAULT] for task in tasks])
-    for reading in tasks[0]:
-        own = np.concatenate([task[reading] for task in tasks])
-        means = np.mean([np.mean(task[reading], axis=0) for task in tasks], axis=0)
+    for variant in tasks[0]:
+        own = np.concatenate([task[variant] for task in tasks])
+        means = np.mean([np.mean(task[variant], axis=0) for task in tasks], axis=0)
         cells = [f"{mean:8.2f}{_p(own[:, k] - default[:, k]):7.2f}" for k, mean in enumerate(means)]
-        print(f"{reading:48s}" + "".join(cells), flush=True)
+        print(f"{variant:48s}" + "".join(cells), flush=True)
 
 
 def _p(differences: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Open set: how well novelty scores tell digits, or letters, of held-out classes from those of known ones.
+"""Open set recognition: AUC of novelty scores for digits, or letters, of held-out classes.
 
 Run ``python benchmarks/accuracy/enclosing_open_set.py``. Three of ten digits, or eight of 26 letters, are
 held out, half of the rows of the others are learned (of letter, 200 rows a class), and the area under
@@ -36,7 +36,7 @@ PEERS = {
 
 
 def scores_by_class(make, X, y, fresh):
-    """Novelty as the smallest over the classes; scores are brought to the scale of the class's own rows."""
+    """Return the smallest novelty over the classes, scaled by the rows of each class."""
     novelty = []
     for label in np.unique(y):
         peer = make().fit(X[y == label])
@@ -87,7 +87,7 @@ def compare(title, X, y, n_strangers, n_splits):
 
 
 def main():
-    warnings.simplefilter("ignore")  # EllipticEnvelope finds the digits' covariance singular and says so
+    warnings.simplefilter("ignore")  # EllipticEnvelope warns that the covariance of the digits is singular
     compare("digits", *read_digits(), n_strangers=3, n_splits=10)
     try:
         letter = read_letter()

@@ -1,4 +1,4 @@
-"""What ``ridge="auto"`` is worth between its two ends, the sphere and the bare ellipsoid.
+"""``ridge="auto"`` compared with its two extremes, the sphere and the ellipsoid without shrinkage.
 
 Run ``python benchmarks/accuracy/enclosing_ridge.py --data-dir FOLDER``. Digits come with scikit-learn,
 letter with the extra ``steelyard[data]``, Reuters-21578 from the folder; what cannot be had is left out. The
@@ -57,7 +57,7 @@ def reuters_split(texts, labels, seed):
 
 
 def problems(data_dir):
-    """Names, functions from a seed to (X, X_test, y, y_test), and how many splits to take."""
+    """Yield names, functions from a seed to (X, X_test, y, y_test), and numbers of splits."""
     try:
         reuters = datasets.load("reuters5", data_dir=data_dir)
     except DatasetUnavailable as trouble:
@@ -79,7 +79,7 @@ def problems(data_dir):
 
 
 def ledoit_wolf_answers(X, y, fresh):
-    """The enclosing classifier with Ledoit and Wolf's shrinkage, class by class."""
+    """Enclosing classifier with Ledoit-Wolf shrinkage per class."""
     ratios = []
     for label in np.unique(y):
         rows = X[y == label]

@@ -94,7 +94,7 @@ SCALES = {"0": 10.0, "1": 0.5, "3": 20.0, "4": 80.0, "5": 0.5, "7": 25.0, "8": 0
 
 def accuracy(hub: Hub, test: pd.DataFrame) -> float:
     """Share of right answers of the pooled model."""
-    answers = [a.labels for _, a in hub.model().answers(test.drop(columns="disease"))]
+    answers = [a.labels for _, a in hub.model().predictions(test.drop(columns="disease"))]
     return float(accuracy_score(test["disease"], np.concatenate(answers)))
 
 
@@ -140,7 +140,7 @@ def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quant
 
 def same_bits(one: Hub, other: Hub) -> bool:
     """Whether two hubs have the same sums and the same planes, to the last bit."""
-    models = one.model().learner, other.model().learner
+    models = one.model().estimator, other.model().estimator
     return one.digest() == other.digest() and all(
         np.array_equal(*(getattr(model, part) for model in models)) for part in ("coef_", "intercept_")
     )

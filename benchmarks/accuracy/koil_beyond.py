@@ -1,4 +1,4 @@
-"""What could be added to KOIL, tried on the authors' files and splits.
+"""Possible extensions of KOIL, on the authors' files and splits.
 
     python benchmarks/accuracy/koil_beyond.py --data-dir DIR [--sets glass,heart] [--runs 20]
 
@@ -41,7 +41,7 @@ CHUNK, FIRST = 20, 100
 
 
 class PlainKoil:
-    """KOIL with the hinge loss, written down plainly, and what might be changed in it."""
+    """Plain KOIL with the hinge loss, and extensions."""
 
     def __init__(self, *, merging: bool = False, adaptive: bool = False) -> None:
         self.merging, self.adaptive = merging, adaptive
@@ -102,7 +102,7 @@ class PlainKoil:
         self.matrix[slot] = self.matrix[:, slot] = self.similarities(x)
 
     def replace(self, own: slice, x: np.ndarray, weight: float, similar: np.ndarray, seen: int) -> None:
-        """The policy "reservoir++"."""
+        """Apply the policy "reservoir++"."""
         start, place = own.start or 0, int(self.rng.integers(seen))
         if place >= BUDGET:
             self.weights[start + int(np.argmax(similar[own]))] += weight
@@ -114,7 +114,7 @@ class PlainKoil:
         self.weights[start + int(np.argmax(near))] += lost
 
     def merge(self, own: slice, x: np.ndarray, weight: float, similar: np.ndarray) -> None:
-        """The nearest two become one at their mean by weight, with the weight that keeps its own score."""
+        """Merge the two nearest vectors at their weighted mean, with the weight that keeps its score."""
         start = own.start or 0
         pairs = np.triu(self.matrix[own, own], 1)
         i, j = np.unravel_index(int(np.argmax(pairs)), pairs.shape)
@@ -140,7 +140,7 @@ class PlainKoil:
 
 def falling_rate(X: np.ndarray, y: np.ndarray) -> KOIL:
     model = KOIL(C, gamma="median", random_state=0)
-    model.partial_fit(X[:FIRST], y[:FIRST])  # settles gamma; starts again with it
+    model.partial_fit(X[:FIRST], y[:FIRST])  # resolves gamma; then start again with it
     model = KOIL(C, gamma=model._kernels[0].gamma, random_state=0)
     for start in range(0, len(y), CHUNK):
         model.set_params(learning_rate=max(RATE, 0.1 / (1.0 + start / 20.0)))
@@ -171,7 +171,7 @@ def gmean(truth: np.ndarray, labels: np.ndarray) -> float:
 
 
 def measure(X: np.ndarray, y: np.ndarray, folds: np.ndarray, variant: str, n_runs: int) -> str:
-    """Mean AUC and G-mean over the runs."""
+    """Return the mean AUC and G-mean over the runs."""
     areas, means = [], []
     for number in range(n_runs):
         partition, fold = divmod(number, 5)

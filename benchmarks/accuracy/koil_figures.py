@@ -1,4 +1,4 @@
-"""The five figures of the KOIL authors' own program, on their files and splits.
+"""The five results of the KOIL authors' program, on their files and splits.
 
     python benchmarks/accuracy/koil_figures.py --data-dir DIR
 
@@ -24,7 +24,7 @@ TOLERANCE = 0.0005
 
 
 class Figure(NamedTuple):
-    """A setting of the authors' program and the mean AUC that it printed."""
+    """A setting of the authors' program and its printed mean AUC."""
 
     data: str
     loss: str
@@ -43,7 +43,7 @@ FIGURES = [
 
 
 def mean_area(data_dir: Path, figure: Figure, policy: str = "fifo++") -> float:
-    """Mean AUC over four partitions into five folds, rows in the order of the file."""
+    """Return the mean AUC over four partitions into five folds, rows in file order."""
     table = pd.read_csv(data_dir / f"koil_{figure.data}.csv.gz")
     folds = np.load(data_dir / f"koil_{figure.data}.splits.npz")["idx_cv"]
     X, y = table.iloc[:, :-1].to_numpy(float), table["target"].to_numpy()

@@ -2,10 +2,10 @@
 
 A line holds what was run (stream, contender, rows at most, chunk, late) and what came out: for windows of 500
 and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
-:class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A contender that fails
-on a stream has a line with the reason. What has a line is not run again, so that a run can be stopped and
-started anew, and two halves of a run can be done by two machines: lines are put into one file. Of two lines
-about the same the later one counts.
+:class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A
+contender that fails on a stream has a line with the reason. What has a line is not run again, so that a run
+can be stopped and started anew, and two halves of a run can be done by two machines: lines are put into one
+file. Of two lines about the same the later one counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from scipy.stats import rankdata
 from stream_data import FloatArray, IntArray
 from stream_peers import OURS, Contender
 
-from steelyard.ensemble.cuts import choose_cut
-from steelyard.ensemble.evidence import Evidence
+from steelyard.ensemble.score_buffer import ScoreBuffer
+from steelyard.thresholds import choose_threshold
 
 Cell = dict[str, Any]
 
@@ -127,12 +127,13 @@ def run(contender: Contender, file: Path, setting: Setting) -> tuple[FloatArray,
 def moved(
     scores: FloatArray, own_cut: float, y: IntArray, setting: Setting, looks: int = LOOKS
 ) -> NDArray[np.bool_]:
-    """What AdaptiveThresholdClassifier would have answered with these scores: by the own cut, until it knows enough.
+    """What AdaptiveThresholdClassifier would have answered with these scores: by the own cut, until it knows
+    enough.
 
     AdaptiveThresholdClassifier looks at its cut after every call; here that happens every so many rows.
     """
-    evidence, answers, learned, cut, looked_at = Evidence(1), scores > own_cut, 0, own_cut, -looks
-    evidence.know([0, 1])
+    evidence, answers, learned, cut, looked_at = ScoreBuffer(1), scores > own_cut, 0, own_cut, -looks
+    evidence.set_classes([0, 1])
     for begin in range(0, len(y), setting.chunk):
         end = min(begin + setting.chunk, len(y))
         if begin - looked_at >= looks:
@@ -147,12 +148,12 @@ def moved(
     return answers
 
 
-def _best_cut(evidence: Evidence, own_cut: float) -> float:
+def _best_cut(evidence: ScoreBuffer, own_cut: float) -> float:
     (sides,) = evidence.sides()
     positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
     if min(len(positive), len(negative)) < 5:
         return own_cut
-    return choose_cut(positive, negative, "gmean", sides.share)
+    return choose_threshold(positive, negative, "gmean", sides.share)
 
 
 def window_means(y: IntArray, scores: FloatArray, answers: list[NDArray[np.bool_]]) -> dict[str, list[float]]:

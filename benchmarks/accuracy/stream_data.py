@@ -39,7 +39,7 @@ def _table(folder: Path, name: str) -> tuple[pd.DataFrame, pd.Series]:
     return frame.iloc[:, :-1], frame["target"]
 
 
-def _numbers(frame: pd.DataFrame) -> FloatArray:
+def numbers(frame: pd.DataFrame) -> FloatArray:
     return np.ascontiguousarray(pd.get_dummies(frame, drop_first=True).fillna(0.0).to_numpy(dtype=np.float64))
 
 
@@ -48,7 +48,7 @@ def _real(
 ) -> Callable[[Path, int], Rows]:
     def load(folder: Path, limit: int) -> Rows:
         frame, target = _table(folder, name)
-        X, y = _numbers(frame), positive(target).to_numpy().astype(np.int64)
+        X, y = numbers(frame), positive(target).to_numpy().astype(np.int64)
         if shuffle:
             order = np.random.default_rng(0).permutation(len(y))
             X, y = X[order], y[order]

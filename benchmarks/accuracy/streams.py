@@ -6,9 +6,9 @@
 Every chunk is scored before it is learned; with ``--late`` labels come so many rows later. Measured are the
 AUC and the G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes,
 averaged over the windows of a stream, then over streams. The G-mean is given for each contender's own cut,
-and for the cut of :class:`steelyard.AdaptiveThresholdClassifier` on its scores, so that nobody loses by a cut alone;
-StreamClassifier has its own. Ranks are by stream, 1 is best; differences are paired, StreamClassifier minus
-the other.
+and for the cut of :class:`steelyard.AdaptiveThresholdClassifier` on its scores, so that nobody loses by a cut
+alone; StreamClassifier has its own. Ranks are by stream, 1 is best; differences are paired, StreamClassifier
+minus the other.
 
 Half of the streams served to choose the experts and their settings; figures are given for both halves apart
 and those of the other half are the result. Every cell is a line of JSON in ``--out`` when it is there; what

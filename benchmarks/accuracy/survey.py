@@ -12,8 +12,8 @@ classes (1 to 100), with a ratio that increases, that increases and decreases, t
 rows (200,000 in the survey), in the same number of stages. As there, windows have 500 rows and the measures
 are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
 MOA itself has are the peers, with its parameters but for ten trees a forest, each with its own cut and with
-that of :class:`steelyard.AdaptiveThresholdClassifier`; columns of categories are given to them as such, and to StreamClassifier
-as indicators.
+that of :class:`steelyard.AdaptiveThresholdClassifier`; columns of categories are given to them as such, and
+to StreamClassifier as indicators.
 
 ``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every
 cell is a line of JSON in ``--out`` when it is there; what has a line is not run again, and ``--tables``

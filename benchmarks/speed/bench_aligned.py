@@ -1,4 +1,4 @@
-"""Time and memory of AlignedSVC beside SVC on one precomputed matrix, and of sequence kernels beside NumPy.
+"""Time and memory of AlignedSVC compared with SVC, and of sequence kernels compared with NumPy.
 
 python benchmarks/speed/bench_aligned.py [--rows 4000] [--quick]
 """
@@ -24,19 +24,19 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def rested(call: Callable[[], object]) -> float:
-    """Seconds of a call, after threads of the one before have come to rest."""
+    """Return the seconds of a call, after the threads of the previous one have stopped."""
     time.sleep(0.15)
     return seconds(call)
 
 
 def best_of(repeats: int, *calls: Callable[[], object]) -> list[float]:
-    """Shortest time of each call; the calls take turns, so that load hits all of them."""
+    """Return the best time of each call; the calls alternate, so other load affects all."""
     times = [[rested(call) for call in calls] for _ in range(repeats)]
     return np.min(times, axis=0).tolist()
 
 
 def made_up(n_rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """A kernel matrix, and labels of which a share is 1."""
+    """Return a kernel matrix and labels with a given share of ones."""
     rng = np.random.default_rng(0)
     y = (np.arange(n_rows) % round(1 / share) == 0).astype(int)
     X = rng.normal(size=(n_rows, 10)) + 0.6 * y[:, None]
@@ -65,7 +65,7 @@ def bench_fit(n_rows: int, repeats: int, share: float) -> None:
 
 
 def bench_memory(n_rows: int) -> None:
-    """Arrays made by a fit, in units of the kernel matrix; LIBSVM's cache is its own and not counted."""
+    """Return the peak memory of a fit in units of the kernel matrix, without the cache of LIBSVM."""
     K, y = made_up(n_rows, 0.1)
     for C in (1.0, 100.0):
         tracemalloc.start()
@@ -78,7 +78,7 @@ def bench_memory(n_rows: int) -> None:
 
 
 def numpy_alignment(x: np.ndarray, z: np.ndarray, gamma: float) -> float:
-    """The kernel of one pair in NumPy: all cells of an anti-diagonal at once, in logarithms."""
+    """Return the kernel of one pair in NumPy, vectorized over anti-diagonals, in logarithms."""
     w = np.exp(-gamma * ((x[:, None] - z) ** 2).sum(axis=2))
     local = np.log(w / (2.0 - w))
     n, m = local.shape
@@ -103,7 +103,7 @@ def bench_sequences(n_sequences: int, repeats: int) -> None:
             numpy_alignment(X[i], X[j], 0.01)
 
     native, loop_time = best_of(repeats, lambda: kernel(X, X), loop)
-    loop_time *= n_pairs / len(some)  # a half of the matrix, as in the native loop
+    loop_time *= n_pairs / len(some)  # one triangle of the matrix, as in the native loop
     print(
         f"alignment matrix {n_sequences} x {n_sequences}, length 60, 2-D: native {native:.2f} s, NumPy loop "
         f"{loop_time:.0f} s (from {len(some)} pairs): {loop_time / native:.0f} times as fast (asked for: 20)"

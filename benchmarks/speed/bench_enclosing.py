@@ -1,4 +1,4 @@
-"""EnclosingClassifier: training against OneClassSVM, growth with the rows, prediction against its products.
+"""Speed of EnclosingClassifier: training compared with OneClassSVM, scaling with rows, prediction.
 
 Run ``python benchmarks/speed/bench_enclosing.py``; ``--quick`` takes a tenth of the rows.
 """
@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 from sklearn.svm import OneClassSVM
-from turns import best_times
+from timing import best_times
 
 from steelyard import EnclosingClassifier
 from steelyard.enclosing.ball import TOLERANCE
@@ -17,14 +17,14 @@ from steelyard.enclosing.ball import TOLERANCE
 
 def train(X, **parameters):
     model = EnclosingClassifier(**parameters).fit(X, np.zeros(len(X), dtype=int))
-    model.radius_  # noqa: B018 - bodies are trained when they are first asked for
+    model.radius_  # noqa: B018 - bodies are computed on first use
     return model
 
 
 def against_one_class_svm(n_rows, repeats):
     X = np.random.default_rng(0).normal(size=(n_rows, 30))
     nu, gamma = 0.05, 1.0 / (30 * X.var())
-    # OneClassSVM measures the gap on weights that sum to nu * n, of a dual half as large.
+    # OneClassSVM defines the gap for weights that sum to nu * n and half of the dual.
     tolerance = TOLERANCE * nu * n_rows / 2
     fitted = {}
 
@@ -38,7 +38,7 @@ def against_one_class_svm(n_rows, repeats):
     print(f"rbf sphere, {n_rows:,} rows, 30 features, outliers 0.05, equal tolerance")
     print(f"  steelyard {mine:.3f} s   OneClassSVM {other:.3f} s   ratio {other / mine:.2f}")
     novelty = fitted["ours"].novelty_score(X)
-    clear = np.abs(novelty) > 1e-5  # not on the surface, where rounding decides
+    clear = np.abs(novelty) > 1e-5  # rows on the surface depend on rounding
     outside, flagged = novelty[clear] > 0, fitted["theirs"].decision_function(X[clear]) < 0
     alpha = fitted["ours"]._classes[0].body(fitted["ours"]._settings()).ball.alpha
     theirs_alpha = np.sort(fitted["theirs"].dual_coef_[0] / (nu * n_rows))

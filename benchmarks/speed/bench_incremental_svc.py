@@ -1,32 +1,31 @@
-"""VersionedValue an exact kernel SVM row by row, beside refitting SVC.
+"""IncrementalSVC row by row, compared with refitting SVC.
 
     python benchmarks/speed/bench_incremental_svc.py [--slides 18000] [--repeats 20] [--C 1 10]
                                                      [--features 20] [--rows 20000]
-                                                     [--only update window answers nothing]
+                                                     [--only update window predict fit]
 
-Two streams, both with about 10 % support vectors (rbf kernel, gamma = 1 / (features * variance)), each with
-every C:
+There are two streams, both with about 10 % support vectors (rbf kernel, gamma = 1 / (features * variance)).
+Each runs with every C:
 
-- ``mixed``: imbalanced 1:9, features are mixtures of 5 hidden dimensions with some noise;
-- ``isotropic``: balanced, independent features of which 4 tell the classes apart. The boundary has more
-  freedom, so the margin set is larger: this is the harder case.
+- ``mixed``: imbalanced 1:9; features are mixtures of 5 hidden dimensions with noise;
+- ``isotropic``: balanced, independent features, 4 of them informative. The margin set is larger, so this is
+  the harder case.
 
-Four questions for each:
+There are four measurements:
 
-- ``update``: 5,000 rows, then 10 rows come and 10 go in one call, against one fit of SVC on the 5,000 rows;
-  five calls follow each other before SVC is fitted again, as calls of a stream would;
-- ``window``: a window of 2,000 rows slides over the stream, each row in and each row out by a call of its
-  own, the model exact after each, against one fit of SVC for every 50 rows. How long a fit takes is looked
-  at after every 500 rows: between two slides of a stream nobody fits an SVC;
-- ``answers``: the same window, where every row is predicted before it comes in, beside what the kernel values
-  alone cost that both need: those of the row with the support vectors, twice;
-- ``nothing``: so many rows (20,000) learned at once, against one fit of SVC, and then row by row.
+- ``update``: add 10 and forget 10 of 5,000 rows in one call, compared with one fit of SVC on the 5,000 rows.
+  SVC is fitted after every five calls;
+- ``window``: slide a window of 2,000 rows over the stream, one row per call, compared with one fit of SVC per
+  50 rows. The time of a fit is measured after every 500 rows;
+- ``predict``: the same window, with a prediction of every row before it is learned, compared with the cost of
+  the kernel values that both need: twice those of the row with the support vectors;
+- ``fit``: fit 20,000 rows at once, compared with one fit of SVC, and then learn row by row.
 
-SVC has its default tolerance (1e-3) and cache (200 MB). Now and then it is also fitted with tol=1e-8, which
-is nearer to the accuracy of the model beside it.
+SVC has its default tolerance (1e-3) and cache (200 MB). Some fits use tol=1e-8, which is closer to the
+accuracy of IncrementalSVC.
 
-Times are processor times (both sides run on one thread) and both sides alternate, so that other load on the
-machine counts little and hits both. At the end the models are compared with SVC at tol=1e-10.
+Times are processor times of one thread, measured alternately. At the end the models are compared with SVC at
+tol=1e-10.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 SIZE = 5_000
 WINDOW = 2_000
-STRETCH = 50  # slides for one refit
-RUN = 500  # slides before the time of a refit is taken again
-IN_A_ROW = 5  # updates between refits
+SLIDES_PER_REFIT = 50  # compared with one fit of SVC
+SLIDES_PER_RUN = 500  # the time of a fit is measured after each run
+UPDATES_PER_REFIT = 5
 
 
 def mixed_stream(n_rows: int, n_features: int, separation: float, seed: int = 0) -> Rows:
@@ -70,7 +69,7 @@ def isotropic_stream(n_rows: int, n_features: int, separation: float, seed: int 
 
 
 STREAMS = {"mixed": mixed_stream, "isotropic": isotropic_stream}
-# How far the classes are apart, so that a tenth of so many rows are support vectors.
+# Distance of the classes at which a tenth of the rows are support vectors, by stream and number of rows.
 SEPARATIONS = {"mixed": {SIZE: 1.5, WINDOW: 1.6}, "isotropic": {SIZE: 1.02, WINDOW: 1.2}}
 
 
@@ -92,13 +91,13 @@ def seconds_of_update(model: IncrementalSVC, add: Rows, forget: Rows) -> float:
 
 def seconds_of_slides(model: IncrementalSVC, stream: Rows, begin: int) -> float:
     start = process_time()
-    for i in range(begin, begin + RUN):
+    for i in range(begin, begin + SLIDES_PER_RUN):
         model.update(add=part(stream, i + WINDOW, 1), forget=part(stream, i, 1))
     return process_time() - start
 
 
 class Shares:
-    """Support vectors and margin set over the run, as shares of the rows."""
+    """Mean numbers of support vectors and of rows in the margin set."""
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
@@ -115,7 +114,7 @@ class Shares:
 
 
 def report(what: str, shares: Shares, n_rows: int, times: dict[str, list[float]]) -> None:
-    """Times of one call, or of one row where the calls are for `n_rows` rows; ours come first."""
+    """Print the times per row, for calls with `n_rows` rows each."""
     print(f"{what}: {shares}")
     ours = np.array(times["IncrementalSVC"])
     for name, values in times.items():
@@ -137,7 +136,7 @@ def report_exactness(model: IncrementalSVC, rows: Rows, C: float, gamma: float) 
 
 
 def bench_update(name: str, C: float, n_features: int, repeats: int) -> None:
-    n_updates = repeats * IN_A_ROW
+    n_updates = repeats * UPDATES_PER_REFIT
     stream = STREAMS[name](SIZE + 10 * n_updates, n_features, SEPARATIONS[name][SIZE])
     shares = Shares(SIZE)
     model = IncrementalSVC(C, gamma=1.0 / (n_features * stream[0].var())).fit(*part(stream, 0, SIZE))
@@ -145,7 +144,7 @@ def bench_update(name: str, C: float, n_features: int, repeats: int) -> None:
     for update in range(n_updates):
         add, forget = part(stream, 10 * update + SIZE, 10), part(stream, 10 * update, 10)
         times["IncrementalSVC"].append(seconds_of_update(model, add, forget))
-        if (update + 1) % IN_A_ROW:
+        if (update + 1) % UPDATES_PER_REFIT:
             continue
         shares.note(model)
         rows = part(stream, 10 * (update + 1), SIZE)
@@ -161,37 +160,43 @@ def bench_window(name: str, C: float, n_features: int, slides: int) -> None:
     shares = Shares(WINDOW)
     model = IncrementalSVC(C, gamma=1.0 / (n_features * stream[0].var())).fit(*part(stream, 0, WINDOW))
     times: dict[str, list[float]] = {"IncrementalSVC": [], "SVC": [], "SVC(tol=1e-8)": []}
-    for begin in range(0, slides, RUN):
-        times["IncrementalSVC"].append(seconds_of_slides(model, stream, begin) / (RUN / STRETCH))
+    for begin in range(0, slides, SLIDES_PER_RUN):
+        times["IncrementalSVC"].append(
+            seconds_of_slides(model, stream, begin) / (SLIDES_PER_RUN / SLIDES_PER_REFIT)
+        )
         shares.note(model)
-        rows = part(stream, begin + RUN, WINDOW)
+        rows = part(stream, begin + SLIDES_PER_RUN, WINDOW)
         times["SVC"].append(seconds_of_refit(rows, C, model.gamma))
         times["SVC(tol=1e-8)"].append(seconds_of_refit(rows, C, model.gamma, tol=1e-8))
     what = f"{name}, C={C:g}: window, {WINDOW:,} of {WINDOW + slides:,} rows, each row"
-    report(what, shares, STRETCH, times)
+    report(what, shares, SLIDES_PER_REFIT, times)
     report_exactness(model, part(stream, slides, WINDOW), C, model.gamma)
 
 
-def bench_answers(name: str, C: float, n_features: int, slides: int) -> None:
+def bench_predict(name: str, C: float, n_features: int, slides: int) -> None:
     stream = STREAMS[name](WINDOW + slides, n_features, SEPARATIONS[name][WINDOW], seed=1)
     model = IncrementalSVC(C, gamma=1.0 / (n_features * stream[0].var())).fit(*part(stream, 0, WINDOW))
-    asked, learned = [], []
+    predict_times, update_times = [], []
     for i in range(slides):
         row = part(stream, i + WINDOW, 1)
         start = process_time()
         model.predict(row[0])
-        asked.append(process_time() - start)
-        learned.append(seconds_of_update(model, row, part(stream, i, 1)))
+        predict_times.append(process_time() - start)
+        update_times.append(seconds_of_update(model, row, part(stream, i, 1)))
     kernel, vectors = Kernel("rbf", gamma=model.gamma), model.support_vectors_
     block = min(seconds_of(lambda: kernel.block(stream[0], vectors, n_threads=1)) for _ in range(5))
-    ask, learn, floor = 1e6 * np.mean(asked), 1e6 * np.mean(learned), 2e6 * block / len(stream[0])
+    predict, update, floor = (
+        1e6 * np.mean(predict_times),
+        1e6 * np.mean(update_times),
+        2e6 * block / len(stream[0]),
+    )
     print(
-        f"{name}, C={C:g}: window of {WINDOW:,}, answers: {ask + learn:.1f} us a row ({ask:.1f} to ask, "
-        f"{learn:.1f} to learn and forget); kernel values alone {floor:.1f} us"
+        f"{name}, C={C:g}: window of {WINDOW:,}, {predict + update:.1f} us per row ({predict:.1f} predict, "
+        f"{update:.1f} learn and forget); kernel values alone {floor:.1f} us"
     )
 
 
-def bench_nothing(name: str, C: float, n_features: int, n_rows: int, n_more: int = 50) -> None:
+def bench_fit(name: str, C: float, n_features: int, n_rows: int, n_more: int = 50) -> None:
     stream = STREAMS[name](n_rows + n_more, n_features, SEPARATIONS[name][SIZE])
     rows, gamma = part(stream, 0, n_rows), 1.0 / (n_features * stream[0].var())
     model = IncrementalSVC(C, gamma=gamma)
@@ -219,18 +224,18 @@ def main() -> None:
     parser.add_argument("--C", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--features", type=int, default=20)
     parser.add_argument("--rows", type=int, default=20_000)
-    questions = ["update", "window", "answers", "nothing"]
-    parser.add_argument("--only", nargs="+", choices=questions, default=questions)
+    measurements = ["update", "window", "predict", "fit"]
+    parser.add_argument("--only", nargs="+", choices=measurements, default=measurements)
     options = parser.parse_args()
     for name, C in product(STREAMS, options.C):
         if "update" in options.only:
             bench_update(name, C, options.features, options.repeats)
         if "window" in options.only:
-            bench_window(name, C, options.features, options.slides // RUN * RUN)
-        if "answers" in options.only:
-            bench_answers(name, C, options.features, min(options.slides, 3_000))
-        if "nothing" in options.only:
-            bench_nothing(name, C, options.features, options.rows)
+            bench_window(name, C, options.features, options.slides // SLIDES_PER_RUN * SLIDES_PER_RUN)
+        if "predict" in options.only:
+            bench_predict(name, C, options.features, min(options.slides, 3_000))
+        if "fit" in options.only:
+            bench_fit(name, C, options.features, options.rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kernel blocks against scikit-learn's pairwise_kernels, and one row against a packed budget.
+"""Speed of kernel blocks compared with scikit-learn's pairwise_kernels, and of one row against packed rows.
 
 Run as ``python benchmarks/speed/bench_kernels.py``. Peers take turns and the best of several rounds counts,
 so that a busy machine slows both. A ratio is the peer's time divided by ours: above 1 we are faster.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS, FEATURES, ROUNDS = 2_000, 20, 15
 BUDGET, SAMPLES = 200, 20_000
-REQUIRED = {"rbf": 1.0, "laplacian": 5.0}  # at least this many times as fast
+REQUIRED = {"rbf": 1.0, "laplacian": 5.0}  # minimum speed-up
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -32,7 +32,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def side_by_side(calls: list[Callable[[], object]], rounds: int) -> list[float]:
-    """Best time of each call, measured in turns."""
+    """Return the best time of each call; the calls alternate."""
     return [
         min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
     ]

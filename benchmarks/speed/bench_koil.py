@@ -1,4 +1,4 @@
-"""KOIL and MultiKernelKOIL beside the kernel block that they cannot do without, and beside river.
+"""Speed of KOIL and MultiKernelKOIL compared with the kernel block that they need, and with river.
 
 Run as ``python benchmarks/speed/bench_koil.py [--only PART ...]``. One core; peers take turns and the best of
 several rounds counts. Times are processor times of the thread, so that a busy machine slows no one.
@@ -37,14 +37,14 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def side_by_side(*calls: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Best time of each call, measured in turns."""
+    """Return the best time of each call; the calls alternate."""
     return [
         min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(rounds)), strict=True)
     ]
 
 
 def stream(n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping classes, one row in ten of the rare one: most rows have offenders and are stored."""
+    """Return overlapping classes with one rare row in ten: most rows have violators and are stored."""
     rng = np.random.default_rng(0)
     y = (rng.random(n_rows) < 0.1).astype(int)
     return (rng.normal(size=(n_rows, n_features)) + 0.5 * y[:, None]) / np.sqrt(n_features), y
@@ -85,7 +85,7 @@ def bench_koil(n_features: int) -> bool:
 
 
 def bench_single_precision() -> bool:
-    """Rows, kernel values, weights and scores are float32 then; 1.5 times as many samples a second."""
+    """Measure float32 rows, kernel values, weights and scores: 1.5 times as many samples per second."""
     met = True
     for n_features, budget, n_rows in ((20, 100, ROWS), (60, 400, ROWS // 5), (100, 1000, ROWS // 20)):
         X, y = stream(n_rows, n_features)
@@ -101,7 +101,7 @@ def bench_single_precision() -> bool:
 
 
 def bench_many_kernels(n_rows: int, rounds: int) -> bool:
-    """Which kernels learn a sample is drawn, and how many do differs by the seed: several are averaged."""
+    """Measure several seeds: the number of kernels that learn a sample is random."""
     X, y = stream(n_rows, 20)
     print(f"sixteen kernels, d = 20, {n_rows:,} rows, mean of {len(SEEDS)} seeds")
     met = True
@@ -131,7 +131,7 @@ def bench_many_kernels(n_rows: int, rounds: int) -> bool:
 
 
 def bench_counts(n_rows: int = 4_000, n_features: int = 20) -> None:
-    """What sixteen kernels at C = .01 cannot do without, in operations on numbers, over the same of one KOIL.
+    """Return the minimum number of operations of sixteen kernels at C = .01, relative to one KOIL.
 
     An operation is what a vector instruction does to one number, all as fast as each other. A distance takes
     two a feature and a product one; 20 more make an exponential of it and 3 a power. A kernel that learns a
@@ -163,7 +163,7 @@ def bench_counts(n_rows: int = 4_000, n_features: int = 20) -> None:
 
 
 def bench_threads(n_rows: int = 20_000) -> None:
-    """By the clock, since there is more than one thread: only a quiet machine of two cores tells."""
+    """Measure wall-clock time with several threads; meaningful only on an idle machine of two cores."""
     X, y = stream(n_rows, 20)
     os.environ["STEELYARD_NUM_THREADS"] = "2"
     for C in (1.0, 0.01):
@@ -220,7 +220,7 @@ def bench_learning() -> bool:
 
 def bench_kernels() -> bool:
     met = bench_many_kernels(ROWS, 2)
-    bench_many_kernels(ROWS // 5, 3)  # for comparison: the kernels that err have not yet dropped out
+    bench_many_kernels(ROWS // 5, 3)  # for comparison: bad kernels have not yet lost their weight
     return met
 
 

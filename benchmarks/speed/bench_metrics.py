@@ -1,15 +1,15 @@
-"""Time of one row of a prequential AUC over a window, beside recomputing it and beside river.
+"""Time per row of the prequential AUC of a window, compared with recomputing it and with river.
 
     python benchmarks/speed/bench_metrics.py [--rows 20000] [--repeats 3]
 
-Columns, in microseconds a row:
+Columns, in microseconds per row:
 
-- ``chunks``: ``WindowAUC`` fed half a window a call, at most 1,000 rows, asked once a call;
-- ``rows``: ``WindowAUC`` fed and asked row by row;
+- ``chunks``: ``WindowAUC`` updated with half a window, at most 1,000 rows, and read after each update;
+- ``rows``: ``WindowAUC`` updated and read row by row;
 - ``sklearn``: ``roc_auc_score`` of the window after each row;
-- ``river``: ``metrics.RollingROCAUC`` fed and asked row by row.
+- ``river``: ``metrics.RollingROCAUC`` updated and read row by row.
 
-Repeats of all columns alternate and the best of each counts, so that other load on the machine hits all.
+Repeats of all columns are interleaved, so that load on the machine affects all; the best repeat counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ except ImportError:
 
 WINDOWS = (100, 1_000, 10_000, 100_000)
 MAX_CHUNK = 1_000
-SLOW_ROWS = 30  # of the columns whose time grows with the window
+SLOW_ROWS = 30  # rows for the references whose time grows with the window
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -49,7 +49,7 @@ def make_stream(n_rows: int, seed: int = 0) -> tuple[Labels, Scores]:
 
 def seconds_in_chunks(y: Labels, s: Scores, window: int, n_rows: int) -> float:
     metric = WindowAUC(window).update(y[:window], y_score=s[:window])
-    chunk = min(MAX_CHUNK, window // 2)  # a chunk as long as the window would simply replace it
+    chunk = min(MAX_CHUNK, window // 2)  # a chunk as long as the window would replace its content
     start = perf_counter()
     for begin in range(window, window + n_rows, chunk):
         metric.update(y[begin : begin + chunk], y_score=s[begin : begin + chunk]).get()
@@ -88,7 +88,7 @@ def seconds_of_river(y: Labels, s: Scores, window: int, _: int) -> float:
 
 
 def check_agreement(y: Labels, s: Scores, window: int) -> None:
-    """Speed of a wrong answer is worth nothing."""
+    """Check that all implementations agree before they are timed."""
     ours = WindowAUC(window).update(y, y_score=s).get()
     assert math.isclose(ours, roc_auc_score(y[-window:], s[-window:]), abs_tol=1e-12)
 
@@ -105,12 +105,12 @@ def main() -> None:
         "sklearn": seconds_of_sklearn,
     }
     if RollingROCAUC is None:
-        print("river is not installed: its column is left out")
+        print("river is not installed; its column is omitted")
     else:
         columns["river"] = seconds_of_river
 
     n_rows = max(1, options.rows // MAX_CHUNK) * MAX_CHUNK
-    print("microseconds a row")
+    print("microseconds per row")
     print(f"{'window':>8}" + "".join(f"{name:>11}" for name in columns) + "   rows against the others")
     for window in WINDOWS:
         y, s = make_stream(window + n_rows)

@@ -1,8 +1,8 @@
-"""ProximalSVC against its floor (one BLAS product) and its peers, side by side in one run.
+"""ProximalSVC compared with one BLAS product, scikit-learn and river, in one run.
 
     python benchmarks/speed/bench_proximal.py [--quick]
 
-Every line is a ratio of two times measured in turns, best of several; the target stands beside it.
+Every line is a ratio of two times, each the best of several alternating measurements, with its target.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 from sklearn.linear_model import RidgeClassifier, SGDClassifier
-from turns import best_times
+from timing import best_times
 
 from steelyard import ProximalSVC
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.rule.solver import margin_equations, solve
-from steelyard.proximal.rule.system import System
+from steelyard.proximal.solver import margin_equations, solve
+from steelyard.proximal.system import System
 
 
 def report(what: str, ratio: float, target: float, details: str, *, at_most: bool = False) -> None:
@@ -32,7 +32,7 @@ def report(what: str, ratio: float, target: float, details: str, *, at_most: boo
 
 
 def bench_chunks(rng: np.random.Generator) -> None:
-    """Whole numbers up to some hundreds take one digit of the exact sums, numbers of all bits take two."""
+    """Integers up to some hundreds need one digit of the exact sums, arbitrary doubles need two."""
     for d in (54, 300, 1000):
         for digits, n_classes in ((1, 2), (1, 10), (2, 2), (2, 10)):
             X = rng.normal(size=(10_000, d))
@@ -86,7 +86,7 @@ def bench_against_ridge(rng: np.random.Generator) -> None:
     ridge = RidgeClassifier(class_weight="balanced")
 
     def scratch() -> None:
-        ProximalSVC().fit(X, y).coef_  # noqa: B018 - asking for the planes solves
+        ProximalSVC().fit(X, y).coef_  # noqa: B018 - reading coef_ computes the planes
 
     mine, theirs = best_times(scratch, lambda: ridge.fit(X, y), repeats=4)
     report(

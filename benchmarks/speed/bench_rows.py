@@ -1,10 +1,10 @@
-"""What a stream pays row by row, and with a curved boundary, beside river in the same run.
+"""Cost per row of ProximalSVC: single rows, feature maps and many classes, compared with river in one run.
 
     python benchmarks/speed/bench_rows.py [--quick]
 
-Row by row means: predict, then learn, through the public calls on arrays of one row (river: on dictionaries).
-Times are medians over the rows of the best of several rounds in turns. Mapped streams and many classes are
-told in processor time, so all run on one thread: one of a BLAS that waits for work would be counted too.
+For single rows, each row is predicted and then learned by the public methods with arrays of one row (river:
+with dictionaries). Times are the best of several alternating rounds of medians over rows. Feature maps and
+many classes are measured in processor time on one thread, because idle threads of BLAS would be counted too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 from river import linear_model, preprocessing
-from turns import median_time
+from timing import median_time
 
 from steelyard import ProximalSVC, RandomFeatures
 
@@ -31,7 +31,7 @@ def rows_of(rng: np.random.Generator, n_rows: int, d: int, n_classes: int) -> tu
 def line(what: str, ours: float, target: float, peer: float | None = None) -> None:
     beside = "" if peer is None else f"  river {peer:7.1f} us, ratio {ours / peer:5.2f}"
     met = "met" if ours <= target and (peer is None or ours <= peer) else "MISSED"
-    print(f"{what:60s} {ours:9.1f} us a row (target {target:g}: {met}){beside}", flush=True)
+    print(f"{what:60s} {ours:9.1f} us per row (target {target:g}: {met}){beside}", flush=True)
 
 
 def bench_row_by_row(rng: np.random.Generator, n_rows: int) -> None:
@@ -57,11 +57,11 @@ def bench_row_by_row(rng: np.random.Generator, n_rows: int) -> None:
             part = range(begin, min(begin + (n_rows - 300) // 5, n_rows))
             times = np.minimum(times, [median_time(one, part), median_time(theirs, part)])
         peer = times[1] * 1e6 if n_classes == 2 and d <= 30 else None
-        cut = "" if threshold == "zero" else ", cut by G-mean"
-        line(f"predict, then learn: {d} features, {n_classes} classes{cut}", times[0] * 1e6, target, peer)
+        suffix = "" if threshold == "zero" else ", G-mean threshold"
+        line(f"predict, then learn: {d} features, {n_classes} classes{suffix}", times[0] * 1e6, target, peer)
 
 
-def bench_curved(rng: np.random.Generator, sizes: dict[int, int]) -> None:
+def bench_feature_maps(rng: np.random.Generator, sizes: dict[int, int]) -> None:
     for m, n_rows in sizes.items():
         X, y = rows_of(rng, n_rows, 20, 2)
         model = ProximalSVC(C="auto", feature_map=RandomFeatures(m)).partial_fit(X[:100], y[:100])
@@ -70,7 +70,7 @@ def bench_curved(rng: np.random.Generator, sizes: dict[int, int]) -> None:
             model.predict(X[begin : begin + 100])
             model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
         spent = (time.process_time() - started) / (n_rows - 100) * 1e6
-        line(f'RandomFeatures({m}), C="auto", chunks of 100', spent, {300: 100.0, 1000: 600.0}[m])
+        line(f'RandomFeatures({m}), C="auto", batches of 100', spent, {300: 100.0, 1000: 600.0}[m])
 
 
 def bench_many_classes(rng: np.random.Generator, sizes: tuple[int, ...]) -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     rng = np.random.default_rng(0)
     bench_row_by_row(rng, 1300 if quick else 5300)
-    bench_curved(rng, {300: 5_000} if quick else {300: 20_000, 1000: 20_000})
+    bench_feature_maps(rng, {300: 5_000} if quick else {300: 20_000, 1000: 20_000})
     bench_many_classes(rng, (2000,) if quick else (2000, 10_000))
 
 

@@ -1,18 +1,17 @@
-"""The learning service beside the least that could be done instead, in the same run.
+"""Throughput, latency and recovery of the service, compared with minimal alternatives in the same run.
 
     python benchmarks/speed/bench_service.py [--quick] [--only learn|single|predict|recover]
 
-1. Learning: Arrow batches of 1,000 x 30 over HTTP, durable, against `partial_fit` plus an append of the same
-   bytes that is synced.
-2. Single rows: 64 clients, a request a row, against one synced append a request, and against an application
-   of the same framework that sends back what came. Where a sync takes less time than a request of the
-   framework, no service can be many times faster than the syncs; so the same is told for disks whose syncs
-   take 1, 2 and 5 ms longer than this one's, which both sides wait for.
-3. Predictions: their 99th percentile while another client teaches the model, against the same without.
-4. Recovery: how long a process takes to have a model of 1,000,000 rows back, from snapshots.
+1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
+   same bytes to a file.
+2. Single rows: 64 clients with one row per request, against one synced append per request, and against an echo
+   application of the same framework. On a disk whose sync is faster than a request of the framework, group
+   commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
+3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.
+4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
 
-Service and echo are processes of their own; the clients of this one are the same for both. Ratios are of
-rounds in turns; each line says whether its target is met.
+Service and echo run in their own processes; the clients are the same for both. Rounds alternate; each line
+says whether its target is met.
 """
 
 from __future__ import annotations
@@ -81,16 +80,16 @@ def row_body(x: np.ndarray, y: float | None) -> bytes:
 
 @contextmanager
 def process(*command: str) -> Iterator[str]:
-    """A server of its own; gives its address."""
+    """Start a server process; yield its address."""
     running = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     try:
-        said = ""
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
+        log = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log)):
             line = running.stderr.readline()
             if not line:
-                raise SystemExit(f"the server did not start: {said}")
-            said += line
+                raise SystemExit(f"the server did not start: {log}")
+            log += line
         yield found.group(0)
     finally:
         running.kill()
@@ -98,7 +97,7 @@ def process(*command: str) -> Iterator[str]:
         running.stderr.close()
 
 
-# The service on a slower disk: every commit takes so much longer.
+# The service on a slower disk: a delay is added to every commit.
 SLOWER = """
 import sys, time
 from steelyard.service import SQLiteStore
@@ -118,7 +117,7 @@ def service(store: Path, *, delay: float = 0.0) -> contextmanager[str]:
 
 
 class Pipe:
-    """A connection that costs its client as little as can be: one request, one answer, over a stream."""
+    """Minimal HTTP connection: one request at a time, with little work for the client."""
 
     def __init__(self, url: str) -> None:
         self.host, _, port = url.removeprefix("http://").partition(":")
@@ -128,8 +127,8 @@ class Pipe:
         self._reader, self._writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
 
     async def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\n{said}content-length: {len(body)}\r\n\r\n"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\n{lines}content-length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answered = await self._reader.readuntil(b"\r\n\r\n")
         length = int(re.search(rb"(?i)content-length: (\d+)", answered).group(1))  # type: ignore[union-attr]
@@ -215,7 +214,7 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
     few = bodies[:500]
 
     def rates(echo: str, delay: float) -> tuple[float, float, float]:
-        """Requests a second of the service, of the echo, and of one sync after the other, each its best."""
+        """Return the best requests per second of the service, of the echo, and of single syncs."""
         ours, echoes, syncs = [], [], []
         with service(folder / f"single-{delay}.db", delay=delay) as url:
             httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
@@ -245,7 +244,7 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
             )
 
 
-async def ask_often(url: str, body: bytes, n_requests: int) -> np.ndarray:
+async def predict_often(url: str, body: bytes, n_requests: int) -> np.ndarray:
     pipe = Pipe(url)
     await pipe.open()
     times = np.empty(n_requests)
@@ -279,13 +278,13 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
     with service(folder / "predict.db") as url:
         httpx.put(f"{url}/v1/models/m", json={**SPEC, "memory": 100_000}).raise_for_status()
         httpx.post(f"{url}/v1/models/m/learn", content=arrow(X, y), headers=ARROW).raise_for_status()
-        asyncio.run(ask_often(url, question, 200))
+        asyncio.run(predict_often(url, question, 200))
         for _ in range(rounds):
-            idle.append(np.quantile(asyncio.run(ask_often(url, question, n_requests)), 0.99))
+            idle.append(np.quantile(asyncio.run(predict_often(url, question, n_requests)), 0.99))
             teacher = subprocess.Popen([sys.executable, "-c", TEACHER, url, str(folder / "batch"), "0.02"])
             try:
                 time.sleep(1.0)
-                busy.append(np.quantile(asyncio.run(ask_often(url, question, n_requests)), 0.99))
+                busy.append(np.quantile(asyncio.run(predict_often(url, question, n_requests)), 0.99))
             finally:
                 teacher.kill()
                 teacher.wait()
@@ -293,7 +292,7 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
         "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
         min(busy) / min(idle),
         2,
-        most=True,
+        limits=True,
         detail=f"{1e3 * min(busy):.2f} against {1e3 * min(idle):.2f} ms",
     )
 
@@ -303,14 +302,14 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
     store = SQLiteStore(folder / "recover.db")
     writer = Writer(store)
     writer.process([Put("m", Spec.from_mapping(SPEC))])
-    # The worst moment: a snapshot is written every 50,000 rows, and the next one is due with the next batch.
+    # The worst case: a snapshot is written every 50,000 rows, and the next batch would trigger one.
     for n in [10_000] * (n_rows // 10_000) + [5_000] * 9:
         X, y = table(rng, n)
         columns = {**{f"x{j}": X[:, j].copy() for j in range(D)}, "y": y}
-        wish = Learn("m", ColumnBatch(columns, len(y)))
-        writer.process([wish])
-        wish.future.result()
-    digest = writer.published["m"].facts()["digest"]
+        request = Learn("m", ColumnBatch(columns, len(y)))
+        writer.process([request])
+        request.future.result()
+    digest = writer.published["m"].summary()["digest"]
     store.close()
     best = np.inf
     for _ in range(3):
@@ -318,10 +317,10 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
         again = SQLiteStore(folder / "recover.db")
         found = Writer(again).published["m"]
         best = min(best, time.perf_counter() - begin)
-        assert found.facts()["digest"] == digest
+        assert found.summary()["digest"] == digest
         again.close()
     detail = "45,000 of them after the last snapshot; the digest is equal"
-    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, most=True, detail=detail)
+    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, limits=True, detail=detail)
 
 
 def main() -> None:
@@ -330,17 +329,17 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
     parser.add_argument("--only", choices=["learn", "single", "predict", "recover"])
-    said = parser.parse_args()
-    rounds = 2 if said.quick else 5
+    arguments = parser.parse_args()
+    rounds = 2 if arguments.quick else 5
     jobs = {
-        "learn": lambda folder: bench_learning(folder, rounds, 50 if said.quick else 100),
-        "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if said.quick else 5_000),
-        "predict": lambda folder: bench_predictions(folder, rounds, 300 if said.quick else 1_000),
-        "recover": lambda folder: bench_recovery(folder, 200_000 if said.quick else 1_000_000),
+        "learn": lambda folder: bench_learning(folder, rounds, 50 if arguments.quick else 100),
+        "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
+        "predict": lambda folder: bench_predictions(folder, rounds, 300 if arguments.quick else 1_000),
+        "recover": lambda folder: bench_recovery(folder, 200_000 if arguments.quick else 1_000_000),
     }
     with tempfile.TemporaryDirectory() as folder:
         for name, job in jobs.items():
-            if said.only in {None, name}:
+            if arguments.only in {None, name}:
                 job(Path(folder))
 
 

@@ -109,7 +109,7 @@ def both_ways(connection: Any, turns: int) -> tuple[float, float]:
             started = time.perf_counter()
             model = sql.fit(ProximalSVC(), connection, "t", target="y", how=how)
             best[how] = min(best[how], time.perf_counter() - started)
-            digests.add(model.learner.digest())
+            digests.add(model.estimator.digest())
     assert len(digests) == 1, "the two ways differ"
     return best["pushed"], best["streamed"]
 
@@ -128,7 +128,7 @@ def whole(address: str, way: str) -> None:
         y = frame.pop("y").to_numpy()
         digest = ProximalSVC().fit(frame.to_numpy(), y).digest()
     else:
-        digest = sql.fit(ProximalSVC(), address, "t", target="y", how=way).learner.digest()
+        digest = sql.fit(ProximalSVC(), address, "t", target="y", how=way).estimator.digest()
     seconds = time.perf_counter() - started
     print(json.dumps({"seconds": seconds, "idle": idle, "most": _most_memory(), "digest": digest}))
 

@@ -1,10 +1,10 @@
-"""Rows a second of ``steelyard stream``, beside what pyarrow alone needs to parse the file, and beside river.
+"""Rows per second of ``steelyard stream``, compared with parsing by pyarrow and with river.
 
 The command reads a CSV file of 30 numeric columns, predicts every row before it learns it in chunks of
-1,000, and keeps all measures. The first yardstick is pyarrow parsing the same file in the same blocks on one
-core and doing nothing else: the share of its rate that the whole command reaches, on one core and on two,
-where parsing runs beside learning. The second is river: its CSV iterator, scaler and logistic regression
-through ``progressive_val_score`` with G-mean and AUC. Interleaved, best of several repeats.
+1,000, and computes all measures. The first reference is pyarrow parsing the same file in the same blocks on
+one core: the result is the share of its rate that the complete command reaches, on one core and on two,
+where parsing and learning run in parallel. The second reference is river: its CSV iterator, scaler and
+logistic regression with ``progressive_val_score``, G-mean and AUC. Runs are interleaved; the best counts.
 
     python benchmarks/speed/bench_stream.py            # 1,000,000 rows, river on 20,000 of them
     python benchmarks/speed/bench_stream.py --rows 200000
@@ -37,7 +37,7 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 
 
 def write_csv(path: Path, n_rows: int) -> None:
-    """A file of ``n_rows`` with 5 % positives, four decimals a value."""
+    """Write a file with 5 % positive rows and four decimals per value."""
     rng = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
         file.write(",".join([*(f"x{k}" for k in range(N_FEATURES)), "y"]) + "\n")
@@ -49,7 +49,7 @@ def write_csv(path: Path, n_rows: int) -> None:
 
 
 def on_cores(n: int) -> int:
-    """Keep this process to so many cores; how many it now has."""
+    """Restrict this process to ``n`` cores; return the number of cores it has."""
     if not hasattr(os, "sched_setaffinity"):
         return os.cpu_count() or 1
     os.sched_setaffinity(0, CORES[-n:])
@@ -57,11 +57,11 @@ def on_cores(n: int) -> int:
 
 
 def run_pyarrow(path: Path, _: int) -> tuple[float, float]:
-    """Rows a second, by the clock and by processor time, of parsing alone."""
+    """Return the rows per second of parsing, by wall-clock time and by processor time."""
     import pyarrow as pa
     from pyarrow import csv
 
-    from steelyard.tables.arrow_sources import BLOCK_BYTES
+    from steelyard.tables.text_sources import BLOCK_BYTES
 
     names = [*(f"x{k}" for k in range(N_FEATURES)), "y"]
     convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()))
@@ -79,7 +79,7 @@ def run_pyarrow(path: Path, _: int) -> tuple[float, float]:
 
 
 def run_steelyard(path: Path, n_rows: int) -> tuple[float, float]:
-    """The same of the whole command."""
+    """Return the rows per second of the complete command."""
     begin, begin_cpu, out = time.perf_counter(), time.process_time(), io.StringIO()
     with redirect_stdout(out):
         main_command(
@@ -93,7 +93,7 @@ def run_steelyard(path: Path, n_rows: int) -> tuple[float, float]:
 
 
 def memory_along(path: Path) -> list[float]:
-    """Memory after every 50,000 rows."""
+    """Return the memory in MB after every 50,000 rows."""
     memory: list[float] = []
     prequential(
         ProximalSVC(),
@@ -104,7 +104,7 @@ def memory_along(path: Path) -> list[float]:
 
 
 def run_river(path: Path, n_rows: int) -> tuple[float, float]:
-    """The same through river, on the first rows."""
+    """Return the rows per second of river on the first rows."""
     from river import evaluate, linear_model, metrics, preprocessing, stream
 
     converters = {**{f"x{k}": float for k in range(N_FEATURES)}, "y": lambda text: text == "1"}
@@ -133,7 +133,7 @@ def main() -> None:
         write_csv(path, arguments.rows)
         print(f"{arguments.rows:,} x {N_FEATURES} CSV, {path.stat().st_size / 2**20:,.0f} MB")
         best: dict[str, tuple[float, float]] = {}
-        for _ in range(arguments.repeats):  # interleaved, so that a busy machine hits all
+        for _ in range(arguments.repeats):  # interleaved, so that load on the machine affects all runs
             for name, n_cores, run in (
                 ("pyarrow, parsing alone", 1, run_pyarrow),
                 ("steelyard, one core", 1, run_steelyard),

@@ -363,7 +363,7 @@ def window() -> Iterator[Line]:
         spent,
         2.0 * block / len(X),
         "the row's kernel values",
-        "bench_incremental_svc.py --only answers",
+        "bench_incremental_svc.py --only predict",
     )
 
 

@@ -1,4 +1,4 @@
-"""Zhu's thesis on DCIL-IncLPSVM: weights that follow the class counts of a stream."""
+"""DCIL-IncLPSVM thesis: class weights that follow the class counts of a stream."""
 
 from papers.dcil.equality import table_5_1
 from papers.dcil.membership import figure_5_1, figure_5_2

@@ -1,4 +1,4 @@
-"""What the experiments of the thesis share: its learners, its stages, its people."""
+"""Shared parts of the experiments: learners, stages and face data."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ LEARNERS = tuple(_MAKE)
 
 
 def learner(name: str) -> Any:
-    """A fresh learner by the name that the thesis gives it."""
+    """Return a new learner by its name in the thesis."""
     return _MAKE[name]()
 
 
 def stages(rows: NDArray[np.intp], rng: np.random.Generator) -> list[NDArray[np.intp]]:
-    """The rows in random order, cut into ten equal parts."""
+    """Return the rows in random order, split into ten equal parts."""
     return np.array_split(rng.permutation(rows), N_STAGES)
 
 
 def answers_by_stage(
     name: str, X: Floats, y: Labels, chunks: Iterable[NDArray[np.intp]], asked: NDArray[np.intp]
 ) -> Iterator[NDArray[Any]]:
-    """What the learner answers about the rows `asked` after each chunk of rows."""
+    """Return the predictions for the rows `asked` after each chunk of rows."""
     model = learner(name)
     classes = np.unique(y[asked]).tolist()
     for chunk in chunks:
         with warnings.catch_warnings():
-            # Hundreds of classes with a row or two each are what is studied here.
+            # Hundreds of classes with one or two rows each are intended here.
             warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
             if len(chunk):
                 model.partial_fit(X[chunk], y[chunk], classes=classes)
@@ -66,7 +66,7 @@ def answers_by_stage(
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Images of people: one row an image."""
+    """Images of people, one row per image."""
 
     name: str
     images: Floats
@@ -75,12 +75,12 @@ class People:
     share_tested: int  # every so many-th image of a person is for testing
 
     def some(self, n_people: int, every: int) -> People:
-        """Fewer people and only every so many-th number of an image."""
+        """Return fewer people and every n-th pixel."""
         rows = self.person < n_people
         return People(self.name, self.images[rows, ::every], self.person[rows], n_people, self.share_tested)
 
     def split(self, chosen: NDArray[np.intp], rng: np.random.Generator) -> tuple[Labels, Labels]:
-        """Rows to learn and rows to ask about: one of five images of each chosen person is left out."""
+        """Return training and test rows: one of five images of each chosen person is a test row."""
         learned, asked = [], []
         for one in chosen:
             rows = rng.permutation(np.flatnonzero(self.person == one))
@@ -91,7 +91,7 @@ class People:
 
 
 def crowds(context: Context, noise: float) -> Iterator[People]:
-    """The faces of ORL, where they can be had, and made-up people, as many as the thesis had."""
+    """Yield the ORL faces, if available, and generated people, as many as in the thesis."""
     for _, faces in context.sets(["faces_orl"]):
         people = _orl(faces)
         yield people.some(12, every=16) if context.tiny else people
@@ -99,7 +99,7 @@ def crowds(context: Context, noise: float) -> Iterator[People]:
 
 
 def _orl(faces: Dataset) -> People:
-    """The images, shrunk to 28 x 23 pixels by averaging, as numbers from 0 to 1."""
+    """Return the images, reduced to 28 x 23 pixels by averaging, with values from 0 to 1."""
     n, height, width = faces.X.shape
     small = faces.X.reshape(n, height // 4, 4, width // 4, 4).mean(axis=(2, 4)) / 255.0
     person = np.unique(faces.y, return_inverse=True)[1].astype(np.int64)
@@ -109,7 +109,7 @@ def _orl(faces: Dataset) -> People:
 def generated_people(
     n_people: int, rng: np.random.Generator, *, noise: float, width: int = 120, n_images: int = 5
 ) -> People:
-    """People as points, images as points around them: a Gaussian model of identities.
+    """Return generated people: a Gaussian model of identities.
 
     `noise` is the spread of the images of a person, in each direction, over the spread of the people.
     """

@@ -1,4 +1,4 @@
-"""Table 5.1: what is learned in ten chunks is what a single fit gives."""
+"""Table 5.1: learning in ten chunks equals a single fit."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def table_5_1(context: Context) -> Result:
 
 
 def _difference_to_batch(X: Floats, y: Labels, rng: np.random.Generator) -> tuple[float, float]:
-    """Squared distance and angle between the plane after ten chunks and the plane of a single fit."""
+    """Return squared distance and angle between the plane after ten chunks and that of a single fit."""
     model = learner("DCIL-IncLPSVM")
     for chunk in stages(np.arange(len(y)), rng):
         model.partial_fit(X[chunk], y[chunk], classes=[0, 1])
     ours, batch = _plane(model), _plane(learner("DCIL-IncLPSVM").fit(X, y))
     a, b = ours / np.linalg.norm(ours), batch / np.linalg.norm(batch)
-    # The arc cosine of nearly 1 has half the digits only.
+    # The arc cosine near 1 loses half of the digits.
     angle = 2.0 * np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b))
     return float(np.sum((ours - batch) ** 2)), float(angle)
 

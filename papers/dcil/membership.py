@@ -1,4 +1,4 @@
-"""Figures 5.1 and 5.2: is this face one of the members'?"""
+"""Figures 5.1 and 5.2: face membership."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DATA_NOTES = paragraphs(
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group of members among the people, learned once."""
+    """One round with a group of members."""
 
     people: People
     n_members: int
@@ -85,7 +85,7 @@ def figure_5_1(context: Context) -> Result:
 
 
 def _sizes(n_people: int, context: Context) -> list[int]:
-    """Numbers of members: in steps of five people, as in the thesis, or as many for a smaller crowd."""
+    """Return the numbers of members in steps of five, as in the thesis, or fewer for fewer people."""
     if n_people > 40:
         step = context.pick(5, 30, 20)
         return [*range(1, n_people, step)]
@@ -93,7 +93,7 @@ def _sizes(n_people: int, context: Context) -> list[int]:
 
 
 def _ranges(sizes: Any, n_people: int) -> dict[str, Any]:
-    """The two regions that the thesis speaks of: 30 of 271 from either end, and the middle."""
+    """Return the two regions of the thesis: 30 of 271 at either end, and the middle."""
     edge = n_people * 30 / 271
     extreme = (sizes <= edge) | (sizes >= n_people - edge)
     middle = (sizes >= n_people * 100 / 271) & (sizes <= n_people * 150 / 271)
@@ -115,7 +115,7 @@ def _extremes_note(people: People, sizes: Any, final: Floats) -> str:
 
 
 def _group_g_means(work: _Group) -> list[list[float]]:
-    """G-mean of every learner after every stage."""
+    """Return the G-mean of every learner after every stage."""
     rng = np.random.default_rng(work.seed)
     people = work.people
     members = rng.choice(people.n_people, size=work.n_members, replace=False)
@@ -139,7 +139,7 @@ def _g_means(people: People, members: Any, asked: Any, chunks: Sequence[Any]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """A balanced set whose classes come at different times."""
+    """Balanced data whose classes arrive at different times."""
 
     people: People
     scheme: str
@@ -215,7 +215,7 @@ def _course(work: _Course) -> tuple[list[float], list[list[float]]]:
 
 
 def _arrivals(scheme: str, ours: int, others: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """How many rows of either class have come by the end of each stage."""
+    """Return the number of rows of each class by the end of each stage."""
     time = np.arange(1, N_STAGES + 1) / N_STAGES
     if scheme == "random variation":
         cumulative = [np.cumsum(rng.dirichlet(np.full(N_STAGES, 0.7))) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Section 3.2: all new rows together, or one after the other, to the same optimum."""
+"""Section 3.1: the multiple step moves all new rows together; one by one gives the same optimum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPS = 1e-10
 
 
 class MultipleStep:
-    """A transcription of (3.5) to (3.24) for the C-SVM: ``alpha`` moves with p from 0 to 1, piece by piece.
+    """Transcription of (3.5) to (3.24) for the C-SVM: ``alpha`` moves with p from 0 to 1, piece by piece.
 
     Q_ij = y_i y_j k(x_i, x_j), and g_i = sum_j Q_ij alpha_j + y_i b - 1 is how far row i is beyond its
     margin. Margin vectors M have g = 0, error vectors E stand at C, reserve vectors R at 0; U are the rows on
@@ -36,12 +36,12 @@ class MultipleStep:
         self.known: list[int] = []
 
     def g(self) -> Floats:
-        """The gradient of the dual, with the multiplier of its constraint."""
+        """Return the gradient of the dual, including the multiplier of its constraint."""
         result: Floats = self.Q @ self.alpha + self.y * self.b - 1.0
         return result
 
     def add(self, rows: list[int]) -> None:
-        """Bring rows in until every one of them and of those before meets its condition."""
+        """Add rows until all rows satisfy the optimality conditions."""
         if not self.known:
             self._start(rows)
             return
@@ -52,7 +52,7 @@ class MultipleStep:
             moving = self._move(moving)
 
     def _start(self, rows: list[int]) -> None:
-        """The first rows by a solver: the path needs a margin vector to begin with."""
+        """Solve for the first rows: the path needs an initial margin vector."""
         svc = SVC(C=self.C, kernel="precomputed", tol=1e-9)
         part = np.ix_(rows, rows)
         svc.fit(self.Q[part] * np.outer(self.y[rows], self.y[rows]), self.y[rows])
@@ -63,7 +63,7 @@ class MultipleStep:
         self.margin = [i for i in rows if inside[i]]
 
     def _move(self, moving: list[int]) -> list[int]:
-        """One piece of the path: until somebody changes sides. Returns who is still on the way."""
+        """Follow one piece of the path until a vector changes its set; return the vectors still moving."""
         self.steps += 1
         U, M = np.array(moving), np.array(self.margin, dtype=int)
         ahead = self.C - self.alpha[U]  # lambda_U: all could have to go up to C
@@ -83,7 +83,7 @@ class MultipleStep:
         return [i for i in moving if i not in done and self.alpha[i] < self.C - _EPS and i not in self.margin]
 
     def _sensitivities(self, U: NDArray[np.intp], M: NDArray[np.intp], ahead: Floats) -> tuple[float, Floats]:
-        """(3.18), solved: M to the power of -1, where (3.19) prints its transpose."""
+        """Solve (3.18) with the inverse of M, where (3.19) prints its transpose."""
         matrix = np.zeros((1 + len(M), 1 + len(M)))
         matrix[0, 1:] = matrix[1:, 0] = self.y[M]
         matrix[1:, 1:] = self.Q[np.ix_(M, M)]
@@ -94,7 +94,7 @@ class MultipleStep:
     def _first_stop(
         self, U: NDArray[np.intp], M: NDArray[np.intp], change: Floats, gamma: Floats
     ) -> tuple[float, int]:
-        """(3.21) to (3.24): how far p can go, and who stops it; -1 if nobody does."""
+        """Return the largest step of p by (3.21) to (3.24), and the limiting vector or -1."""
         g = self.g()
         stops = [(1.0, -1)]
         for i in M:
@@ -104,7 +104,8 @@ class MultipleStep:
         others = [i for i in self.known if i not in set(M.tolist())]
         for i in others:
             on_the_way = i in U and g[i] < 0 < gamma[i]
-            # Reserve vectors have g > 0 and error vectors g < 0; whoever meets 0 becomes a margin vector.
+            # Reserve vectors have g > 0, error vectors g < 0; a vector that reaches 0 becomes a margin
+            # vector.
             at_bound = i not in U and abs(gamma[i]) > _EPS and g[i] * gamma[i] < 0
             if on_the_way or at_bound:
                 stops.append((-g[i] / gamma[i], int(i)))
@@ -112,7 +113,7 @@ class MultipleStep:
         return float(p), who
 
 
-@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.2: rows together or one by one")
+@experiment("dcil-multiple-step", paper=THESIS, title="Section 3.1: rows together or one by one")
 def multiple_step(context: Context) -> Result:
     rng = context.rng("multiple")
     rows = []

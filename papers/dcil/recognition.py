@@ -1,4 +1,4 @@
-"""Figures 5.3 to 5.6: whose face is it? Ten to 270 classes."""
+"""Figures 5.3 to 5.6: face recognition with 10 to 270 classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RIVALS = ("IncLPSVM", "DCIL-IncLPSVM")
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """Some of the people, recognised after each stage."""
+    """One round of recognition of some people after each stage."""
 
     people: People
     n_classes: int
@@ -55,7 +55,7 @@ def _sizes(n_people: int, context: Context) -> list[int]:
 
 
 def _accuracies(trial: _Trial) -> list[list[float]]:
-    """The share of right answers of both learners after every stage."""
+    """Return the accuracy of both learners after every stage."""
     rng = np.random.default_rng(trial.seed)
     people = trial.people
     chosen = rng.choice(people.n_people, size=trial.n_classes, replace=False)

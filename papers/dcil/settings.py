@@ -1,4 +1,4 @@
-"""Which settings, unnamed in the thesis, give the numbers of its table 5.3."""
+"""Search for the settings, not stated in the thesis, that give the numbers of table 5.3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLACE = 2  # the third of the four ratios
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """A round with one setting."""
+    """One round with one setting."""
 
     round: Round
     C: float
@@ -63,7 +63,7 @@ _NOTES = paragraphs(
 
 
 def _fitting(rows: Sequence[Row]) -> str:
-    """Settings with which all numbers are reached."""
+    """Return the settings with which all numbers are reached."""
     misses = {row.subject for row in rows if judge(row).kind in {"better", "short"}}
     fitting = [setting for setting in dict.fromkeys(row.subject for row in rows) if setting not in misses]
     return f"All numbers are the thesis' with: {'; '.join(fitting) or 'none of the settings'}."

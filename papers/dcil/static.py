@@ -1,4 +1,4 @@
-"""Table 5.3: three learners while the rare class gets rarer."""
+"""Table 5.3: three learners under increasing static imbalance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOLERANCE = 1.5  # points, as G-means may differ
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One training and test set, drawn by its seed."""
+    """One training and test set, sampled by seed."""
 
     X: Floats
     y: Labels
@@ -48,7 +48,7 @@ class Round:
     seed: int
 
     def parts(self) -> tuple[Rows, Rows, Rows]:
-        """Rows to learn, rows to ask about, and where to cut the former into ten chunks."""
+        """Return training rows, test rows, and the boundaries of ten chunks."""
         rng = np.random.default_rng(self.seed)
         rare, common = (rng.permutation(np.flatnonzero(self.y == label)) for label in (1, 0))
         train = rng.permutation(np.concatenate([rare[:_N_RARE], common[: self.n_common]]))
@@ -92,7 +92,7 @@ _NOTES = paragraphs(
 
 
 def _outside(rows: Sequence[Row]) -> str:
-    """Which numbers are not reached, beside how many chance alone would put outside."""
+    """Return a note: the numbers that are not reached, and how many are expected by chance."""
     judged = [(row, judge(row).kind) for row in rows]
     compared = [(row, kind) for row, kind in judged if kind != "none"]
     outside = [(row, kind) for row, kind in compared if kind != "reached"]
@@ -105,7 +105,7 @@ def _outside(rows: Sequence[Row]) -> str:
 
 
 def sizes_of(title: str) -> tuple[int, ...]:
-    """How many rows of the common class the training sets have."""
+    """Return the numbers of frequent rows of the training sets."""
     return _N_COMMON[title]
 
 
@@ -119,7 +119,7 @@ def problem(name: str, data: Dataset) -> tuple[str, Floats, Labels]:
 
 
 def _one_round(work: Round) -> dict[str, dict[str, float]]:
-    """Every measure of every learner, all on the same rows in the same chunks."""
+    """Return every measure of every learner, on the same rows and chunks."""
     train, test, cuts = work.parts()
     told = {}
     for name in LEARNERS:
@@ -146,7 +146,7 @@ def _rows(title: str, n_common: int, rounds: Any) -> list[Row]:
 def table_row(
     title: str, n_common: int, names: tuple[str, str], measure: str, values: Sequence[float]
 ) -> Row:
-    """Our learner `names[0]` beside what the thesis prints for its learner `names[1]`."""
+    """Return rows of our learner `names[0]` with the printed numbers of `names[1]`."""
     ratio = n_common // _N_RARE
     ours, printed = names
     _, factor, aim = _MEASURES[measure]

@@ -1,4 +1,4 @@
-"""Sections 2.4 and 6: other ways to weigh two classes, on ten real sets."""
+"""Sections 2.4 and 6: other class weights, on ten real data sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from papers.result import Result, Row, paragraphs
 from steelyard.kernels import Kernel
 from steelyard.metrics import g_mean_score
 from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import gmean_cut
+from steelyard.thresholds import gmean_threshold
 
 __all__ = ["ZSVM", "other_weights", "spread_weights"]
 
@@ -41,7 +41,7 @@ MOST_ROWS = 3000  # to learn
 
 
 class ZSVM:
-    """(2.24): support vectors of the rare class weigh z times as much as those of the other one.
+    """z-SVM (2.24): support vectors of the rare class are multiplied by z.
 
     z is where the G-mean on the rows learned is largest, as Imam, Ting and Kamruzzaman (2006) choose it.
     """
@@ -50,17 +50,17 @@ class ZSVM:
         self.C = C
 
     def fit(self, X: Floats, y: Labels) -> ZSVM:
-        """Train an SVM, then choose z."""
+        """Train an SVM, then select z."""
         self.kernel = Kernel("rbf", gamma="scale").resolve(X)
         self.svc = SVC(C=self.C, gamma=self.kernel.gamma).fit(X, y)
         rare, other = self._sides(X)
-        # z * rare + other > 0 where -other / rare < z: a cut of the ratio.
+        # z * rare + other > 0 if -other / rare < z: a threshold of the ratio.
         ratio = -other / np.maximum(rare, 1e-12)
-        self.z = -gmean_cut(-ratio[y == 0], -ratio[y == 1]) if rare.any() else 1.0
+        self.z = -gmean_threshold(-ratio[y == 0], -ratio[y == 1]) if rare.any() else 1.0
         return self
 
     def _sides(self, X: Floats) -> tuple[Floats, Floats]:
-        """Sums over the support vectors of the rare and of the other class; (2.24) has no intercept."""
+        """Return the sums over support vectors of both classes; (2.24) has no intercept."""
         svc, dual = self.svc, self.svc.dual_coef_[0]
         K = np.exp(-svc._gamma * np.square(X[:, None] - svc.support_vectors_).sum(axis=2))
         return K[:, dual > 0] @ dual[dual > 0], K[:, dual < 0] @ dual[dual < 0]
@@ -72,7 +72,7 @@ class ZSVM:
 
 
 def spread_weights(X: Floats, y: Labels, power: float) -> dict[int, float]:
-    """Factors of the classes: one over their counts, times their mean deviation to a power.
+    """Return class weights: 1 / count times a power of the mean deviation.
 
     Chapter 6 of the thesis asks for weights that know how the samples of a class are scattered and gives no
     rule. With a power of 1 the wider class counts more, with -1 the narrower one, with 0 it is "balanced".
@@ -90,14 +90,14 @@ def _proximal(X: Floats, y: Labels, **options: Any) -> Any:
 
 
 def _bagged(X: Floats, y: Labels) -> Any:
-    """Ten SVMs, each on all rare rows and as many of the others, which vote (2.4.2)."""
+    """Return a vote of ten SVMs, each on all rare rows and as many frequent ones (2.4.2)."""
     from imblearn.ensemble import BalancedBaggingClassifier
 
     return BalancedBaggingClassifier(SVC(), bootstrap=False, random_state=0).fit(X, y)
 
 
 def _boosted(X: Floats, y: Labels) -> Any:
-    """Ten boosted sets of stumps on such parts: EasyEnsemble, by authors whom the thesis cites."""
+    """Return EasyEnsemble: ten AdaBoost ensembles of stumps on balanced subsets."""
     from imblearn.ensemble import EasyEnsembleClassifier
 
     return EasyEnsembleClassifier(random_state=0).fit(X, y)
@@ -132,7 +132,7 @@ class _Work:
         }  # fmt: skip
 
     def g_means(self) -> dict[str, list[float]]:
-        """G-mean of every way on every split."""
+        """Return the G-mean of every method on every split."""
         most = min(MOST_ROWS, int(0.7 * len(self.y)))
         splits = StratifiedShuffleSplit(self.n_splits, train_size=most, random_state=self.seed)
         found: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -181,7 +181,7 @@ def _summary(rows: list[Row]) -> list[str]:
 
 _NOTES = paragraphs(
     """
-    The thesis weighs classes by their counts, compares with z-SVM (2.24), and closes with the wish for
+    The thesis weighs classes by their counts, reviews z-SVM (2.24), and closes with the wish for
     weights that know how the samples of a class are scattered (chapter 6), without a rule. Here is one: a
     class counts more, or less, the wider it is, in mean deviation of its standardised features, beside its
     count. Nothing is tuned; SVMs have C = 1 and an rbf kernel of gamma "scale". 70 % of the rows, at most

@@ -30,7 +30,7 @@ _OWN, _SVM, _PLAIN = "DCIL-IncLPSVM", "IncSVM", "IncLPSVM"
 
 
 def equal(limit: float) -> Callable[[Numbers], Finding]:
-    """Differences that should be none."""
+    """Judge differences that should be zero."""
 
     def judge(numbers: Numbers) -> Finding:
         largest = max(figure.ours for figure in numbers.values())
@@ -47,7 +47,7 @@ _SHIFT = "shift towards the rare class"
 
 
 def planes(numbers: Numbers) -> Finding:
-    """Shifts under imbalance."""
+    """Judge shifts of the planes under imbalance."""
     svm, lpsvm, weighted = (
         at(numbers, "6 : 60 points", learner, _SHIFT) for learner in ("SVM", "LPSVM", "wLPSVM")
     )
@@ -56,7 +56,7 @@ def planes(numbers: Numbers) -> Finding:
 
 
 def balanced_planes(numbers: Numbers) -> Finding:
-    """Shifts without imbalance."""
+    """Judge shifts of the planes without imbalance."""
     found = {name: at(numbers, "30 : 30 points", name, _SHIFT) for name in ("SVM", "LPSVM")}
     near = sum(abs(shift) < 0.05 for shift in found.values())
     return Finding(kind_of(near, len(found)), f"shift of {listed(found, '+.3f')}")
@@ -66,7 +66,7 @@ def balanced_planes(numbers: Numbers) -> Finding:
 
 
 def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
-    """The highest of the three learners."""
+    """Judge whether DCIL-IncLPSVM is the best of three learners."""
 
     def judge(numbers: Numbers) -> Finding:
         good, close = 0, 0
@@ -85,7 +85,7 @@ def best_of_three(measure: str) -> Callable[[Numbers], Finding]:
 
 
 def stable(numbers: Numbers) -> Finding:
-    """Sensitivity from the first to the last ratio of every set."""
+    """Judge the sensitivity from the first to the last ratio of every set."""
     found: dict[str, dict[str, list[float]]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "sensitivity":
@@ -102,7 +102,7 @@ def stable(numbers: Numbers) -> Finding:
 
 
 def three_measures(numbers: Numbers) -> Finding:
-    """F-measure, G-mean and RS on breast Wisconsin, where classes are not balanced."""
+    """Judge F-measure, G-mean and RS on breast Wisconsin with imbalanced classes."""
     known = [on for on in subjects(numbers) if on.startswith("breast") and not on.endswith(" 1 : 1")]
     good = dict.fromkeys(("F-measure", "G-mean", "RS"), 0)
     for on in known:
@@ -116,7 +116,7 @@ def three_measures(numbers: Numbers) -> Finding:
 
 
 def leaning(numbers: Numbers) -> Finding:
-    """Sensitivity less specificity with as many rows of both classes."""
+    """Judge sensitivity minus specificity with balanced classes."""
     found = {
         on.split(",")[0]: at(numbers, on, _PLAIN, "sensitivity") - at(numbers, on, _PLAIN, "specificity")
         for on in subjects(numbers)
@@ -128,7 +128,7 @@ def leaning(numbers: Numbers) -> Finding:
 
 
 def given_up(numbers: Numbers) -> Finding:
-    """Who answers with the frequent class only, where the thesis says that both rivals do."""
+    """Judge whether both other learners predict only the frequent class."""
     named = ("car, 20 : 1", "abalone, 40 : 1", "abalone, 200 : 1")
     found = {
         f"{name} on {on}": at(numbers, on, name, "sensitivity") for on in named for name in (_SVM, _PLAIN)
@@ -141,7 +141,7 @@ def given_up(numbers: Numbers) -> Finding:
 
 
 def below_half(numbers: Numbers) -> Finding:
-    """IncLPSVM at extreme sizes."""
+    """Judge IncLPSVM at extreme class sizes."""
     found = {
         on: figure.ours for (on, name, _), figure in numbers.items() if name == _PLAIN and "extreme" in on
     }
@@ -150,7 +150,7 @@ def below_half(numbers: Numbers) -> Finding:
 
 
 def above_svm(numbers: Numbers) -> Finding:
-    """DCIL-IncLPSVM at extreme sizes."""
+    """Judge DCIL-IncLPSVM at extreme class sizes."""
     known = [on for on in subjects(numbers) if "extreme" in on]
     text, good = [], 0
     for on in known:
@@ -161,7 +161,7 @@ def above_svm(numbers: Numbers) -> Finding:
 
 
 def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], Finding]:
-    """All three learners within so much of each other."""
+    """Judge whether all three learners are within a tolerance."""
 
     def judge(numbers: Numbers) -> Finding:
         found = {}
@@ -176,7 +176,7 @@ def alike(measure: str, within: float, where: str = "") -> Callable[[Numbers], F
 
 
 def keeps_growing(numbers: Numbers) -> Finding:
-    """Falls from stage to stage: none of its own, some of the others where imbalance rises."""
+    """Judge decreases from stage to stage: none for DCIL, some for the others under rising imbalance."""
     measure, good, asked, text = "sum of all falls", 0, 0, []
     for on in subjects(numbers):
         falls = {name: at(numbers, on, name, measure) for name in (_OWN, _SVM, _PLAIN)}
@@ -192,7 +192,7 @@ def keeps_growing(numbers: Numbers) -> Finding:
 
 
 def _leads(numbers: Numbers, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """Points that DCIL-IncLPSVM is ahead, by kind of people and their number."""
+    """Return the lead of DCIL-IncLPSVM in points, by data and number of people."""
     found: dict[str, list[tuple[str, float]]] = {}
     for on in subjects(numbers):
         kind, _, people = on.partition(", ")
@@ -202,7 +202,7 @@ def _leads(numbers: Numbers, measure: str) -> dict[str, list[tuple[str, float]]]
 
 
 def farther(numbers: Numbers) -> Finding:
-    """Final accuracy of both learners with the fewest and with the most people."""
+    """Judge the final accuracy of both learners with the fewest and the most people."""
     found = _leads(numbers, "final accuracy")
     steps = [step for gains in found.values() for step in pairwise(gain for _, gain in gains)]
     good = sum(more > max(0.0, less) for less, more in steps)
@@ -214,7 +214,7 @@ def farther(numbers: Numbers) -> Finding:
 
 
 def mean_lead(numbers: Numbers) -> Finding:
-    """The lead in mean accuracy beside that in final accuracy, with the most people."""
+    """Judge the lead in mean accuracy against that in final accuracy, with the most people."""
     final, mean = (
         {kind: leads[-1] for kind, leads in _leads(numbers, measure).items()}
         for measure in ("final accuracy", "mean accuracy")
@@ -228,7 +228,7 @@ def mean_lead(numbers: Numbers) -> Finding:
 
 
 def fewer_are_easier(numbers: Numbers) -> Finding:
-    """Final accuracy from few people to many, learner by learner."""
+    """Judge the final accuracy from few people to many, per learner."""
     found: dict[tuple[str, str], list[float]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "final accuracy":

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def _of_cores(numbers: Numbers, measure: str) -> dict[tuple[str, int], float]:
-    """A measure by what it was taken on and the number of cores, with the penalty of (21)."""
+    """Return a measure by subject and number of cores, with the penalty of (21)."""
     return {
         (on, int(who.split(" ")[0])): figure.ours
         for (on, who, what), figure in numbers.items()
@@ -30,7 +30,7 @@ def _of_cores(numbers: Numbers, measure: str) -> dict[tuple[str, int], float]:
 
 
 def speed_up(numbers: Numbers) -> Finding:
-    """Two cores against one, beside the paper's."""
+    """Judge the speed-up of two cores against the printed one."""
     found = {
         on: figure
         for (on, cores, measure), figure in numbers.items()
@@ -44,7 +44,7 @@ def speed_up(numbers: Numbers) -> Finding:
 
 
 def less_than_linear(numbers: Numbers) -> Finding:
-    """n cores are less than n times as fast."""
+    """Judge whether n cores are less than n times as fast."""
     found = _of_cores(numbers, "speed-up")
     good = sum(times < cores for (_, cores), times in found.items())
     text = ", ".join(f"{cores} cores, {on}: {times:.2f}" for (on, cores), times in found.items())
@@ -52,14 +52,14 @@ def less_than_linear(numbers: Numbers) -> Finding:
 
 
 def more_rows(numbers: Numbers) -> Finding:
-    """From all rows down to a quarter of them."""
+    """Judge the speed-up from all rows to a quarter of them."""
     found = [(on, times) for (on, cores), times in _of_cores(numbers, "speed-up").items() if cores == 2]
     grows = sum(more >= less - 0.02 for (_, more), (_, less) in pairwise(found))
     return Finding(kind_of(grows, len(found) - 1), ", ".join(f"{on}: {times:.2f}" for on, times in found))
 
 
 def size_up(numbers: Numbers) -> Finding:
-    """Four times the rows in less than four times the time."""
+    """Judge whether four times the rows take less than four times as long."""
     found = _of_cores(numbers, "size-up")
     good = sum(times < 4.0 for times in found.values())
     text = ", ".join(f"{times:.2f} with {cores}" for (_, cores), times in found.items())
@@ -67,7 +67,7 @@ def size_up(numbers: Numbers) -> Finding:
 
 
 def share(numbers: Numbers) -> Finding:
-    """Time of the new rows against that of all, which the papers' rows have as 1 : 15."""
+    """Judge the time of the new rows against that of all, 1 : 15 in the paper."""
     found = {
         f"{way}, {on}": figure.ours
         for (on, way, measure), figure in numbers.items()
@@ -79,7 +79,7 @@ def share(numbers: Numbers) -> Finding:
 
 
 def _courses(numbers: Numbers, way: str) -> list[list[float]]:
-    """Seconds of a way of learning, step by step; a course begins where all rows are new."""
+    """Return the seconds of a learning mode, step by step; a sequence starts where all rows are new."""
     courses: list[list[float]] = []
     for on in subjects(numbers):
         new, _, total = on.removesuffix(" in all").partition(" new, ")
@@ -90,7 +90,7 @@ def _courses(numbers: Numbers, way: str) -> list[list[float]]:
 
 
 def grows_and_falls(numbers: Numbers) -> Finding:
-    """Seconds of batch learning and of incremental learning as fewer rows come to ever more."""
+    """Judge the seconds of batch and incremental learning as the stream grows."""
     ways = {"batch": _courses(numbers, "batch"), "incremental": _courses(numbers, "incremental")}
     good = sum(later > now for course in ways["batch"] for now, later in pairwise(course))
     good += sum(later < now for course in ways["incremental"] for now, later in pairwise(course))
@@ -104,7 +104,7 @@ def grows_and_falls(numbers: Numbers) -> Finding:
 
 
 def parallel(numbers: Numbers) -> Finding:
-    """Time of several cores beside that of one."""
+    """Judge the time of several cores against one."""
     found = {
         on: at(numbers, on, "parallel", "seconds") / at(numbers, on, "batch", "seconds")
         for on in subjects(numbers)
@@ -114,7 +114,7 @@ def parallel(numbers: Numbers) -> Finding:
 
 
 def privacy(numbers: Numbers) -> Finding:
-    """What can be read from messages."""
+    """Judge the rows that can be reconstructed from messages."""
     found = {on: figure.ours for (on, _, _), figure in numbers.items()}
     seen = sum(error < 1e-6 for error in found.values())
     text = ", ".join(f"{on}: {error:.1e}" for on, error in found.items())
@@ -122,7 +122,7 @@ def privacy(numbers: Numbers) -> Finding:
 
 
 def robust(numbers: Numbers) -> Finding:
-    """G-mean of wLPSVM beside LPSVM."""
+    """Judge the G-mean of wLPSVM against LPSVM."""
     text, good = [], 0
     for on in subjects(numbers):
         plain, weighted = (at(numbers, on, name, "G-mean") for name in ("LPSVM (linear ESVM)", "wLPSVM"))

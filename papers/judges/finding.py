@@ -1,4 +1,4 @@
-"""A verdict with its numbers, and what judges share."""
+"""Verdicts with their numbers, and shared functions of the judges."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Kind = Literal["holds", "holds in part", "does not hold", "not measured"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and the numbers that it came from."""
+    """A verdict and its numbers."""
 
     kind: Kind
     numbers: str
 
 
 def kind_of(good: int, all_of_them: int) -> Kind:
-    """The verdict of a claim that is made of all cases."""
+    """Return the verdict of a claim about all cases."""
     if not all_of_them:
         return "not measured"
     if good == all_of_them:
@@ -31,20 +31,20 @@ def kind_of(good: int, all_of_them: int) -> Kind:
 
 
 def most(good: int, all_of_them: int) -> Kind:
-    """The verdict of a claim that is made of most cases."""
+    """Return the verdict of a claim about most cases."""
     return "holds" if 2 * good > all_of_them else kind_of(good, all_of_them)
 
 
 def subjects(numbers: Numbers) -> list[str]:
-    """What was measured on, in the order of the table."""
+    """Return the subjects in the order of the table."""
     return list(dict.fromkeys(on for on, _, _ in numbers))
 
 
 def at(numbers: Numbers, on: str, learner: str, measure: str) -> float:
-    """Our number."""
+    """Return our number."""
     return numbers[on, learner, measure].ours
 
 
 def listed(values: Mapping[str, float], form: str = ".2f") -> str:
-    """Names and values, one after the other."""
+    """Return names and values as text."""
     return ", ".join(f"{name} {value:{form}}" for name, value in values.items())

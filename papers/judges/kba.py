@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Literal
 
-from papers.judges.finding import Finding, at, kind_of, listed, subjects
+from papers.judges.finding import Finding, Kind, at, kind_of, listed, subjects
 from papers.sections import Numbers
 
 __all__ = [
@@ -23,11 +23,12 @@ __all__ = [
     "ups_and_downs",
 ]
 
-_SAME = 0.15  # numbers with one digit: within 0.1 they are the same
+_SAME = 0.15  # numbers are shown with one digit, so differences up to 0.1 count as equal
+_GAIN = "points over SVM"
 
 
 def ups_and_downs(gains: Iterable[float]) -> tuple[int, int, int]:
-    """How many are above, below and about 0, of differences of numbers as they are shown."""
+    """Return how many differences are above, below and about 0."""
     gains = list(gains)
     up, down = sum(gain > _SAME for gain in gains), sum(gain < -_SAME for gain in gains)
     return up, down, len(gains) - up - down
@@ -37,28 +38,37 @@ def ups_and_downs(gains: Iterable[float]) -> tuple[int, int, int]:
 
 
 def highest(measure: str) -> Callable[[Numbers], Finding]:
-    """KBA beside the best of its rivals."""
+    """Judge KBA as printed against the best other method; show our KBA beside it."""
 
     def judge(numbers: Numbers) -> Finding:
         known = [on for on in subjects(numbers) if on != "mean of the sets"]
-        text, good = [], 0
-        for on in known:
-            own = at(numbers, on, "KBA", measure)
-            rivals = {
-                name: at(numbers, on, name, measure)
-                for name in ("SVM", "SMOTE", "ACT")
-                if (on, name, measure) in numbers
-            }
-            best = max(rivals, key=rivals.__getitem__)
-            good += own >= rivals[best]
-            text.append(f"{on} {own - rivals[best]:+.1f} over {best}")
-        return Finding(kind_of(good, len(known)), ", ".join(text))
+        leads = {name: _leads(numbers, known, name, measure) for name in ("KBA as printed", "KBA")}
+        good = {name: sum(lead >= 0 for lead, _ in own.values()) for name, own in leads.items()}
+        text = ", ".join(
+            f"{on} {lead:+.1f} over {best}" for on, (lead, best) in leads["KBA as printed"].items()
+        )
+        beside = f"with the shift and the variant of this library highest on {good['KBA']} of {len(known)}"
+        return Finding(kind_of(good["KBA as printed"], len(known)), f"as printed {text}; {beside}")
 
     return judge
 
 
+def _leads(numbers: Numbers, known: list[str], method: str, measure: str) -> dict[str, tuple[float, str]]:
+    """Return for each set the lead of a method over the best other one, and the name of the latter."""
+    leads = {}
+    for on in known:
+        others = {
+            name: at(numbers, on, name, measure)
+            for name in ("SVM", "SMOTE", "ACT")
+            if (on, name, measure) in numbers
+        }
+        best = max(others, key=others.__getitem__)
+        leads[on] = at(numbers, on, method, measure) - others[best], best
+    return leads
+
+
 def against_svm(measure: str, wanted: Literal["rises", "falls"]) -> Callable[[Numbers], Finding]:
-    """One printed round beside the machine it starts from."""
+    """Judge one printed round against the SVM it starts from."""
 
     def judge(numbers: Numbers) -> Finding:
         sign = 1.0 if wanted == "rises" else -1.0
@@ -77,14 +87,14 @@ def against_svm(measure: str, wanted: Literal["rises", "falls"]) -> Callable[[Nu
 
 
 def over_act(numbers: Numbers) -> Finding:
-    """AUC where the paper stresses it."""
+    """Judge the AUC against ACT on yeast and abalone."""
     gains = {on: at(numbers, on, "KBA", "AUC") - at(numbers, on, "ACT", "AUC") for on in ("yeast", "abalone")}
     good = sum(gain > _SAME for gain in gains.values())
     return Finding(kind_of(good, len(gains)), f"AUC of KBA over ACT: {listed(gains, '+.1f')}")
 
 
 def abalone(numbers: Numbers) -> Finding:
-    """From the SVM to one printed round, by protocol."""
+    """Judge the AUC of one printed round on abalone, by protocol."""
     text, good, tried = [], 0, 0
     for on in subjects(numbers):
         key = (on, "AUC", "KBA as printed, C = 1,000")
@@ -96,14 +106,14 @@ def abalone(numbers: Numbers) -> Finding:
 
 
 def abalone_lost(numbers: Numbers) -> Finding:
-    """Who does not find the rare class of abalone."""
+    """Judge whether SVM and SMOTE miss the rare class of abalone."""
     found = {name: at(numbers, "abalone", name, "G-mean") for name in ("SVM", "SMOTE")}
     good = sum(value < 10.0 for value in found.values())
     return Finding(kind_of(good, len(found)), f"G-mean on abalone: {listed(found, '.1f')}")
 
 
 def penalties(trajectories: Numbers, tables: Numbers) -> Finding:
-    """What biased penalties bring."""
+    """Judge the gain of biased penalties."""
     found = _gain(trajectories, "all suspicious", "BP", "sensitivity")
     gain = _gain(tables, "mean of the sets", "BP", "G-mean")
     good = int(found < 10) + int(gain < 5)
@@ -112,7 +122,7 @@ def penalties(trajectories: Numbers, tables: Numbers) -> Finding:
 
 
 def only_kernel(numbers: Numbers) -> Finding:
-    """Changed multipliers (biased penalties) beside a changed kernel, nothing else being changed."""
+    """Judge changed multipliers (biased penalties) against a changed kernel alone."""
     found = {name: _gain(numbers, "mean of the sets", name, "G-mean") for name in ("BP", "KBA as printed")}
     good = int(found["KBA as printed"] > 0) + int(found["BP"] < 5)
     return Finding(kind_of(good, 2), f"G-mean over SVM, mean of six sets: {listed(found, '+.1f')}")
@@ -126,21 +136,30 @@ def _gain(numbers: Numbers, on: str, learner: str, measure: str) -> float:
 
 
 def thirty(numbers: Numbers) -> Finding:
-    """Suspicious trajectories that are found."""
-    gain = _gain(numbers, "all suspicious", "KBA", "sensitivity")
-    return Finding("holds" if gain >= 25 else "does not hold", f"{gain:+.1f} points on made-up trajectories")
+    """Judge the sensitivity of KBA as printed; show the shift alone and our KBA beside it."""
+    names = ("KBA as printed", "shift alone", "KBA")
+    gains = {name: _gain(numbers, "all suspicious", name, "sensitivity") for name in names}
+    kind: Kind = "holds" if gains["KBA as printed"] >= 25 else "does not hold"
+    return Finding(kind, f"points of sensitivity over SVM on generated trajectories: {listed(gains, '+.1f')}")
 
 
 def specific(numbers: Numbers) -> Finding:
-    """Harmless trajectories that are left alone."""
-    found = {name: at(numbers, "harmless", name, "specificity") for name in ("SVM", "BP", "KBA")}
+    """Judge the specificity."""
+    names = ("SVM", "BP", "KBA as printed", "KBA")
+    found = {name: at(numbers, "harmless", name, "specificity") for name in names}
     high = sum(value >= 95 for value in found.values())
     return Finding(kind_of(high, len(found)), listed(found, ".1f"))
 
 
 def rarer(numbers: Numbers) -> Finding:
-    """Gains by the rarity of a class."""
-    found = [(on, figure) for (on, _, measure), figure in numbers.items() if measure == "points over SVM"]
+    """Judge the gains of KBA as printed by rarity; show the shift alone and our KBA beside them."""
+    gains = {
+        learner: [
+            (on, f) for (on, name, measure), f in numbers.items() if (name, measure) == (learner, _GAIN)
+        ]
+        for learner in ("KBA as printed", "shift alone", "KBA")
+    }
+    found = gains.pop("KBA as printed")
     grows = sum(more.ours > less.ours for (_, less), (_, more) in pairwise(found))
     good = grows + sum(figure.ours > 0 for _, figure in found)
     text = ", ".join(
@@ -148,4 +167,7 @@ def rarer(numbers: Numbers) -> Finding:
         for on, figure in found
         if figure.paper is not None
     )
-    return Finding(kind_of(good, 2 * len(found) - 1), f"points over SVM: {text}")
+    beside = "; ".join(
+        f"{learner} {', '.join(f'{figure.ours:+.1f}' for _, figure in own)}" for learner, own in gains.items()
+    )
+    return Finding(kind_of(good, 2 * len(found) - 1), f"points over SVM, as printed: {text}; {beside}")

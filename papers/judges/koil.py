@@ -37,7 +37,7 @@ _PAIRS = (("RS++", "RS"), ("FIFO++", "FIFO"))
 
 
 def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[Numbers], Finding]:
-    """Sets on which KOIL is significantly better or worse."""
+    """Judge on how many sets KOIL is significantly better or worse."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good = [], 0
@@ -53,7 +53,7 @@ def wins(*rivals: str, of: str = "wins : losses of KOIL against") -> Callable[[N
 
 
 def _areas(numbers: Numbers) -> dict[str, dict[str, float]]:
-    """AUC by set and learner."""
+    """Return the AUC by set and learner."""
     found: dict[str, dict[str, float]] = {}
     for (on, learner, measure), figure in numbers.items():
         if measure == "AUC":
@@ -62,7 +62,7 @@ def _areas(numbers: Numbers) -> dict[str, dict[str, float]]:
 
 
 def kernels_win(numbers: Numbers) -> Finding:
-    """The lowest kernel learner beside the best plane."""
+    """Judge the worst kernel learner against the best linear one."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         plane = max(found[name] for name in _LINEAR)
@@ -73,7 +73,7 @@ def kernels_win(numbers: Numbers) -> Finding:
 
 
 def kernels_mostly(numbers: Numbers) -> Finding:
-    """The mean of the kernel learners beside that of the planes."""
+    """Judge the mean of the kernel learners against that of the linear ones."""
     leads = {}
     for on, found in _areas(numbers).items():
         planes = [found[name] for name in _LINEAR]
@@ -84,14 +84,14 @@ def kernels_mostly(numbers: Numbers) -> Finding:
 
 
 def guesses(numbers: Numbers) -> Finding:
-    """Planes on Syn1."""
+    """Judge linear learners on Syn1."""
     found = {name: at(numbers, "Syn1", name, "AUC") for name in ("Perceptron", "OAM")}
     good = sum(value < 0.5 for value in found.values())
     return Finding(kind_of(good, len(found)), f"AUC on Syn1: {listed(found, '.3f')}")
 
 
 def fewer_vectors(numbers: Numbers) -> Finding:
-    """KOIL beside NORMA on the generated sets."""
+    """Judge KOIL against NORMA on the generated sets."""
     text, good, areas = [], 0, _areas(numbers)
     for on, found in areas.items():
         own = [found["KOIL RS++"], found["KOIL FIFO++"]]
@@ -101,7 +101,7 @@ def fewer_vectors(numbers: Numbers) -> Finding:
 
 
 def smooth(numbers: Numbers) -> Finding:
-    """The squared loss beside the hinge loss."""
+    """Judge the smooth loss against the hinge loss."""
     gains = [
         found[f"KOIL2 {policy}"] - found[f"KOIL {policy}"]
         for found in _areas(numbers).values()
@@ -115,7 +115,7 @@ def smooth(numbers: Numbers) -> Finding:
 
 
 def bayes(numbers: Numbers) -> Finding:
-    """Errors of the best labels."""
+    """Judge the Bayes errors."""
     errors = {
         on: figure.ours
         for (on, name, measure), figure in numbers.items()
@@ -131,7 +131,7 @@ def bayes(numbers: Numbers) -> Finding:
 
 
 def compensation(numbers: Numbers) -> Finding:
-    """Distance to unlimited budgets, with and without compensation."""
+    """Judge the distance to unlimited budgets, with and without compensation."""
     measure, text, good = "AUC at the end", [], 0
     known = subjects(numbers)
     for on in known:
@@ -145,7 +145,7 @@ def compensation(numbers: Numbers) -> Finding:
 
 
 def over_plain(numbers: Numbers) -> Finding:
-    """What compensation gains."""
+    """Judge the gain of compensation."""
     gains = {
         f"{policy}, {on}": at(numbers, on, policy, "AUC at the end")
         - at(numbers, on, plain, "AUC at the end")
@@ -157,7 +157,7 @@ def over_plain(numbers: Numbers) -> Finding:
 
 
 def fluctuates(numbers: Numbers) -> Finding:
-    """Deviation over the runs, with and without compensation."""
+    """Judge the deviation over the runs, with and without compensation."""
     text, good = [], 0
     for policy, plain in _PAIRS:
         for on in subjects(numbers):
@@ -168,7 +168,7 @@ def fluctuates(numbers: Numbers) -> Finding:
 
 
 def saturates(numbers: Numbers) -> Finding:
-    """AUC with small, middle and large budgets."""
+    """Judge the AUC with small, medium and large budgets."""
     text, good = [], 0
     known = subjects(numbers)
     for on in known:
@@ -179,7 +179,7 @@ def saturates(numbers: Numbers) -> Finding:
 
 
 def tenth(numbers: Numbers) -> Finding:
-    """The best k."""
+    """Judge the best k."""
     good, text, areas = 0, [], _areas(numbers)
     for on, found in areas.items():
         best = max(found, key=found.__getitem__)
@@ -189,21 +189,21 @@ def tenth(numbers: Numbers) -> Finding:
 
 
 def too_few(numbers: Numbers) -> Finding:
-    """k = 1 beside a tenth of the budget."""
+    """Judge k = 1 against a tenth of the budget."""
     gaps = {on: found["k 10"] - found["k 1"] for on, found in _areas(numbers).items()}
     good = sum(gap > 0.005 for gap in gaps.values())
     return Finding(kind_of(good, len(gaps)), f"AUC of k = 10 less that of k = 1: {listed(gaps, '+.3f')}")
 
 
 def declines(numbers: Numbers) -> Finding:
-    """All of the budget beside a tenth of it."""
+    """Judge k = the budget against a tenth of it."""
     falls = {on: found["k 10"] - found["k 100"] for on, found in _areas(numbers).items()}
     good = sum(fall > 0.005 for fall in falls.values())
     return Finding(kind_of(good, len(falls)), f"AUC of k = 10 less that of k = 100: {listed(falls, '+.3f')}")
 
 
 def sensitive(numbers: Numbers) -> Finding:
-    """How far AUC moves with k, on the two sets that are named and on the others."""
+    """Judge the sensitivity to k on the two named sets and on the others."""
     spans = {on: max(found.values()) - min(found.values()) for on, found in _areas(numbers).items()}
     named = {on: spans.pop(on) for on in ("svmguide2", "german")}
     usual = float(np.median(list(spans.values())))
@@ -216,14 +216,14 @@ def sensitive(numbers: Numbers) -> Finding:
 
 
 def at_least_seven(numbers: Numbers) -> Finding:
-    """Wins of several kernels with the smooth loss."""
+    """Judge the wins of several kernels with the smooth loss."""
     found = {name: at(numbers, "all sets", name, "wins") for name in ("MKL2 RS++", "MKL2 FIFO++")}
     good = sum(count >= 7 for count in found.values())
     return Finding(kind_of(good, len(found)), f"wins of {listed(found, '.0f')}")
 
 
 def limited(several: Numbers, single: Numbers) -> Finding:
-    """Sets on which several kernels are behind one."""
+    """Judge the sets on which several kernels are worse than one."""
     leads = {}
     for on in ("sonar", "ionosphere"):
         for kind in ("RS++", "FIFO++"):

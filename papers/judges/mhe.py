@@ -13,7 +13,7 @@ _MEASURES = ("precision", "recall", "F1")
 
 
 def obviously(suffix: str) -> Callable[[Numbers], Finding]:
-    """MHE over the better of HS and HE, by more than a point."""
+    """Judge MHE against the better of HS and HE, by more than a point."""
 
     def judge(numbers: Numbers) -> Finding:
         known = [on for on in subjects(numbers) if (on, f"MHE{suffix}", "F1") in numbers]
@@ -34,7 +34,7 @@ def obviously(suffix: str) -> Callable[[Numbers], Finding]:
 
 
 def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
-    """F1 of a system over that of another that lacks one thing."""
+    """Judge the F1 of a system against one that lacks a single feature."""
 
     def judge(numbers: Numbers) -> Finding:
         text, good, asked = [], 0, 0
@@ -51,7 +51,10 @@ def reason(learner: str, rival: str) -> Callable[[Numbers], Finding]:
 
 
 def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]:
-    """Time over that of another system."""
+    """Judge the ratio of times to another system.
+
+    Repeated runs differ by about 10 %, so "faster" needs a ratio of at most 0.9 and "as fast" allows 1.1.
+    """
 
     def judge(numbers: Numbers) -> Finding:
         ratios = [at(numbers, on, "MHE", column) / at(numbers, on, rival, column) for on in subjects(numbers)]
@@ -63,7 +66,7 @@ def times(rival: str, limit: float, column: str) -> Callable[[Numbers], Finding]
 
 
 def own_body(numbers: Numbers) -> Finding:
-    """Training of a further topic beside that of the first two."""
+    """Judge the training time of a further topic against that of the first two."""
     first, *further = (at(numbers, on, "MHE", "training ms") for on in subjects(numbers))
     good = sum(one < 0.5 * first for one in further)
     text = ", ".join(f"{one:.2f}" for one in further)

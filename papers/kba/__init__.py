@@ -1,4 +1,4 @@
-"""Wu and Chang's kernel boundary alignment: imbalanced classes in vector spaces and without any."""
+"""Kernel boundary alignment (Wu and Chang) on vectors and sequences."""
 
 from papers.kba.abalone import abalone
 from papers.kba.images import table_4

@@ -1,22 +1,31 @@
-"""Table 4: many classes of images, the rarer the harder."""
+"""Table 4: image categories of different rarity."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from papers.context import Context
 from papers.experiment import experiment
-from papers.kba.methods import PAPER_NAME
+from papers.kba.methods import PAPER_NAME, PRINTED
 from papers.result import Result, Row, paragraphs
 from steelyard.alignment import AlignedSVC
 from steelyard.datasets import Dataset
 
 __all__ = ["table_4"]
 
-METHODS = ("SVM", "BP", "ACT", "KBA")
+METHODS = ("SVM", "BP", "ACT", "KBA as printed", "shift alone", "KBA")
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "SVM": {"alignment": None},
+    "BP": {"alignment": None, "class_weight": "balanced"},
+    "ACT": {"alignment": "act"},
+    "KBA as printed": PRINTED,
+    "shift alone": {"max_iter": 0},
+    "KBA": {},
+}
 _PENALTY = 10.0
 
 # Gains over SVM in points that the text gives for the three groups of categories, from frequent to rare.
@@ -35,19 +44,13 @@ class Trial:
 
 
 def answer(trial: Trial) -> dict[str, list[float]]:
-    """Per cent of each class that every method recognises."""
+    """Return the accuracy of every method on each class in per cent."""
     X, y = trial.X[trial.train], trial.y[trial.train]
     truth = trial.y[trial.test]
     gamma = 1.0 / float(np.median(np.abs(X[:200, None] - X[None, :200]).sum(axis=2)))
     found = {}
     for method in METHODS:
-        model = AlignedSVC(
-            _PENALTY,
-            kernel="laplacian",
-            gamma=gamma,
-            class_weight="balanced" if method == "BP" else None,
-            alignment=method.lower() if method in ("ACT", "KBA") else None,
-        )
+        model = AlignedSVC(_PENALTY, kernel="laplacian", gamma=gamma, **_OPTIONS[method])
         answers = model.fit(X, y).predict(trial.X[trial.test])
         found[method] = [100.0 * float(np.mean(answers[truth == c] == c)) for c in np.unique(truth)]
     return found
@@ -81,7 +84,7 @@ def _trial(name: str, data: Dataset, context: Context, number: int) -> Trial:
 
 
 def _digits(data: Dataset, context: Context, rng: np.random.Generator) -> Trial:
-    """Digits thinned out so that every class is rarer than the one before."""
+    """Return subsampled digits, each class rarer than the one before."""
     X, y = data.numbers() / 16.0, np.asarray(data.y, dtype=np.int64)
     order = rng.permutation(10)  # which digit becomes how rare
     sizes = np.geomspace(100, 5, 10).round().astype(int) // context.pick(1, 1, 4) + 2
@@ -106,11 +109,10 @@ def _digit_rows(answers: list[dict[str, list[float]]]) -> list[Row]:
             Row.of(f"digits, {group}", method, "accuracy", values, digits=1)
             for method, values in means.items()
         ]
-        gains = [own - plain for own, plain in zip(means["KBA"], means["SVM"], strict=True)]
-        paper = PAPER_GAINS[group]
-        rows.append(
-            Row.of(f"digits, {group}", "KBA", "points over SVM", gains, paper=paper, tolerance=0.5, digits=1)
-        )
+        for method in ("KBA as printed", "shift alone", "KBA"):
+            gains = [own - plain for own, plain in zip(means[method], means["SVM"], strict=True)]
+            theirs = {"paper": PAPER_GAINS[group], "tolerance": 0.5} if method == "KBA as printed" else {}
+            rows.append(Row.of(f"digits, {group}", method, "points over SVM", gains, **theirs, digits=1))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""KBA to the letter: what one round of the printed equations does to G-mean, AUC and support vectors."""
+"""KBA as printed: effect of one round on G-mean, AUC and support vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from papers.context import Context
 from papers.experiment import experiment
 from papers.judges.kba import ups_and_downs
 from papers.kba.methods import PAPER_NAME, measures
-from papers.kba.uci import PAPER_TABLE_2, PAPER_TABLE_3, Split, subjects
+from papers.kba.uci import Split, printed_numbers, subjects
 from papers.result import Result, Row, paragraphs
 from steelyard.alignment import AlignedSVC
 
@@ -34,7 +34,7 @@ SPREAD = (1 / 3, 1.0, 3.0)  # of the paper's gamma, for the search by folds
 _FORCED: dict[str, Any] = {"early_stopping": False, "max_iter": 1, "shift": False}
 MACHINES: dict[str, dict[str, Any]] = {
     "SVM": {"alignment": None},
-    "KBA as printed": {"reading": "printed", **_FORCED},
+    "KBA as printed": {"variant": "printed", **_FORCED},
     "KBA adapted, one round": {**_FORCED},
     "ACT, L2": {"alignment": "act", **_FORCED},
     "ACT, L1": {"alignment": "act", "norm": "l1", **_FORCED},
@@ -45,7 +45,7 @@ MEASURES = ("G-mean", "AUC", "support ratio")
 
 @dataclass(frozen=True)
 class Case:
-    """One machine on one split."""
+    """One method on one split."""
 
     subject: str
     machine: str
@@ -69,7 +69,7 @@ class Case:
 
 
 def answer(case: Case) -> tuple[float, float, float]:
-    """G-mean and AUC in per cent, and |SI-| : |SI+| of the machine that answered."""
+    """Return G-mean and AUC in per cent, and |SI-| : |SI+|."""
     train, test = case.split
     model = case.model(_chosen(case)).fit(case.X[train], case.y[train])
     rare, other = [one.n_support for one in model.rounds_ if one.kept][-1]
@@ -78,7 +78,7 @@ def answer(case: Case) -> tuple[float, float, float]:
 
 
 def _chosen(case: Case) -> float:
-    """gamma by seven folds inside the rows to learn, as in the paper; a single one is taken as it is."""
+    """Return gamma, selected by seven folds within the training rows, as in the paper."""
     if len(case.gammas) == 1:
         return case.gammas[0]
     train = case.split[0]
@@ -124,26 +124,26 @@ def _rows(about: tuple[str, str], values: dict[str, list[tuple[float, ...]]]) ->
     subject, weights = about
     rows = []
     for machine, triples in values.items():
-        theirs: dict[str, float] = {}
+        theirs: dict[str, Any] = {}
         if weights == "equal penalties":
-            known = machine.split(",")[0].split(" ")[0]
-            theirs = {"G-mean": PAPER_TABLE_2[subject][known], "AUC": PAPER_TABLE_3[subject][known]}
+            method = machine.split(",")[0].split(" ")[0]
+            theirs = {measure: printed_numbers(subject, method, measure) for measure in ("G-mean", "AUC")}
             if machine == "SVM":
-                theirs["support ratio"] = PAPER_RATIOS[subject]
-        for place, measure in enumerate(MEASURES):
-            own = [triple[place] for triple in triples]
+                theirs["support ratio"] = {"paper": PAPER_RATIOS[subject]}
+        for column, measure in enumerate(MEASURES):
+            own = [triple[column] for triple in triples]
             shown: Any = {
                 "aim": "low" if measure == "support ratio" else "high",
                 "tolerance": 0.5,
                 "digits": 1,
+                **theirs.get(measure, {}),
             }
-            about_row = (f"{subject}, {weights}", machine, measure, own)
-            rows.append(Row.of(*about_row, paper=theirs.get(measure), **shown))
+            rows.append(Row.of(f"{subject}, {weights}", machine, measure, own, **shown))
     return rows
 
 
 def _verdicts(found: dict[tuple[str, str], dict[str, list[tuple[float, ...]]]]) -> list[str]:
-    """What one forced round does, counted over sets and penalties by the numbers as they are shown."""
+    """Return a note that counts the effects of one forced round over sets and penalties."""
     sentences = []
     for machine in ("KBA as printed", "KBA adapted, one round"):
         counts = []

@@ -1,4 +1,4 @@
-"""The methods that the paper compares, each as a function from one split to scores of its test rows."""
+"""The methods of the paper, each as a function from a split to scores of its test rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from steelyard.metrics import g_mean_score
 __all__ = [
     "PAPER_NAME",
     "PENALTIES",
+    "PRINTED",
     "WIDTHS",
     "Parts",
     "Variant",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 PAPER_NAME = "Kernel boundary alignment"
+PRINTED: dict[str, Any] = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
 
 PENALTIES = (1.0, 10.0, 100.0)
 WIDTHS = (0.3, 1.0, 3.0)  # gamma times the number of features, on standardised features
@@ -41,7 +43,7 @@ WIDTHS = (0.3, 1.0, 3.0)  # gamma times the number of features, on standardised 
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows to learn and rows to ask, with the kernel that compares them."""
+    """Training rows, test rows and a kernel."""
 
     X: Floats
     y: Labels
@@ -49,7 +51,7 @@ class Parts:
     kernel: Kernel
 
     def matrices(self) -> tuple[Floats, Floats]:
-        """Kernel values among the rows to learn, and of the rows to ask with them."""
+        """Return the kernel matrices of the training rows and of the test rows."""
         return self.kernel.block(self.X), self.kernel.block(self.asked, self.X)
 
 
@@ -57,14 +59,14 @@ Variant = Callable[[Parts, float], Floats]  # a split and C to decision values o
 
 
 def parts_of(X: Floats, y: Labels, train: Rows, test: Rows, width: float) -> Parts:
-    """A split with features brought to one scale by the rows to learn."""
+    """Return a split with features standardized by the training rows."""
     scaler = StandardScaler().fit(X[train])
     kernel = Kernel("laplacian", gamma=width / X.shape[1])
     return Parts(scaler.transform(X[train]), y[train], scaler.transform(X[test]), kernel)
 
 
 def plain(class_weight: str | None = None) -> Variant:
-    """An SVM; with "balanced", biased penalties."""
+    """Return an SVM; "balanced" are biased penalties."""
 
     def scores(parts: Parts, C: float) -> Floats:
         K, K_asked = parts.matrices()
@@ -75,7 +77,7 @@ def plain(class_weight: str | None = None) -> Variant:
 
 
 def oversampled(percent: int, seed: int) -> Variant:
-    """An SVM on the rows and as many made-up rare ones as the paper says."""
+    """Return an SVM with SMOTE at the percentage of the paper."""
 
     def scores(parts: Parts, C: float) -> Floats:
         from imblearn.over_sampling import SMOTE
@@ -90,7 +92,7 @@ def oversampled(percent: int, seed: int) -> Variant:
 
 
 def aligned(alignment: str = "kba", **options: Any) -> Variant:
-    """AlignedSVC; "act" works in input space and is given the rows themselves."""
+    """Return AlignedSVC; "act" works in input space and takes the rows."""
 
     def scores(parts: Parts, C: float) -> Floats:
         model = AlignedSVC(C, alignment=alignment, **options)
@@ -104,12 +106,12 @@ def aligned(alignment: str = "kba", **options: Any) -> Variant:
 
 
 def printed(**options: Any) -> Variant:
-    """KBA to the letter: equations 5 and 7 as they are printed, one round whatever it does, no shift."""
-    return aligned("kba", reading="printed", early_stopping=False, max_iter=1, shift=False, **options)
+    """Return KBA as printed: equations 5 and 7, always one round, no shift."""
+    return aligned("kba", **PRINTED, **options)
 
 
 def measures(y: Labels, scores: Floats) -> tuple[float, float]:
-    """G-mean and AUC in per cent."""
+    """Return G-mean and AUC in per cent."""
     return 100.0 * float(g_mean_score(y, (scores > 0).astype(np.int64))), 100.0 * float(
         roc_auc_score(y, scores)
     )
@@ -126,7 +128,7 @@ def nested(
     folds: int = 3,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Choose a variant, C and the width by folds inside the rows to learn, then answer the rows to ask.
+    """Select variant, C and width by folds within the training rows, then evaluate on the test rows.
 
     The choice is by the mean of G-mean and AUC.
     """

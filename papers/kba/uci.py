@@ -50,7 +50,7 @@ CONTESTS = (
 )
 WEIGHTS = {"SVM": (None,), "BP": ("balanced",), "SVM or BP": (None, "balanced")}
 
-# Means and standard deviations in per cent; the paper did not try biased penalties (BP) on these sets.
+# Means in per cent; the paper did not try biased penalties (BP) on these sets.
 PAPER_TABLE_2 = {
     "segmentation": {"SVM": 98.1, "SMOTE": 98.1, "ACT": 98.1, "KBA": 98.1},
     "glass": {"SVM": 89.9, "SMOTE": 91.8, "ACT": 93.7, "KBA": 93.7},
@@ -66,6 +66,19 @@ PAPER_TABLE_3 = {
     "car": {"SVM": 99.8, "SMOTE": 99.8, "ACT": 99.9, "KBA": 99.9},
     "yeast": {"SVM": 89.2, "SMOTE": 91.1, "ACT": 93.8, "KBA": 95.2},
     "abalone": {"SVM": 62.5, "SMOTE": 62.5, "ACT": 80.2, "KBA": 87.4},
+}
+# Standard deviations in per cent, by method and in the order of SETS.
+PAPER_SPREADS_2 = {
+    "SVM": (5.1, 6.3, 3.6, 2.2, 12.1, 0.0),
+    "SMOTE": (5.1, 6.5, 4.3, 2.3, 10.0, 0.0),
+    "ACT": (5.1, 6.7, 3.0, 0.2, 4.5, 7.6),
+    "KBA": (5.1, 6.6, 2.9, 0.2, 7.1, 5.4),
+}
+PAPER_SPREADS_3 = {
+    "SVM": (0.0, 3.0, 2.2, 0.2, 5.4, 12.1),
+    "SMOTE": (0.0, 3.1, 2.8, 0.2, 5.0, 12.1),
+    "ACT": (0.0, 2.5, 1.8, 0.1, 2.2, 7.1),
+    "KBA": (0.0, 2.6, 1.5, 0.1, 2.5, 6.8),
 }
 
 Split = tuple[Rows, Rows]  # to learn and to ask
@@ -100,7 +113,7 @@ class Task:
 
 
 def variants(method: str, percent: int, seed: int) -> list[Variant]:
-    """What a method may choose from; ACT and KBA may start from either kind of SVM."""
+    """Return the candidates of a method; ACT and KBA may start from either SVM."""
     if method == "SMOTE":
         return [oversampled(percent, seed)]
     if method in WEIGHTS:
@@ -113,7 +126,7 @@ def variants(method: str, percent: int, seed: int) -> list[Variant]:
 
 
 def answer(task: Task) -> tuple[float, float]:
-    """G-mean and AUC of a task, in per cent."""
+    """Return G-mean and AUC of a task in per cent."""
     return nested(
         variants(task.method, SETS[task.subject][2], task.seed),
         task.X,
@@ -153,12 +166,12 @@ def _tasks(context: Context, methods: list[str]) -> list[Task]:
 
 
 def features(subject: str, data: Dataset) -> tuple[Floats, Labels]:
-    """Rows as numbers, and 1 for the class that is looked for."""
+    """Return rows as numbers and binary labels."""
     return data.numbers(nominal="onehot"), data.binary(SETS[subject][1])
 
 
 def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Labels, int, list[Split]]]:
-    """The sets of the two tables that are there: name, rows, labels, seed and random splits of a seventh."""
+    """Yield the available sets: name, rows, labels, seed and random splits of a seventh."""
     names = {file: subject for subject, (file, _, _) in SETS.items()}
     if context.tiny:
         names = {"segmentation_210": "segmentation", "glass": "glass"}
@@ -173,15 +186,26 @@ def subjects(context: Context, n_splits: int) -> Iterator[tuple[str, Floats, Lab
 def _rows(subject: str, values: dict[str, list[tuple[float, float]]]) -> list[Row]:
     rows = []
     for method, pairs in values.items():
-        for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
-            own = [pair[place] for pair in pairs]
-            paper = theirs[subject].get("KBA" if method == "KBA as printed" else method)
-            rows.append(Row.of(subject, method, measure, own, paper=paper, tolerance=0.5, digits=1))
+        for column, measure in enumerate(MEASURES):
+            own = [pair[column] for pair in pairs]
+            theirs = printed_numbers(subject, method, measure)
+            rows.append(Row.of(subject, method, measure, own, **theirs, tolerance=0.5, digits=1))
     return rows
 
 
+def printed_numbers(subject: str, method: str, measure: str) -> dict[str, float]:
+    """Return mean and standard deviation that the paper prints; empty if it has none."""
+    name = "KBA" if method == "KBA as printed" else method
+    means, spreads = (
+        (PAPER_TABLE_2, PAPER_SPREADS_2) if measure == "G-mean" else (PAPER_TABLE_3, PAPER_SPREADS_3)
+    )
+    if name not in spreads:
+        return {}
+    return {"paper": means[subject][name], "paper_std": spreads[name][list(SETS).index(subject)]}
+
+
 def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: list[str]) -> list[Row]:
-    """Means over the sets; the paper's over the same ones."""
+    """Return means over the sets, with the printed means over the same sets."""
     rows = []
     for method in methods:
         for place, (measure, theirs) in enumerate(zip(MEASURES, (PAPER_TABLE_2, PAPER_TABLE_3), strict=True)):
@@ -195,7 +219,7 @@ def _mean_rows(found: dict[str, dict[str, list[tuple[float, float]]]], methods: 
 
 
 def _comparison(found: dict[str, dict[str, list[tuple[float, float]]]]) -> list[str]:
-    """KBA against SVMs with other and with as many candidates, set by set."""
+    """Return notes that compare KBA with SVMs, set by set."""
     sentences = []
     for place, measure in enumerate(MEASURES):
         for own, rivals, name in CONTESTS:
@@ -211,7 +235,7 @@ def _against(
     rivals: tuple[str, ...],
     place: int,
 ) -> str:
-    """By how much a method is ahead of the best of its rivals on one set, and how sure that is."""
+    """Return the lead of a method over the best other one on a set, with a p value."""
     mine, *others = (np.array([pair[place] for pair in values[name]]) for name in (own, *rivals))
     best = max(range(len(rivals)), key=lambda number: float(others[number].mean()))
     difference = mine - others[best]

@@ -1,4 +1,4 @@
-"""The learners of the KOIL paper's tables, and the parameters that are searched for each."""
+"""The learners of the KOIL tables and their search grids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEARNING_RATE = 0.01
 
 
 def powers_of_two(first: int, last: int, step: int = 1) -> tuple[float, ...]:
-    """2**first, ..., 2**last."""
+    """Return 2**first, ..., 2**last."""
     return tuple(2.0**exponent for exponent in range(first, last + 1, step))
 
 
@@ -38,7 +38,7 @@ FULL = powers_of_two(-10, 10)
 
 @dataclass(frozen=True)
 class Contender:
-    """A learner as the paper sets it up.
+    """A learner with the settings of the paper.
 
     `make` takes ``budget`` (of each class), ``seed`` and the searched parameters. Where the paper's range
     holds values that the learner cannot take (a share above 1, a step that overshoots), they are left out.
@@ -50,13 +50,13 @@ class Contender:
     grows: bool = False  # cost a row rises with the rows seen: parameters are searched on fewer rows
 
     def candidates(self, step: int = 1) -> list[dict[str, float]]:
-        """Every combination of the searched values; with a step, of the first of every so many."""
+        """Return every combination of the grid; with a step, of every step-th value."""
         values = [own[::step] for own in self.grid.values()]
         return [dict(zip(self.grid, combination, strict=True)) for combination in product(*values)]
 
 
 def _neighbors(budget: int) -> int:
-    """A tenth of the budget, where the paper finds KOIL at its best."""
+    """Return a tenth of the budget, the best value according to the paper."""
     return max(1, budget // 10)
 
 
@@ -68,7 +68,7 @@ def one_kernel(
     n_neighbors: int | None = None,
     **params: Any,
 ) -> KOIL:
-    """KOIL as the thesis sets it up, with another number of neighbours if one is given."""
+    """Return KOIL with the settings of the thesis."""
     n_neighbors = n_neighbors or _neighbors(budget if isinstance(budget, int) else sum(budget) // 2)
     return KOIL(
         budget=budget, n_neighbors=n_neighbors, learning_rate=LEARNING_RATE,
@@ -79,7 +79,7 @@ def one_kernel(
 def many_kernels(
     loss: str, policy: str, settings: Mapping[str, Any], budget: int, seed: int, **params: Any
 ) -> MultiKernelKOIL:
-    """Sixteen kernels as the thesis writes it, but for the settings."""
+    """Return KOIL with sixteen kernels as written in the thesis, with some settings changed."""
     own = {"n_neighbors": _neighbors(budget), **settings}
     return MultiKernelKOIL(
         budget=budget, learning_rate=LEARNING_RATE, loss=loss, policy=policy, threshold="zero",
@@ -148,7 +148,7 @@ COMPARED = (
     Contender("Projectron++", partial(_projectron, True), _PROJECTION_GRID, grows=True),
 )
 
-# What the authors' program for many kernels does otherwise than the formulas of the thesis, one by one.
+# Deviations of the authors' program for several kernels from the formulas of the thesis, one by one.
 PROGRAM_SETTINGS: dict[str, dict[str, Any]] = {
     "scores are added": {"combine": "score"},
     "weights decay": {"decay": True},

@@ -1,4 +1,4 @@
-"""Why some numbers of the KOIL tables differ from the thesis: choices and formulas, one at a time."""
+"""Causes of differences to the KOIL tables: choices and formulas, one at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _with_neighbours(policy: str, word: str, k: int) -> Contender:
     return Contender(f"KOIL {policy}, k = {k}", make, {"C": FULL, "gamma": FULL})
 
 
-# Where KOIL with the hinge loss is more than the tolerance below the thesis, and others that differ from it:
+# Sets where KOIL with the hinge loss is below the thesis by more than the tolerance, and other differences:
 # the set, the learner's name in the thesis, and the learner.
 EXAMINED = (
     *(
@@ -73,7 +73,7 @@ EXAMINED = (
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """One learner on one set, and the grid that C and gamma are taken from."""
+    """One learner on one set, and its grid of C and gamma."""
 
     benchmark: Benchmark
     contender: Contender
@@ -87,7 +87,7 @@ class _Case:
         return {**task.key(), "experiment": "koil grid", "grid": self.contender.candidates(self.step)}
 
     def test_areas(self) -> list[float]:
-        """Mean AUC on the test parts for every combination of the grid."""
+        """Return the mean test AUC for every combination of the grid."""
         found = []
         for params in self.contender.candidates(self.step):
             values = areas(self.benchmark, self.contender, params, n_runs=self.n_runs, seed=self.seed)
@@ -97,7 +97,7 @@ class _Case:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Parameters for a case, to be chosen on the training part of one run."""
+    """Select parameters of a case on the training part of one run."""
 
     case: _Case
     run: int
@@ -156,7 +156,7 @@ READ_ON = ("heart", "ionosphere", "diabetes", "german", "segment", "satimage")
 
 
 def _steps() -> list[Contender]:
-    """Many kernels as the thesis writes it, and one after the other what the program does otherwise."""
+    """Multiple kernels as written in the thesis, and each deviation of the program."""
     settings: dict[str, Any] = {}
     steps = [Contender("as written", partial(many_kernels, "hinge", "reservoir++", {}), {"C": FULL})]
     for name, own in PROGRAM_SETTINGS.items():

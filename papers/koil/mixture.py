@@ -1,4 +1,4 @@
-"""The generated sets of the KOIL thesis: figures 1.1 and 1.2, and how well anybody could do on them."""
+"""The generated sets of the KOIL thesis: figures 1.1 and 1.2, and the Bayes errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GRID = np.linspace(-0.5, 1.5, 801)
 
 
 def densities(X: Floats) -> tuple[Floats, Floats]:
-    """Of the rare and of the frequent class at each row."""
+    """Return the densities of the rare and of the frequent class at each row."""
 
     def normal(centre: Floats | float) -> Floats:
         squared = np.sum((X - centre) ** 2, axis=-1)
@@ -44,13 +44,13 @@ def _on_grid() -> tuple[Floats, Floats, float]:
 
 
 def bayes_error(ratio: float) -> float:
-    """Share of errors of the best possible labels, with `ratio` frequent rows for each rare one."""
+    """Return the Bayes error with `ratio` frequent rows for each rare one."""
     rare, frequent, cell = _on_grid()
     return float(np.minimum(rare, ratio * frequent).sum() * cell / (1.0 + ratio))
 
 
 def bayes_auc() -> float:
-    """AUC of the best possible ranking, by the ratio of densities; it does not depend on the class sizes."""
+    """Return the AUC of the density ratio, which does not depend on the class sizes."""
     rare, frequent, cell = _on_grid()
     with np.errstate(divide="ignore", invalid="ignore"):
         order = np.argsort(np.where(rare > 0, rare / frequent, 0.0))
@@ -173,7 +173,7 @@ def figure_1_1(context: Context) -> Result:
 
 
 def _acted_on(vectors: Floats, decayed: Floats, model: KOIL) -> NDArray[np.bool_]:
-    """Which vectors have another weight now than the decay alone has left them."""
+    """Return the vectors whose weights changed by more than the decay."""
     now = {
         tuple(row): weight for row, weight in zip(model.support_vectors_, model.dual_coef_[0], strict=True)
     }

@@ -1,4 +1,4 @@
-"""What the KOIL thesis leaves open or writes in two ways: rate, epochs, budgets, order, zero weights."""
+"""Options and ambiguities of the KOIL thesis: rate, epochs, budgets, order, zero weights."""
 
 from __future__ import annotations
 
@@ -24,30 +24,29 @@ BASE = "KOIL RS++"
 
 
 class Epochs:
-    """A learner that goes through its rows several times."""
+    """A learner that makes several passes over its rows."""
 
     def __init__(self, n_epochs: int, **settings: Any) -> None:
         self.n_epochs = n_epochs
         self.model = one_kernel("hinge", "reservoir++", **settings)
 
     def fit(self, X: Floats, y: Labels) -> Epochs:
-        """Pass after pass, in the same order."""
+        """Learn in several passes, in the same order."""
         for _ in range(self.n_epochs):
             self.model.partial_fit(X, y)
         return self
 
     def decision_function(self, X: Floats) -> Floats:
-        """Scores."""
+        """Return scores."""
         return self.model.decision_function(X)
 
 
 class PlainKOIL:
-    """Algorithms 1 to 3 of the thesis, written out; two places where text and algorithm differ can be chosen.
+    """Transcription of algorithms 1 to 3 of the thesis, with options where text and algorithm differ.
 
-    `nearest_first`: (3.9) looks at the k nearest opposite support vectors and takes those among them that are
-    ranked wrongly; algorithm 2 looks at all that are ranked wrongly and takes the k nearest of them.
-    `keep_all`: algorithm 3 stores every sample (lines 3 and 4) or lets it take part in the draw, whatever its
-    weight; the authors' program leaves out samples without a weight.
+    `nearest_first`: (3.9) takes the violating vectors among the k nearest opposite ones; algorithm 2 takes
+    the k nearest of all violating ones. `keep_all`: algorithm 3 stores samples of weight 0 too (lines 3 and
+    4); the authors' program does not.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class PlainKOIL:
         self.nearest_first, self.keep_all = nearest_first, keep_all
 
     def fit(self, X: Floats, y: Labels) -> PlainKOIL:
-        """One pass."""
+        """Learn in one pass."""
         self.X, K = X, self.kernel.block(X)
         sign = np.where(y == 1, 1, -1)
         self.members: dict[int, list[int]] = {1: [], -1: []}
@@ -78,7 +77,7 @@ class PlainKOIL:
         return self
 
     def _update_kernel(self, K: Floats, t: int, own: int) -> float:
-        """Algorithm 2 and (3.10)."""
+        """Update the weights by algorithm 2 and (3.10)."""
         kept = self.members[1] + self.members[-1]
         opposite = np.array(self.members[-own], dtype=int)
         f = K[np.ix_([t, *opposite], kept)] @ self.weights[kept] if kept else np.zeros(1 + len(opposite))
@@ -94,7 +93,7 @@ class PlainKOIL:
         return LEARNING_RATE * self.C * own * (len(chosen) or int(starts))
 
     def _update_buffer(self, K: Floats, t: int, own: int, weight: float) -> None:
-        """Algorithm 3, RS++."""
+        """Update a buffer by algorithm 3, RS++."""
         buffer = self.members[own]
         self.weights[t] = weight
         if len(buffer) < self.budget:
@@ -109,7 +108,7 @@ class PlainKOIL:
         self.weights[lost] = 0.0
 
     def decision_function(self, X: Floats) -> Floats:
-        """Scores."""
+        """Return scores."""
         kept = self.members[1] + self.members[-1]
         scores: Floats = self.kernel.block(X, self.X[kept]) @ self.weights[kept]
         return scores
@@ -162,7 +161,7 @@ def options(context: Context) -> Result:
 
 
 def _means(rows: list[Row], found: list[Benchmark]) -> list[str]:
-    """The mean over the sets, and on how many a variant is ahead of what it is to be compared with."""
+    """Return notes with the mean difference over the sets and the number of sets with a gain."""
     area = {(row.subject, row.learner): row.mean for row in rows}
     sentences = []
     for contender in _contenders():

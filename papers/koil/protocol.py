@@ -1,4 +1,4 @@
-"""The KOIL paper's way to measure: the authors' splits, one pass, AUC on the rows left out."""
+"""Protocol of the KOIL paper: the authors' splits, one pass, AUC on the test rows."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Chosen = Mapping[tuple[str, str], Mapping[str, float]]  # parameters by set and 
 
 # On sets of more rows every second value of each parameter is tried.
 LARGE = 10_000
-# Learners whose cost a row grows have their parameters searched on this many rows at most.
+# Learners whose cost per row grows are tuned on at most this many rows.
 MOST_SEARCHED_ROWS = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A data set of the paper with its authors' splits."""
+    """A data set of the paper with the authors' splits."""
 
     name: str
     X: Floats
@@ -53,17 +53,17 @@ class Benchmark:
 
     @property
     def budget(self) -> int:
-        """Support vectors of each class: 50 on the generated sets (in two dimensions), else 100."""
+        """Return the budget per class: 50 on the generated sets (in two dimensions), else 100."""
         return 50 if self.X.shape[1] == 2 else 100
 
     def area(self, model: Any, train: NDArray[np.intp], test: NDArray[np.intp]) -> float:
-        """AUC on the rows `test` of a model that has learned the rows `train` in their order."""
+        """Return the AUC on the rows `test` of a model trained on the rows `train` in order."""
         model.fit(self.X[train], self.y[train])
         return float(roc_auc_score(self.y[test], model.decision_function(self.X[test])))
 
 
 def benchmarks(context: Context, names: Sequence[str]) -> list[Benchmark]:
-    """Those of the sets that can be had with their splits."""
+    """Return the available sets with their splits."""
     found = []
     for name, data in context.sets(f"koil_{name}" for name in names):
         try:
@@ -90,7 +90,7 @@ def areas(
     seed: int = 0,
     budget: int | None = None,
 ) -> list[float]:
-    """AUC of each of the first `n_runs` runs."""
+    """Return the AUC of each of the first `n_runs` runs."""
     results = []
     with one_thread():
         for number in range(n_runs):
@@ -102,7 +102,7 @@ def areas(
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One learner on one set; travels to another process."""
+    """One learner on one set; it can be sent to another process."""
 
     benchmark: Benchmark
     contender: Contender
@@ -113,7 +113,7 @@ class Task:
     step: int | None = None  # of the grid that is searched; None: by the size of the set
 
     def key(self) -> dict[str, Any]:
-        """All that the answer depends on."""
+        """Return everything that the result depends on."""
         step = self.step or _step(self.benchmark)
         return {
             "experiment": "koil",
@@ -130,7 +130,7 @@ class Task:
 
 
 def run_task(task: Task) -> dict[str, Any]:
-    """Parameters and areas, as JSON."""
+    """Return parameters and AUC as JSON."""
     params = task.params
     if params is None:
         params = choose(task.benchmark, task.contender, step=task.step, seed=task.seed).params
@@ -143,7 +143,7 @@ def run_task(task: Task) -> dict[str, Any]:
 def _outcomes(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Parameters and areas by set and contender; small sets first, so that something is soon finished."""
+    """Return parameters and AUC by set and learner; small sets run first."""
     tasks = [
         Task(
             benchmark, contender, stored_parameters(benchmark, contender) if context.quick else None,
@@ -159,7 +159,7 @@ def _outcomes(
 def run_tasks(
     context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]
 ) -> dict[tuple[str, str], list[float]]:
-    """AUC of every run by set and contender, with the parameters of this context."""
+    """Return the AUC of every run by set and learner, with the parameters of this context."""
     return {key: outcome["areas"] for key, outcome in _outcomes(context, found, contenders).items()}
 
 
@@ -168,7 +168,7 @@ def run_tasks(
 
 @dataclass(frozen=True)
 class Choice:
-    """What a search found."""
+    """Return the parameters that a search found."""
 
     params: dict[str, float]
     area: float  # mean over the inner folds; not a number if there was nothing to choose
@@ -177,7 +177,7 @@ class Choice:
 def choose(
     benchmark: Benchmark, contender: Contender, *, run: int = 0, step: int | None = None, seed: int = 0
 ) -> Choice:
-    """The parameters with the best mean AUC in the five folds inside the training part of a run, the first.
+    """Return the parameters with the best mean AUC in the five inner folds of the first run.
 
     Of equals the first. A combination that the learner refuses, or under which its weights run away, is
     passed over. With a `step` only the first of every so many values of each parameter is tried.
@@ -205,7 +205,7 @@ def _step(benchmark: Benchmark) -> int:
 
 
 def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Training and test rows; rows whose fold is damaged in the file are left out."""
+    """Return training and test rows without rows whose fold is damaged in the file."""
     rows, folds = split.train, split.inner
     return [
         (rows[(folds != fold) & (folds > 0)][:most], rows[folds == fold])
@@ -214,7 +214,7 @@ def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp],
 
 
 def stored_parameters(benchmark: Benchmark, contender: Contender) -> dict[str, float]:
-    """What a full run has found."""
+    """Return the parameters that a full run found."""
     params: dict[str, float] = _stored()[benchmark.name][contender.name]
     return params
 
@@ -228,7 +228,7 @@ def _stored() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def parameters(context: Context, found: Sequence[Benchmark], contenders: Sequence[Contender]) -> Chosen:
-    """Searched for in a full run, else those that a full run has found."""
+    """Return parameters: searched in a full run, else stored ones."""
     if context.quick:
         return {(b.name, c.name): stored_parameters(b, c) for b in found for c in contenders}
     return {key: outcome["params"] for key, outcome in _outcomes(context, found, contenders).items()}

@@ -1,4 +1,4 @@
-"""The figures that the KOIL thesis prints: mean and standard deviation of the AUC over 20 runs."""
+"""Printed numbers of the KOIL thesis: mean and standard deviation of the AUC over 20 runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Figures = dict[str, dict[str, tuple[float, float]]]
 
 
 def _table(columns: str, lines: str) -> Figures:
-    """A table whose lines hold a name and, column by column, mean and deviation in thousandths."""
+    """Parse a table of names and, per column, mean and deviation in thousandths."""
     heads = columns.split(",")
     table: Figures = {}
     for line in lines.strip().splitlines():

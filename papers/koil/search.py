@@ -1,4 +1,4 @@
-"""Finds the parameters that a quick run takes: ``python -m papers.koil.search --data-dir DIR``.
+"""Search the parameters of quick runs: ``python -m papers.koil.search --data-dir DIR``.
 
 The search is that of a full run; with ``--results`` what such a run has found is taken from its folder. It is
 written to ``parameters.json`` beside this file, a line for each learner.
@@ -20,7 +20,7 @@ STORED = Path(__file__).with_name("parameters.json")
 
 
 def main() -> None:
-    """Search for all sets and learners of the tables."""
+    """Search parameters for all sets and learners of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--results", type=Path, help="folder of `python -m papers run`")

@@ -1,4 +1,4 @@
-"""Shuttle, the one set of the KOIL thesis whose file is not the authors': in which scale and order was it?"""
+"""Shuttle, the one set of the KOIL thesis without the authors' file: which scale and order?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FROM_TOOLBOX = {reading.printed: reading for reading in READINGS}
 
 
 def _in_order(context: Context, shuttle: Benchmark, scale: str, number: int) -> tuple[str, Benchmark]:
-    """The rows in the order of that number, 0 for UCI's, with the label that a table shows."""
+    """Return the rows in the order of this number, 0 for that of UCI, and its label."""
     X = shuttle.X if scale == UNIT else 2.0 * shuttle.X - 1.0
     if number == 0:
         return f"{scale}, {UCI}", Benchmark("shuttle", X, shuttle.y, shuttle.splits)
@@ -41,7 +41,7 @@ def _files(context: Context, wanted: Sequence[tuple[str, int]]) -> dict[str, Ben
 def _rows(
     context: Context, files: dict[str, Benchmark], learners: Sequence[Contender | Reading], step: int | None
 ) -> list[Row]:
-    """AUC of every learner on every file, beside the thesis's figure."""
+    """Return the AUC of every learner on every file, with the printed number."""
     pairs = [(label, file, learner) for label, file in files.items() for learner in learners]
     tasks = [_task(context, file, learner, step) for _, file, learner in pairs]
     answers = context.map(run_task, tasks, "orders", key=Task.key)
@@ -66,7 +66,7 @@ def _task(context: Context, file: Benchmark, learner: Contender | Reading, step:
 
 
 def _spans(rows: Sequence[Row]) -> str:
-    """Between which numbers the means of the random orders lie, for each scale and learner."""
+    """Return notes with the range of means over random orders, for each scale and learner."""
     sentences = []
     for learner in dict.fromkeys(row.learner for row in rows):
         for scale in (UNIT, SYMMETRIC):

@@ -33,7 +33,7 @@ Areas = Mapping[tuple[str, str], Sequence[float]]
 
 
 def printed(name: str, learner: str) -> dict[str, Any]:
-    """The thesis's figure for a learner on a set as arguments of a row."""
+    """Return the printed number of a learner on a set as arguments of a row."""
     tables = (published.PAPER_ONE_KERNEL, published.PAPER_OTHERS, published.PAPER_MANY_KERNELS)
     mean, std = next(table[name][learner] for table in tables if learner in table.get(name, {}))
     return {"paper": mean, "paper_std": std, "tolerance": WITHIN}
@@ -43,7 +43,7 @@ def printed(name: str, learner: str) -> dict[str, Any]:
 
 
 def better(ours: Sequence[float], theirs: Sequence[float]) -> int:
-    """1 or -1 if the paired t-test finds `ours` better or worse than `theirs`, else 0."""
+    """Return 1 or -1 if the paired t-test finds `ours` better or worse than `theirs`, else 0."""
     differences = np.asarray(ours) - np.asarray(theirs)
     if len(differences) < 2 or np.ptp(differences) == 0.0:
         return int(np.sign(differences).mean())  # without spread there is nothing to test
@@ -52,12 +52,12 @@ def better(ours: Sequence[float], theirs: Sequence[float]) -> int:
 
 
 def _either(signs: Sequence[int]) -> int:
-    """A win if one of ours is better, a loss if one is worse and none better."""
+    """Return a win if one of ours is better, a loss if one is worse and none better."""
     return 1 if 1 in signs else -1 if -1 in signs else 0
 
 
 def _counted(learner: str, signs: Sequence[int], paper: tuple[float, ...]) -> list[Row]:
-    """On how many sets there is a win and a loss; the others are ties. One set more or less is reached."""
+    """Return rows with the numbers of wins and losses; a difference of one set counts as reached."""
     wins, _, losses = paper
     won, lost = float(signs.count(1)), float(signs.count(-1))
     return [
@@ -103,7 +103,7 @@ def _one_kernel(context: Context, table: str, names: Sequence[str]) -> Result:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    """Numbers that are not the thesis's, but for KOIL with the hinge loss."""
+    """Return notes on numbers that differ from the thesis, without KOIL with the hinge loss."""
     hinge = {contender.name for contender in ONE_KERNEL[:2]}
     others = [row for row in rows if row.measure == "AUC" and row.learner not in hinge]
     sentences = []
@@ -119,7 +119,7 @@ def _differing(rows: Sequence[Row]) -> list[str]:
 
 
 def _reached(found: Sequence[Benchmark], results: Areas) -> str:
-    """Which sets are within the tolerance, for each of the two KOIL with the hinge loss."""
+    """Return notes on the sets within the tolerance, for both KOIL with the hinge loss."""
     sentences = []
     for contender in ONE_KERNEL[:2]:
         gaps = {

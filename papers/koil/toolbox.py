@@ -1,4 +1,4 @@
-"""The learners that KOIL is compared with as a public toolbox has them, not quite as they are published.
+"""Comparison learners as a public toolbox implements them, which differs from their publications.
 
 Means and deviations of the thesis come out to the last printed digit when the compared learners are those of
 DOGMA, Orabona's toolbox for Matlab, with its defaults. The variants here serve as evidence, nothing else.
@@ -30,13 +30,13 @@ __all__ = ["READINGS", "PlainPerceptron", "toolbox"]
 
 
 class PlainPerceptron:
-    """Rosenblatt's rule without an intercept; the last hypothesis ranks."""
+    """Perceptron without an intercept; the last hypothesis gives the scores."""
 
     def __init__(self, **_: int) -> None:
         pass
 
     def fit(self, X: Floats, y: Labels) -> PlainPerceptron:
-        """One pass, from one mistake to the next."""
+        """Learn in one pass."""
         rows = np.where(y == 1, 1.0, -1.0)[:, None] * X
         self.weights = np.zeros(X.shape[1])
         start = 0
@@ -47,12 +47,12 @@ class PlainPerceptron:
         return self
 
     def decision_function(self, X: Floats) -> Floats:
-        """Scores without a cut."""
+        """Return scores without a threshold."""
         return X @ self.weights
 
 
 class AveragedKernel:
-    """The mean of the hypotheses after every row, for a kernel learner that never drops a support vector."""
+    """Mean of the hypotheses after every row, for a kernel learner that never removes support vectors."""
 
     def __init__(self, make: Callable[[int], Any], acts_below: float, gamma: float) -> None:
         self.make = make
@@ -60,7 +60,7 @@ class AveragedKernel:
         self.kernel = Kernel("rbf", gamma=gamma)
 
     def fit(self, X: Floats, y: Labels) -> AveragedKernel:
-        """One pass. Rows that are not acted upon leave the hypothesis as it is, and are only counted."""
+        """Learn in one pass; rows without an update are only counted."""
         n_rows, signs = len(y), np.where(y == 1, 1.0, -1.0)
         learner = self.make(n_rows).partial_fit(X[:1], y[:1], classes=[0, 1])
         total = np.zeros(n_rows)
@@ -83,7 +83,7 @@ class AveragedKernel:
 
     @staticmethod
     def _add(total: Floats, learner: Any, times: int) -> Floats:
-        """Count the present weights so many times; they are returned, positive for class 1."""
+        """Add the current weights `times` times; return them, positive for class 1."""
         weights: Floats = learner.dual_coef_
         if learner.classes_.max() == 0:  # until a second class comes, the first one is the positive side
             weights = -weights
@@ -91,13 +91,13 @@ class AveragedKernel:
         return weights
 
     def decision_function(self, X: Floats) -> Floats:
-        """Scores of the mean hypothesis."""
+        """Return scores of the mean hypothesis."""
         scores: Floats = self.kernel.block(X, self.vectors) @ self.weights
         return scores
 
 
 class AveragedOAM:
-    """The mean of OAM's hypotheses, taken after every tenth row."""
+    """Mean of the hypotheses of OAM after every tenth row."""
 
     every = 10
 
@@ -105,7 +105,7 @@ class AveragedOAM:
         self.make = partial(OAM, C, budget=budget, random_state=seed)
 
     def fit(self, X: Floats, y: Labels) -> AveragedOAM:
-        """One pass."""
+        """Learn in one pass."""
         learner = self.make()
         self.weights = np.zeros(X.shape[1])
         for start in range(0, len(y), self.every):
@@ -115,7 +115,7 @@ class AveragedOAM:
         return self
 
     def decision_function(self, X: Floats) -> Floats:
-        """Scores of the mean hypothesis."""
+        """Return scores of the mean hypothesis."""
         return X @ self.weights
 
 
@@ -138,13 +138,13 @@ def _projectron(margin: bool, threshold: float, gamma: float, **_: int) -> Avera
 
 
 def _widths(first: int, last: int) -> tuple[float, ...]:
-    """Gaussians of width 2**first, ..., 2**last as gamma: odd powers of two."""
+    """Return gamma of Gaussians of width 2**first, ..., 2**last: odd powers of two."""
     return tuple(0.5 / width**2 for width in powers_of_two(first, last))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A variant of a learner, the sets that it is tried on, and what a quick run takes as parameters."""
+    """A variant of a learner, its sets, and its parameters in quick runs."""
 
     contender: Contender
     printed: str  # the learner's name in the thesis
@@ -210,7 +210,7 @@ def toolbox(context: Context) -> Result:
 
 
 def _alike(rows: Sequence[Row]) -> str:
-    """How often mean and deviation are the thesis's in all digits that it prints."""
+    """Return how often mean and deviation equal all printed digits."""
     sentences = []
     for learner in dict.fromkeys(row.measure for row in rows):
         own = [row for row in rows if row.measure == learner]

@@ -1,4 +1,4 @@
-"""The best of this library beside the best that each paper prints for its sets: matching is not the goal."""
+"""The best learners of this library on the data sets of the papers."""
 
 from papers.own.dcil import on_dcil
 from papers.own.distributed import on_distributed

@@ -1,4 +1,4 @@
-"""Learners of this library that stand for election, and the choice among them inside the rows to learn."""
+"""Candidate learners of this library, and their selection within the training rows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _FOLDS = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to learn rows: how the learner is made, and whether it is to see them in chunks."""
+    """A candidate: a factory of a learner, and whether it learns in chunks."""
 
     make: Callable[[], Any]
     streams: bool = False
 
     def taught(self, X: Floats, y: Labels) -> Any:
-        """A learner that has learned these rows, in their order."""
+        """Return a learner trained on these rows in order."""
         if not self.streams:
             return self.make().fit(X, y)
         learner = self.make()
@@ -68,7 +68,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Field:
-    """What may be chosen from; the same for all sets of an experiment.
+    """The candidates, the same for all sets of an experiment.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Field:
     plain: bool = False
 
     def candidates(self, n_features: int, seed: int) -> dict[str, Candidate]:
-        """All of them by name."""
+        """Return all candidates by name."""
         found: dict[str, Candidate] = {}
         if self.stream:
             found[STREAM] = Candidate(partial(StreamClassifier, random_state=seed), streams=True)
@@ -109,7 +109,7 @@ class Field:
 
 
 def field_of(context: Context, **options: Any) -> Field:
-    """The field of a run; a tiny one has no kernels and no streams."""
+    """Return the candidates of a run; a tiny run has no kernels and no streams."""
     tiny: dict[str, Any] = {"components": (30,), "kernels": (), "stream": False}
     return Field(**{**options, **context.pick({}, {}, tiny)})
 
@@ -117,7 +117,7 @@ def field_of(context: Context, **options: Any) -> Field:
 def automatic(
     n_components: int, seed: int, *, objective: str = "auc", threshold: str = "zero"
 ) -> ProximalSVC:
-    """The proximal learner that chooses C and the widths of its map by itself."""
+    """Return the proximal learner with automatic C and feature map widths."""
     features = RandomFeatures(n_components, random_state=seed)
     return ProximalSVC(C="auto", objective=objective, threshold=threshold, feature_map=features)
 
@@ -127,12 +127,12 @@ def _standardised(learner: Callable[..., Any], **options: Any) -> Any:
 
 
 def area(learner: Any, X: Floats, y: Labels) -> float:
-    """AUC."""
+    """Return the AUC."""
     return float(roc_auc_score(y, learner.decision_function(X)))
 
 
 def balance(learner: Any, X: Floats, y: Labels) -> float:
-    """G-mean at the learner's own cut."""
+    """Return the G-mean at the threshold of the learner."""
     return float(g_mean_score(y, learner.predict(X), pos_label=1))
 
 
@@ -141,7 +141,7 @@ MEASURES: dict[str, Measure] = {"AUC": area, "G-mean": balance}
 
 @dataclass(frozen=True, eq=False)
 class Contest:
-    """One training and test part on which all candidates meet."""
+    """One training and test split for all candidates."""
 
     subject: str
     X: Floats
@@ -153,7 +153,7 @@ class Contest:
     seed: int
 
     def key(self) -> dict[str, Any]:
-        """All that the answer depends on."""
+        """Return everything that the result depends on."""
         data = zlib.crc32(np.ascontiguousarray(self.X).tobytes())
         for rows in (self.train, self.test):
             data = zlib.crc32(np.asarray(rows, dtype=np.int64).tobytes(), data)
@@ -163,7 +163,7 @@ class Contest:
         }  # fmt: skip
 
     def held(self) -> tuple[str, Answers]:
-        """Choose a candidate by folds inside the rows to learn; only then ask about the others.
+        """Select a candidate by folds within the training rows, then evaluate it on the test rows.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class Contest:
 
 
 def held(context: Context, contests: Sequence[Contest]) -> dict[str, Outcome]:
-    """Hold contests; outcomes by subject."""
+    """Run all splits; return outcomes by subject."""
     answers = context.map(Contest.held, contests, "contests", key=Contest.key)
     found: dict[str, Outcome] = {}
     for contest, (name, values) in zip(contests, answers, strict=True):
@@ -213,14 +213,14 @@ def held(context: Context, contests: Sequence[Contest]) -> dict[str, Outcome]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who was chosen in each round of a set, and the measures by learner and name."""
+    """The selected candidates of a set, and the measures by learner and name."""
 
     chosen: list[str]
     values: dict[tuple[str, str], list[float]]
 
 
 def told(outcomes: Mapping[str, Outcome]) -> str:
-    """Who was chosen how often on each set, as a note."""
+    """Return a note on how often each candidate was selected on each set."""
     parts = []
     for subject, outcome in outcomes.items():
         counted = Counter(name.split(", C ")[0] for name in outcome.chosen)

@@ -1,4 +1,4 @@
-"""The distributed paper's sets, for which it prints no quality: its own learner beside the best here."""
+"""Data sets of the distributed paper, which prints no accuracy: its learner and the best of this library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KOIL's sets: the best AUC of the thesis beside ours, and what fits into KOIL's memory."""
+"""Data sets of the KOIL thesis: its best AUC, ours, and ours within the memory of KOIL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EQUAL = "ProximalSVC, memory of KOIL"
 
 @dataclass(frozen=True, eq=False)
 class _SmallRun:
-    """One of the authors' runs, for a learner that fits into KOIL's memory."""
+    """One of the authors' runs, for a learner within the memory of KOIL."""
 
     name: str
     X: Floats
@@ -44,7 +44,7 @@ class _SmallRun:
     seed: int
 
     def key(self) -> dict[str, Any]:
-        """All that the answer depends on."""
+        """Return everything that the result depends on."""
         data = zlib.crc32(self.split.test.tobytes(), zlib.crc32(np.ascontiguousarray(self.X).tobytes()))
         return {
             "experiment": "own-koil-memory", "set": self.name, "n_components": self.n_components,
@@ -52,7 +52,7 @@ class _SmallRun:
         }  # fmt: skip
 
     def answer(self) -> tuple[float, int]:
-        """AUC and bytes of the saved learner."""
+        """Return the AUC and the size of the saved learner in bytes."""
         model = automatic(self.n_components, self.seed).fit(
             self.X[self.split.train], self.y[self.split.train]
         )
@@ -127,7 +127,7 @@ _NOTES = paragraphs(
 
 
 def _n_runs(n_rows: int) -> int:
-    """How many of the authors' runs are taken; a run on many rows takes long and varies little."""
+    """Return the number of authors' runs to use; runs on many rows are slow and vary little."""
     return 20 if n_rows <= 1000 else 10 if n_rows < 10_000 else 5
 
 
@@ -136,7 +136,7 @@ def _koil_bytes(n_features: int) -> int:
 
 
 def _components_for(n_bytes: int, n_features: int) -> int:
-    """The most random features whose map and statistics fit into the bytes.
+    """Return the largest number of random features whose map and statistics fit the memory.
 
     Two classes have a triangle for each of five folds and for the whole; six more are for what else is
     stored.

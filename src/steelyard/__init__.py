@@ -1,4 +1,4 @@
-"""Classifiers for imbalanced data that keeps coming, keeps changing and lies in several places."""
+"""Classifiers for imbalanced data streams with concept drift, on one or several sites."""
 
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from steelyard.proximal import ProximalSVC
     from steelyard.service.client import Client
     from steelyard.svm import IncrementalSVC
+    from steelyard.tables import TableModel
 
     __version__: str
 
@@ -31,14 +32,15 @@ __all__ = [
     "ProximalSVC",
     "RandomFeatures",
     "StreamClassifier",
+    "TableModel",
     "__version__",
     "load",
     "save",
 ]
 
-# Public name -> where it lives. Imported when asked for: scikit-learn takes seconds, and `steelyard --help`
-# and the completion of a shell shall not.
-_HOMES = {
+# Module of each public name. Modules are imported on first use, because importing scikit-learn takes seconds
+# and `steelyard --help` and shell completion must be fast.
+_MODULES = {
     "AlignedSVC": "alignment",
     "Client": "service.client",
     "EnclosingClassifier": "enclosing",
@@ -49,6 +51,7 @@ _HOMES = {
     "ProximalSVC": "proximal",
     "RandomFeatures": "features",
     "StreamClassifier": "ensemble",
+    "TableModel": "tables",
     "load": "persistence",
     "save": "persistence",
 }
@@ -75,13 +78,13 @@ def __getattr__(name: str) -> _Any:
         value: _Any = version("steelyard")
     elif name == "MovingCut":
         return _import_module("steelyard.ensemble").MovingCut
-    elif name in _HOMES:
-        value = getattr(_import_module(f"steelyard.{_HOMES[name]}"), name)
+    elif name in _MODULES:
+        value = getattr(_import_module(f"steelyard.{_MODULES[name]}"), name)
     elif not name.startswith("_") and _find_spec(f"steelyard.{name}") is not None:
         return _import_module(f"steelyard.{name}")
     else:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
-    globals()[name] = value  # the next time it is simply there
+    globals()[name] = value  # later accesses do not call this function
     return value
 
 

@@ -1,20 +1,19 @@
-"""How learners change under several threads and under signals: in turn, at once, and seen whole.
+"""Thread safety of learners: one re-entrant lock per learner, and copy-on-write updates.
 
-The rule, kept by every learner and by everything that wraps one:
+The rules, which every learner and every wrapper of a learner keeps:
 
-- *Writers take turns.* A call that learns holds the learner's lock, which is re-entrant, from its first look
-  at the learner to its last.
-- *One moment.* It works on a twin of the learner and publishes all attributes of the twin by one assignment.
-  An object too large to be copied for every call may be changed in place, by exactly one native call that
-  changes all of it or nothing; whatever else must change with it is worked out before, and follows its
-  version (:class:`VersionedValue`). So an exception from anywhere, a signal handler's too, finds the learner
-  before the call or after it. There is nothing to undo, hence nothing that undoing could miss.
-- *Readers see one state.* They hold on to what was published when they came (:func:`snapshot_view`), or to an
-  answer that was derived from it and is kept until the state changes. They wait for the lock only to derive a
-  new one, or where a state that is changed in place has no such answer (:func:`synchronized`).
-- *A copy is another learner.* Locks and derived answers are no part of what is copied or pickled.
-- *A fork waits for its turn as well.* A process that forks while another thread learns would hand its child a
-  lock that nobody releases, and a state in the middle of a change; so it waits until nobody learns.
+- **Writers are serialized.** A method that changes a learner holds the learner's lock until it returns.
+- **Updates are atomic.** A mutating method runs on a shallow copy; its ``__dict__`` then replaces the
+  original's in one assignment (:func:`transactional`). A native object that is too large to copy may be
+  changed in place, by exactly one native call that changes all of it or nothing. Python values that belong
+  to it are computed beforehand and selected by its version (:class:`VersionedValue`). An exception at any
+  point, also from a signal handler, therefore leaves the learner as before the call or as after it.
+- **Readers see one state.** A reading method uses the ``__dict__`` that was current when it began
+  (:func:`snapshot_read`). It takes the lock only to derive a value that is then cached, or if the state is
+  changed in place and nothing is cached (:func:`synchronized`).
+- **Copies are independent.** Locks and caches are not copied and not pickled.
+- **Forks wait for running updates.** Otherwise the child would inherit a lock that no thread releases, and
+  native state in the middle of a change.
 """
 
 from __future__ import annotations
@@ -29,128 +28,124 @@ from inspect import unwrap
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from steelyard._native import TurnLock, ask_at_once, ask_in_turn, change_at_once
-
 __all__ = [
     "FrozenState",
-    "Lock",
     "VersionedValue",
     "lock_of",
     "optional_lock",
     "shallow_copy",
     "snapshot_read",
     "snapshot_view",
+    "state_without_lock",
     "synchronized",
     "transactional",
 ]
-
-_new = object.__new__
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S")
 _V = TypeVar("_V")
 
-
-_locks: WeakSet[Lock] = WeakSet()
-_a_fork_waits = False
-_PAUSE = (
-    0.01  # seconds that a call steps back for a fork; not until it is done: the caller may hold other locks
-)
+_new = object.__new__
 
 
-class Lock(TurnLock):
-    """A re-entrant lock that cannot be copied: a copy of its owner, pickled or not, gets a new one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        _locks.add(self)
-
-    def __reduce__(self) -> tuple[type[Lock], tuple[()]]:
-        return Lock, ()
+_locks: WeakSet[Any] = WeakSet()  # the locks of all learners, for forks
 
 
 def lock_of(owner: Any) -> Any:
-    """The lock of a learner, made when it is first asked for."""
+    """Return the lock of a learner, and create it if there is none yet."""
     attributes = owner.__dict__
     lock = attributes.get("_lock")
-    return attributes.setdefault("_lock", Lock()) if lock is None else lock
+    if lock is None:
+        lock = attributes.setdefault("_lock", threading.RLock())
+        _locks.add(lock)
+    return lock
 
 
 def optional_lock(owner: Any) -> AbstractContextManager[Any]:
-    """The lock of a learner that has one; what never learned and what is no learner needs none."""
+    """Return the lock of an object that has one, otherwise a context manager that does nothing."""
     lock: Any = getattr(owner, "__dict__", {}).get("_lock")
     return nullcontext() if lock is None else lock
 
 
+def state_without_lock(owner: Any) -> dict[str, Any]:
+    """Return the attributes of an object for ``__getstate__``: a copy gets a lock of its own."""
+    with lock_of(owner):
+        return {name: value for name, value in owner.__dict__.items() if name != "_lock"}
+
+
 def shallow_copy(learner: _S) -> _S:
-    """A learner with the same attributes: what is published there does not show here."""
-    twin = _new(type(learner))
-    twin.__dict__ = learner.__dict__.copy()
-    return twin
-
-
-def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Let a method that learns wait for its turn, and change the learner at one moment or not at all.
-
-    The method runs on a twin that has the attributes of the learner. When it returns, they become those of
-    the learner; when it raises, the twin is dropped.
-    """
-
-    @wraps(method)
-    def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-        if _a_fork_waits:
-            time.sleep(_PAUSE)
-        return change_at_once(self.__dict__.get("_lock") or lock_of(self), method, self, args, kwargs)
-
-    return guarded
-
-
-def synchronized(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Let a method that asks wait for its turn: for learners that are changed in place and keep no answer.
-
-    Whoever holds the lock needs no view of the learner: where the method has another guard, it loses it.
-    """
-    method = unwrap(method)
-
-    @wraps(method)
-    def waiting(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-        if _a_fork_waits:
-            time.sleep(_PAUSE)
-        return ask_in_turn(self.__dict__.get("_lock") or lock_of(self), method, self, args, kwargs)
-
-    return waiting
+    """Return an object of the same class with the same attributes, in a ``__dict__`` of its own."""
+    copy = _new(type(learner))
+    copy.__dict__ = learner.__dict__.copy()
+    return copy
 
 
 def snapshot_view(learner: _S) -> _S:
-    """The learner as it is published now; calls that learn meanwhile change nothing of what it shows."""
+    """Return a view of the current state of a learner; transactional calls do not change the view."""
     view = _new(type(learner))
     view.__dict__ = learner.__dict__
     return view
 
 
-def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Let a method that asks see the learner as it is published when it begins."""
+def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+    """Decorate a mutating method: it holds the lock, and its changes are published together or not at all.
+
+    The method runs on a shallow copy of the learner. If it returns, the ``__dict__`` of the copy becomes that
+    of the learner. If it raises, the copy is dropped.
+    """
 
     @wraps(method)
-    def asked(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-        return ask_at_once(method, self, args, kwargs)
+    def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        with self.__dict__.get("_lock") or lock_of(self):
+            working = _new(type(self))
+            working.__dict__ = self.__dict__.copy()
+            result = method(working, *args, **kwargs)
+            self.__dict__ = working.__dict__
+        return self if result is working else result
 
-    return asked
+    return guarded
+
+
+def synchronized(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+    """Decorate a reading method of a learner that is changed in place: it holds the lock.
+
+    Another decorator of this module on the method is removed, because the lock makes it unnecessary.
+    """
+    method = unwrap(method)
+
+    @wraps(method)
+    def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        with self.__dict__.get("_lock") or lock_of(self):
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
+def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+    """Decorate a reading method: it sees the learner as it was when the call began."""
+
+    @wraps(method)
+    def guarded(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        view = _new(type(self))
+        view.__dict__ = self.__dict__
+        return method(view, *args, **kwargs)
+
+    return guarded
 
 
 class VersionedValue(Generic[_V]):
-    """A value that changes at the very moment at which a native object does.
+    """A value that changes together with a native object which counts its changes.
 
-    The native object counts its changes. Before it is told to change, the value of the time after is put
-    beside that of the time before; which of them holds is a matter of the count alone.
+    Both values are stored before the native call. The version of the native object selects one of them, so
+    the value changes in the same instant as the object.
 
     Parameters
     ----------
     version : int
-        The count before the change.
+        The version before the change.
     before, after : object
-        The value then, and the one from the next count on.
+        The value at this version, and the value at every other version.
     """
 
     __slots__ = ("_after", "_before", "_version")
@@ -158,84 +153,89 @@ class VersionedValue(Generic[_V]):
     def __init__(self, version: object, before: _V, after: _V) -> None:
         self._version, self._before, self._after = version, before, after
 
+    @classmethod
+    def constant(cls, value: _V) -> VersionedValue[_V]:
+        """Return a versioned value that is the same at every version."""
+        return cls(None, value, value)
+
     def at(self, version: object) -> _V:
-        """The value at a count."""
+        """Return the value at a version."""
         return self._before if version == self._version else self._after
 
 
 class FrozenState:
-    """An object as it is at this moment, to be pickled or copied later: what comes out is such an object."""
+    """State of an object at the time of construction; pickling or copying it yields such an object."""
 
     def __init__(self, value: Any) -> None:
-        self._told = type(value), value.__getstate__()
+        self._class_and_state = type(value), value.__getstate__()
 
     def __reduce__(self) -> Any:
-        return _made, self._told
+        return _restore, self._class_and_state
 
 
-def _made(kind: Any, state: Any) -> object:
-    made = kind.__new__(kind)
-    if hasattr(made, "__setstate__"):
-        made.__setstate__(state)
+def _restore(cls: Any, state: Any) -> object:
+    restored = cls.__new__(cls)
+    if hasattr(restored, "__setstate__"):
+        restored.__setstate__(state)
     else:
-        made.__dict__.update(state)
-    return made
+        restored.__dict__.update(state)
+    return restored
 
 
-class _Forks:
-    """Lets a fork wait until no other thread learns, and both processes go on with locks that are free."""
+class _ForkGuard:
+    """Acquires all locks before a fork and leaves them free afterwards, in the parent and in the child."""
 
-    longest = 60.0  # seconds; then the child gets new locks, and states that may be in the middle of a change
+    timeout_seconds = 60.0  # afterwards the fork proceeds; native state may then be in the middle of a change
+    _ACQUIRE_SECONDS, _RETRY_SECONDS = 0.05, 0.001
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._held: list[Lock] = []
-        self._missed: list[Lock] = []
+        self._forking = threading.Lock()
+        self._acquired: list[Any] = []
+        self._missed: list[Any] = []
 
     def before(self) -> None:
-        global _a_fork_waits  # noqa: PLW0603 - every call that learns reads it, and an attribute costs more
-        self._one_at_a_time.acquire()
-        deadline = time.monotonic() + self.longest
-        # All or none: whoever holds one lock while waiting for another may hold up whoever does the reverse.
-        while not self._took_all() and time.monotonic() < deadline:
+        self._forking.acquire()
+        deadline = time.monotonic() + self.timeout_seconds
+        while not self._acquire_all() and time.monotonic() < deadline:
+            # The thread that holds the missing lock may be waiting for one of the acquired locks.
             self._release()
-            _a_fork_waits = True
-            time.sleep(_PAUSE / 10.0)
-        _a_fork_waits = False
+            time.sleep(self._RETRY_SECONDS)
 
-    def _took_all(self) -> bool:
-        self._held, self._missed = [], []
+    def _acquire_all(self) -> bool:
+        self._acquired, self._missed = [], []
+        timeout = min(self._ACQUIRE_SECONDS, self.timeout_seconds)
         for lock in _living_locks():
-            (self._held if lock.acquire(blocking=False) else self._missed).append(lock)
+            acquired = lock.acquire(timeout=0.0 if self._missed else timeout)
+            (self._acquired if acquired else self._missed).append(lock)
         return not self._missed
 
     def _release(self) -> None:
-        for lock in self._held:
+        for lock in self._acquired:
             lock.release()
-        self._held, self._missed = [], []
+        self._acquired, self._missed = [], []
 
     def after_in_parent(self) -> None:
         self._release()
-        self._one_at_a_time.release()
+        self._forking.release()
 
     def after_in_child(self) -> None:
-        for lock in _living_locks():
-            lock.start_anew_after_fork()
+        for lock in self._missed:
+            lock._at_fork_reinit()  # the thread that held it does not exist in the child
         self.after_in_parent()
 
 
-def _living_locks() -> list[Lock]:
+def _living_locks() -> list[Any]:
     while True:
         try:
             return list(_locks)
-        except RuntimeError:  # another thread made one meanwhile
+        except RuntimeError:  # another thread created a lock during the iteration
             continue
 
 
 if hasattr(os, "register_at_fork"):
-    _forks = _Forks()
+    _fork_guard = _ForkGuard()
     os.register_at_fork(
-        before=_forks.before,
-        after_in_parent=_forks.after_in_parent,
-        after_in_child=_forks.after_in_child,
+        before=_fork_guard.before,
+        after_in_parent=_fork_guard.after_in_parent,
+        after_in_child=_fork_guard.after_in_child,
     )

@@ -1,4 +1,4 @@
-"""Deprecation of public names: the old name works, warns, and says what to write instead and until when."""
+"""Deprecation of public names: the old name works and emits a warning that names its replacement."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 __all__ = [
     "deprecated",
+    "private_name",
     "redirect_modules",
     "renamed_attribute",
     "renamed_class",
@@ -24,23 +25,23 @@ __all__ = [
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
-_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # of the names that were changed in 0.3
+_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # versions of the renames in 0.3
 
 
 def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], Thing]:
-    """Mark a function, a method or a class that will go.
+    """Mark a function, a method or a class as deprecated.
 
-    It works as before and warns with a ``FutureWarning``, which users see by default, at the line that calls
-    it. The docstring says the same. A thing stays for at least one minor version after ``since``.
+    A call emits a ``FutureWarning``, which users see by default, at the line of the caller. The docstring
+    contains the same note. A deprecated name stays for at least one minor version after ``since``.
 
     Parameters
     ----------
     since : str
-        The version in which it was first marked.
+        The first version with the deprecation.
     gone_in : str
-        The version that will no longer have it.
+        The version without the name.
     instead : str
-        What to write now, as a user would write it.
+        The replacement, as a user writes it.
 
     Examples
     --------
@@ -59,19 +60,19 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
     def mark(thing: Thing) -> Thing:
         note = f"Deprecated since {since} and gone in {gone_in}: write ``{instead}``."
         name = thing.__qualname__
-        said = f"{name} is deprecated since {since} and will be gone in {gone_in}; write {instead}."
+        message = f"{name} is deprecated since {since} and will be gone in {gone_in}; write {instead}."
         if inspect.isclass(thing):
-            _warn_when_made(thing, said)
+            _warn_on_construction(thing, message)
             marked: Any = thing
         else:
 
             @functools.wraps(thing)
             def marked(*args: Any, **kwargs: Any) -> Any:
-                warnings.warn(said, FutureWarning, stacklevel=2)
+                warnings.warn(message, FutureWarning, stacklevel=2)
                 return thing(*args, **kwargs)
 
         marked.__doc__ = f"{inspect.cleandoc(thing.__doc__ or '')}\n\n{note}".strip()
-        marked.__deprecated__ = said
+        marked.__deprecated__ = message
         return marked
 
     return mark
@@ -141,6 +142,19 @@ def renamed_class(module: str, former: Mapping[str, str], name: str) -> Any:
     return getattr(importlib.import_module(module), former[name])
 
 
+def private_name(module: str, current: Mapping[str, str], name: str) -> Any:
+    """Return a name that a module no longer exports; for the ``__getattr__`` of the module."""
+    if name not in current:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    warnings.warn(
+        f"{module}.{name} is private since {_SINCE} and will be gone in {_GONE_IN}.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    home, _, current_name = current[name].rpartition(".")
+    return getattr(importlib.import_module(home), current_name)
+
+
 def redirect_modules(former: Mapping[str, str]) -> None:
     """Import modules under their former full names as the modules they became, with a ``FutureWarning``."""
     if not any(isinstance(finder, _RedirectFinder) for finder in sys.meta_path):
@@ -199,15 +213,15 @@ def _warn(old: str, new: str, *, stacklevel: int) -> None:
     )
 
 
-def _warn_when_made(kind: Any, said: str) -> None:
-    first = kind.__init__
+def _warn_on_construction(cls: Any, message: str) -> None:
+    original = cls.__init__
 
-    @functools.wraps(first)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  it takes the place of one
-        warnings.warn(said, FutureWarning, stacklevel=2)
-        first(self, *args, **kwargs)
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  it replaces the method
+        warnings.warn(message, FutureWarning, stacklevel=2)
+        original(self, *args, **kwargs)
 
-    kind.__init__ = __init__
+    cls.__init__ = __init__
 
 
 def _numbers(version: str) -> tuple[int, ...]:

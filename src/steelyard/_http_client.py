@@ -1,4 +1,4 @@
-"""What all who talk to a service share: connections to let go, several tries, what an answer says."""
+"""Shared parts of the HTTP clients: closing connections, retries, authorization, JSON responses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["TRY_AGAIN", "HttpClient", "headers_with", "said_in", "tries"]
+__all__ = ["RETRY_STATUSES", "HttpClient", "attempts", "auth_headers", "json_object"]
 
-TRY_AGAIN = frozenset({429, 503})  # answers of a service that is busy
-_TRIES = 4
+RETRY_STATUSES = frozenset({429, 503})  # responses of a service that is busy
+_MAX_ATTEMPTS = 4
 
 
 class HttpClient:
-    """Keeps connections until it is closed; can stand in a with statement."""
+    """HTTP client that keeps its connections until it is closed; a context manager."""
 
     _http: httpx.Client
 
@@ -27,27 +27,27 @@ class HttpClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._http.close()
 
 
-def headers_with(key: str | None) -> dict[str, str]:
-    """What shows a key to a service, if there is one."""
+def auth_headers(key: str | None) -> dict[str, str]:
+    """Return the authorization header for a key; no header if the key is None."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def tries() -> Iterator[None]:
-    """A few turns, with longer and longer pauses between them."""
-    for attempt in range(_TRIES):
+def attempts() -> Iterator[None]:
+    """Yield once per attempt, with exponentially increasing pauses in between."""
+    for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             time.sleep(min(2.0, 0.1 * 2.0**attempt))
         yield
 
 
-def said_in(response: httpx.Response) -> dict[str, Any]:
-    """The object in an answer; empty where there is none."""
+def json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object of a response, an empty one if there is none."""
     try:
-        said = response.json()
+        content = response.json()
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return content if isinstance(content, dict) else {}

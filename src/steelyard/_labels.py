@@ -1,4 +1,4 @@
-"""Labels: told apart, numbered, sorted, and read off scores."""
+"""Class labels: encoding as integer codes, sorting, checks, and labels from scores."""
 
 from __future__ import annotations
 
@@ -11,33 +11,131 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError, DataTypeError
 
 __all__ = [
-    "PLAIN_LABELS",
+    "PLAIN_LABEL_KINDS",
+    "Codes",
+    "EncodedLabels",
     "Label",
-    "NumberedLabels",
-    "check_kinds",
+    "LabelEncoder",
+    "all_forgotten_error",
+    "check_label_types",
     "check_sortable",
     "encode_labels",
     "is_plain_labels",
-    "none_left",
     "numpy_labels",
     "restored_labels",
     "sorted_classes",
-    "too_many",
+    "too_many_rows_error",
     "unsortable_error",
     "winners",
 ]
 
-Label = Any  # str, int, float or bool: whatever the user's labels are
+Label = Any  # str, int, float or bool
+Codes = NDArray[np.intp]
 
-# Kinds of numpy types whose values are labels whatever they are: integers, booleans and strings.
-PLAIN_LABELS = "iubU"
-_LARGEST_INT64 = np.iinfo(np.int64).max
+PLAIN_LABEL_KINDS = "iubU"  # NumPy kinds that need no further checks: integers, booleans and strings
+_MAX_INT64 = np.iinfo(np.int64).max
+_MAX_LOOKUP_RANGE = 10_000  # largest range of integer labels that a lookup table covers
 
 
-class NumberedLabels(np.ndarray[Any, Any]):
-    """Labels that were told apart already: :func:`encode_labels` need not do so again.
+class LabelEncoder:
+    """Encoder that assigns codes to labels in the order of their first occurrence.
 
-    Whatever is made of them, such as a part, is an array like any other.
+    Attributes
+    ----------
+    labels : list
+        The labels; the code of a label is its index.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> encoder = LabelEncoder()
+    >>> encoder.codes(np.array(["ok", "ok", "fraud"])), encoder.codes(np.array(["new", "ok"]))
+    (array([0, 0, 1]), array([2, 0]))
+    >>> encoder.labels
+    ['ok', 'fraud', 'new']
+    """
+
+    def __init__(self, labels: Iterable[Label] = ()) -> None:
+        self.labels: list[Label] = list(labels)
+        self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
+        # Codes of the integer labels from `_lowest` on; -1 for integers that are no labels.
+        self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
+        self._lookup_is_dense = False  # every integer in the range is a label
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: Label) -> bool:
+        return label in self._codes
+
+    def codes(self, y: NDArray[Any]) -> Codes:
+        """Return the codes of labels; new labels get codes in the order of the rows."""
+        if not len(y):
+            return np.zeros(0, dtype=np.intp)
+        if y.dtype.kind == "i" and (known := self.looked_up(y)) is not None:
+            return known
+        distinct, positions = encode_labels(y)
+        if not all(label in self._codes for label in distinct):
+            first_rows = np.full(len(distinct), len(y))
+            np.minimum.at(first_rows, positions, np.arange(len(y)))
+            for position in np.argsort(first_rows).tolist():
+                self.add(distinct[position])
+        if y.dtype.kind == "i" and distinct[-1] - distinct[0] < _MAX_LOOKUP_RANGE:
+            self._lowest = distinct[0]
+            self._lookup = np.full(distinct[-1] - distinct[0] + 1, -1, dtype=np.intp)
+            self._lookup[np.array(distinct) - self._lowest] = self.numbers(distinct)
+            self._lookup_is_dense = len(distinct) == len(self._lookup)
+        return self.numbers(distinct)[positions]
+
+    def looked_up(self, y: NDArray[Any]) -> Codes | None:
+        """Return the codes of integer labels from the lookup table; None if one is not in the table."""
+        offsets = y - self._lowest
+        if not len(y) or offsets.min() < 0 or offsets.max() >= len(self._lookup):
+            return None
+        codes = self._lookup[offsets]
+        return codes if self._lookup_is_dense or codes.min() >= 0 else None
+
+    def add(self, label: Label) -> int:
+        """Return the code of a label, a new one if necessary; raise DataTypeError if it cannot be sorted."""
+        code = self._codes.get(label)
+        if code is not None:
+            return code
+        if self.labels:
+            try:
+                label < self.labels[0]  # noqa: B015 - only whether the comparison is possible matters
+            except TypeError as error:
+                raise unsortable_error("labels", error) from error
+        code = self._codes.setdefault(label, len(self.labels))
+        self.labels.append(label)
+        return code
+
+    def numbers(self, labels: Iterable[Label]) -> Codes:
+        """Return the codes of a list of labels; new labels are added."""
+        return np.array([self.add(label) for label in labels], dtype=np.intp)
+
+    def texts(self, y: NDArray[Any]) -> Codes:
+        """Return the codes of an object array of strings; new labels get codes in the order of the rows."""
+        codes, values = self._codes, y.tolist()
+        try:
+            return np.array([codes[label] for label in values], dtype=np.intp)
+        except KeyError:
+            return self.numbers(values)
+
+    def array(self) -> NDArray[Any]:
+        """Return the labels as an array."""
+        return np.array(self.labels)
+
+    def find(self, label: Label) -> int | None:
+        """Return the code of a label, or of a label with this text; None if there is none."""
+        if label in self._codes:
+            return self._codes[label]
+        return next((code for code, known in enumerate(self.labels) if str(known) == label), None)
+
+
+class EncodedLabels(np.ndarray[Any, Any]):
+    """Array of labels that carries its codes, so that :func:`encode_labels` need not compute them.
+
+    Slices and results of computations are ordinary arrays without codes.
     """
 
     _encoded: tuple[list[Label], NDArray[np.int32]] | None = None
@@ -46,37 +144,38 @@ class NumberedLabels(np.ndarray[Any, Any]):
         self._encoded = None
 
     @classmethod
-    def of(cls, y: NDArray[Any], codes: NDArray[np.integer[Any]], labels: list[Label]) -> NumberedLabels:
-        """Labels whose distinct values, ``labels``, and numbers among them are known."""
+    def of(cls, y: NDArray[Any], codes: NDArray[np.integer[Any]], labels: list[Label]) -> EncodedLabels:
+        """Return labels with known codes; ``labels[code]`` is the label of a code."""
         counts = np.bincount(codes, minlength=len(labels))
         present = sorted(np.flatnonzero(counts).tolist(), key=labels.__getitem__)
         ranks = np.zeros(len(labels), dtype=np.int32)
         ranks[present] = np.arange(len(present))
-        numbered = y.view(cls)
-        numbered._encoded = [labels[code] for code in present], ranks[codes]
-        return numbered
+        encoded = y.view(cls)
+        encoded._encoded = [labels[code] for code in present], ranks[codes]
+        return encoded
 
 
 def is_plain_labels(y: Any, n_rows: int) -> bool:
+    """Return whether y is a column of labels that needs no conversion and no checks."""
     return (
-        (type(y) is np.ndarray or type(y) is NumberedLabels)
+        (type(y) is np.ndarray or type(y) is EncodedLabels)
         and y.ndim == 1
         and y.shape[0] == n_rows
-        and y.dtype.kind in PLAIN_LABELS
+        and y.dtype.kind in PLAIN_LABEL_KINDS
     )
 
 
 def numpy_labels(y: Any) -> Any:
-    """Labels of types beside NumPy's usual ones as these, where scikit-learn would refuse or round them.
+    """Return labels of extension types as NumPy labels, where scikit-learn would reject or round them.
 
-    Texts that NumPy would cut stay whole, for :func:`encode_labels` to refuse them.
+    Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
     """
     if isinstance(y, list | tuple) and any(map(_ends_with_nul, y)):
         return np.array(y, dtype=object)
     dtype = getattr(y, "dtype", None)
-    if getattr(dtype, "kind", None) == "T":  # NumPy's strings of any length
+    if getattr(dtype, "kind", None) == "T":  # NumPy strings of variable length
         return np.asarray(y, dtype=object)
-    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # of pandas' types that know missing values
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # pandas types with missing values have it
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
     return y
@@ -86,31 +185,31 @@ def _ends_with_nul(label: object) -> bool:
     return isinstance(label, str) and label.endswith("\0")
 
 
-def _check_whole(labels: Iterable[Label]) -> None:
-    """Refuse texts that NumPy, and so ``classes_``, shows without their end: two of them would look alike."""
-    cut = next(filter(_ends_with_nul, labels), None)
-    if cut is not None:
+def _check_no_trailing_nul(labels: Iterable[Label]) -> None:
+    """Raise DataError for strings that NumPy arrays, such as ``classes_``, would truncate."""
+    truncated = next(filter(_ends_with_nul, labels), None)
+    if truncated is not None:
         raise DataError(
-            f"the label {cut!r} ends with the character NUL, which arrays of text leave out; nothing was "
-            "changed.",
-            hint="take the character away, for example with label.rstrip('\\0')",
+            f"the label {truncated!r} ends with the character NUL, which arrays of strings cannot store; "
+            "nothing was changed.",
+            hint="remove the character, for example with label.rstrip('\\0')",
         )
 
 
-def check_kinds(labels: Iterable[Label], source: str) -> None:
-    """Refuse labels that are neither numbers nor text nor true or false: no file could hold them."""
+def check_label_types(labels: Iterable[Label], source: str) -> None:
+    """Raise DataTypeError for labels that are neither numbers, strings nor booleans."""
     for label in labels:
         if not isinstance(label, str | int | float | np.generic):
             raise DataTypeError(
                 f"labels must be numbers, strings or booleans; got {str(label)[:40]!r}, which is of type "
                 f"{type(label).__name__}; nothing was changed.",
                 source=source,
-                hint="make text of them, for example with str(label)",
+                hint="convert them to strings, for example with str(label)",
             )
 
 
 def check_sortable(labels: Iterable[Label], source: str) -> None:
-    """Refuse labels of which no sorted list can be made, as ``classes_`` is one."""
+    """Raise DataTypeError for labels that cannot be sorted."""
     try:
         sorted(labels)
     except TypeError as error:
@@ -118,24 +217,24 @@ def check_sortable(labels: Iterable[Label], source: str) -> None:
 
 
 def restored_labels(labels: Iterable[Label]) -> list[Label]:
-    """Labels as a file has them; those that no learner could have learned are refused."""
+    """Return the labels of a file; raise DataTypeError for labels that no learner accepts."""
     found = list(labels)
-    check_kinds(found, "a file")
+    check_label_types(found, "a file")
     check_sortable(found, "a file")
     return found
 
 
 def unsortable_error(source: str, error: TypeError) -> DataTypeError:
-    """The sentence for labels that cannot be compared."""
+    """Return the error for labels that cannot be compared."""
     return DataTypeError(
-        f"all labels, also those learned before, must be of one sortable type, such as all numbers or "
+        f"all labels, including those learned before, must be of one sortable type, such as all numbers or "
         f"all strings; these cannot be compared ({error}); nothing was changed.",
         source=source,
     )
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
-    """Distinct labels, sorted, and for each row the position of its label among them.
+    """Return the distinct labels, sorted, and for each row the position of its label among them.
 
     >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
     >>> labels
@@ -143,18 +242,18 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
     >>> codes
     array([1, 0, 1], dtype=int32)
     """
-    if type(y) is NumberedLabels and y._encoded is not None:
+    if type(y) is EncodedLabels and y._encoded is not None:
         return y._encoded
     if y.dtype.kind == "O":
-        _check_whole(y.tolist())
+        _check_no_trailing_nul(y.tolist())
     if len(y) == 1:
         return y.tolist(), np.zeros(1, dtype=np.int32)
     if y.dtype.kind in "iub":
         low, high = int(y.min()), int(y.max())
-        if high - low == 1 and high <= _LARGEST_INT64:
+        if high - low == 1 and high <= _MAX_INT64:
             return np.array([low, high]).astype(y.dtype).tolist(), (y != low).astype(np.int32)
-        # A table of the few labels beats sorting many rows.
-        if high - low < 10_000 and high <= _LARGEST_INT64:
+        # A lookup table is faster than sorting the rows.
+        if high - low < _MAX_LOOKUP_RANGE and high <= _MAX_INT64:
             present = np.zeros(high - low + 1, dtype=np.int32)
             positions = y.astype(np.int64) - low
             present[positions] = 1
@@ -166,20 +265,20 @@ def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
 
 
 def sorted_classes(labels: list[Label]) -> NDArray[Any]:
-    """Labels as the sorted array that ``classes_`` shows."""
+    """Return labels as a sorted array, the format of ``classes_``."""
     classes = np.array(sorted(labels))
     if classes.dtype.kind == "f" and any(type(label) is int for label in labels):
         exact = np.array(sorted(labels), dtype=object)
-        # Whole numbers too large for one type of integer would be rounded, two of them to the same label.
+        # Integers that no integer type holds would be rounded, and two labels might become equal.
         return classes if (classes == exact).all() else exact
     return classes
 
 
 def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
-    """Place, among the sorted classes, of the one that wins each row.
+    """Return for each row the position of the predicted class among the sorted classes.
 
-    One column, or a flat array, is a single plane: the second class, if there is one, lies above zero. Of
-    several columns the largest wins.
+    One column, or a one-dimensional array, is a decision function of two classes: the second class has
+    positive scores. With several columns the largest score decides.
     """
     if scores.ndim == 2 and scores.shape[1] > 1:
         return scores.argmax(axis=1)
@@ -188,8 +287,8 @@ def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
     return (scores.reshape(-1) > 0.0).astype(np.intp)
 
 
-def none_left(source: str) -> DataError:
-    """The sentence for a question after all rows were forgotten."""
+def all_forgotten_error(source: str) -> DataError:
+    """Return the error for a prediction after all rows were forgotten."""
     return DataError(
         "all rows have been forgotten, so there is no class to predict.",
         source=source,
@@ -197,11 +296,11 @@ def none_left(source: str) -> DataError:
     )
 
 
-def too_many(wanted: float, present: float, source: str, label: Label) -> DataError:
-    """The sentence for more rows of a class to forget than there are."""
+def too_many_rows_error(wanted: float, present: float, source: str, label: Label) -> DataError:
+    """Return the error for a request to forget more rows of a class than were learned."""
     return DataError(
         f"{wanted:g} rows of class {label!r} were to be forgotten, but only {present:g} are "
         "learned; nothing was changed.",
         source=source,
-        hint="forget only rows that were learned before; check what decides which rows retire",
+        hint="forget only rows that were learned before",
     )

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before it is needed."""
+"""Checks of the available memory before large allocations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from steelyard.exceptions import MemoryLimitError
 __all__ = ["available_bytes", "check_fits_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
-_SMALL = 64 << 20  # not worth asking the system about
+_MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
 
 
 def available_bytes() -> int | None:
-    """Bytes that could be allocated now without swapping; None where the system does not say."""
+    """Return the bytes that can be allocated without swapping; None if the system does not tell."""
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -24,8 +24,8 @@ def available_bytes() -> int | None:
 
 
 def check_fits_memory(n_bytes: int, what: str, hint: str) -> None:
-    """Raise :class:`MemoryLimitError` if ``n_bytes`` are more than there are."""
-    if n_bytes <= _SMALL:
+    """Raise :class:`MemoryLimitError` if ``n_bytes`` exceed the available memory."""
+    if n_bytes <= _MIN_CHECKED_BYTES:
         return
     available = available_bytes()
     if available is not None and n_bytes > available:

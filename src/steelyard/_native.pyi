@@ -1,4 +1,6 @@
-"""Loops over numbers. Policy, names and checks live in Python."""
+"""
+Native numerical loops. Policies, names and checks are implemented in Python.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, overload
@@ -8,58 +10,29 @@ from numpy.typing import NDArray
 
 
 def simd_level() -> str:
-    """Name of the instruction level in use."""
+    """Returns the name of the SIMD level in use."""
 
 def simd_levels() -> list[str]:
-    """Instruction levels that this processor can run, slowest first."""
+    """Returns the SIMD levels that this processor supports, slowest first."""
 
 def use_simd_level(name: str) -> None:
-    """
-    Switch the whole process to an instruction level; meant for tests and benchmarks.
-    """
-
-class TurnLock:
-    """A re-entrant lock, cheap where nobody waits."""
-
-    def __init__(self) -> None: ...
-
-    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
-        """Takes it; False if that was not possible in time."""
-
-    def release(self) -> None:
-        """Gives it back as often as it was taken."""
-
-    def __enter__(self) -> bool: ...
-
-    def __exit__(self, arg0: object | None, arg1: object | None, arg2: object | None, /) -> None: ...
-
-    def start_anew_after_fork(self) -> None:
-        """Forgets other threads; a lock of the thread that forked stays its own."""
-
-def change_at_once(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a twin in turn; when it returns, the twin's attributes become those of the learner.
-    """
-
-def ask_at_once(method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """
-    Calls a method of a view that keeps the attributes that are published now.
-    """
-
-def ask_in_turn(lock: TurnLock, method: Any, learner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method while the lock is held."""
+    """Switches the whole process to a SIMD level; for tests and benchmarks."""
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float: ...
 
 @overload
 def largest_magnitude(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], n_threads: int = 1) -> float:
-    """
-    Largest absolute value; NaN if there is one, else infinity if there is one.
-    """
+    """Returns the largest absolute value; NaN if any value is NaN."""
+
+QUANTIZER_ROWS: int = 256
+
+WEIGHT_FRACTION_BITS: int = 20
+
+LARGEST_VALUE: float = 1e+300
 
 class ExactSums:
-    """Class-wise sums of products in whole numbers."""
+    """Class-wise sums of products in exact integer arithmetic."""
 
     def __init__(self, n_features: int) -> None: ...
 
@@ -69,7 +42,7 @@ class ExactSums:
     @overload
     def add(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
         """
-        Adds rows; ValueError, and nothing changed, for values that are not finite.
+        Adds rows; raises ValueError, without changes, for values that are not finite.
         """
 
     @overload
@@ -78,7 +51,7 @@ class ExactSums:
     @overload
     def remove(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> tuple[int, int, float, float]:
         """
-        Takes rows out, all or none; (0, ...) if done, else (1, slot, wanted, present) or (2, slot, ...).
+        Removes rows, all or none. Returns (0, ...) on success, (1, slot, wanted, present) for too many rows of a class, and (2, slot, ...) for rows that were never added.
         """
 
     @overload
@@ -94,28 +67,32 @@ class ExactSums:
     def remove_sparse(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple[int, int, float, float]: ...
 
     def copy(self) -> ExactSums:
-        """An independent copy; what does not change is shared."""
+        """
+        Returns an independent copy; unchanged matrices are shared (copy-on-write).
+        """
 
     def merge(self, other: ExactSums, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sign: int, checked: bool, n_threads: int = 1) -> tuple[int, int, float, float]: ...
 
     def regrouped(self, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_slots: int, n_threads: int = 1) -> ExactSums: ...
 
-    def rearranged(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
-        """Feature j is what feature sources[j] was; zero where that is negative."""
+    def permute_features(self, sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExactSums:
+        """
+        Returns sums whose feature j is feature sources[j] of these; zero if that is negative.
+        """
 
-    def fade(self, factor: float, n_threads: int = 1) -> None: ...
+    def decay(self, factor: float, n_threads: int = 1) -> None: ...
 
     def drop(self, slot: int) -> None: ...
 
-    def settle(self, n_threads: int = 1) -> None:
-        """Fixes the grid by the rows that are there."""
+    def freeze_quantizer(self, n_threads: int = 1) -> None:
+        """Fixes the quantizer by the current rows."""
 
     def fold_all(self, n_threads: int = 1) -> None:
-        """Brings all waiting rows into the sums."""
+        """Adds all pending rows to the sums."""
 
-    def settle_as(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+    def set_quantizer(self, exponent: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], origin: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mixed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-    def grid(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...
+    def quantizer(self) -> tuple[bool, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]]: ...
 
     @property
     def n_features(self) -> int: ...
@@ -129,7 +106,7 @@ class ExactSums:
     def has_rows(self, n_slots: int) -> list[bool]: ...
 
     def has_sums(self, slot: int) -> bool:
-        """Whether a class has more rows than are kept as they are."""
+        """Returns whether a class has sums, in addition to stored rows."""
 
     def count(self, slot: int) -> float: ...
 
@@ -148,7 +125,7 @@ class ExactSums:
 
 class ExactView:
     """
-    Some classes in doubles, seen from one point near the mean of their rows.
+    Some classes as correctly rounded doubles, relative to an origin near the mean of their rows.
     """
 
     def __init__(self, sums: ExactSums, classes: Sequence[Sequence[int]], n_threads: int = 1) -> None:
@@ -170,11 +147,13 @@ class ExactView:
     def matrix(self, k: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def factor(self, k: int, scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Few rows whose products sum up to the matrix of a class."""
+        """
+        Returns the pivoted Cholesky factor of the matrix of a class, row by row.
+        """
 
     def is_semidefinite(self, k: int, slack: float) -> bool:
         """
-        Whether sums of products have no negative direction that is worth the name.
+        Returns whether the correlation matrix of a class has no eigenvalue below -slack.
         """
 
     def total(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
@@ -200,7 +179,7 @@ def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None
 @overload
 def sparse_row_hashes(values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')]:
     """
-    The same hashes for a sparse table in compressed rows without duplicates.
+    Returns the same hashes for a sparse matrix in CSR format without duplicates.
     """
 
 def read_number_lines(lines: bytes, delimiter: str, places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> NDArray[numpy.float64] | None:
@@ -226,19 +205,19 @@ def linear_labels(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Writes to labels that of the plane with the highest score (one plane: labels_of[1] if its score is positive, else labels_of[0]) and returns whether all scores are finite. Labels are items of 8 bytes.
     """
 
-def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
     Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.
     """
 
-def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, quantum: float, ceiling: float, n_threads: int = 1) -> None:
+def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
-    The same for the rows of a compressed matrix, columns rising within a row; cosine and rectified only.
+    The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.
     """
 
-def round_to_grid(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, quantum: float, n_threads: int = 1) -> None:
+def round_to_step(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, step: float, n_threads: int = 1) -> None:
     """
-    values = quantum * round(factor * values) in place, factor a power of two.
+    values = step * round(factor * values) in place, factor a power of two.
     """
 
 def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercept: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float], n_threads: int = 1) -> float:
@@ -246,45 +225,43 @@ def solve_planes(sums: ExactSums, slots: Sequence[int], coef: Annotated[NDArray[
     Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix is not positive definite.
     """
 
-def normal_gmean_cuts(negative: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], positive: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], cuts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
+def normal_gmean_thresholds(negative: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], positive: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], thresholds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """
-    Writes the cut of each pair of normal distributions, given by mean and variance, with the largest G-mean.
+    Writes the threshold with the largest G-mean of each pair of normal distributions, given by mean and variance.
     """
 
-class RowsInTurn:
-    """
-    A learner that is asked and taught one row at a time, in the shortest way.
-    """
+class SingleRowModel:
+    """Model that predicts and learns one row at a time."""
 
     def __init__(self, sums: ExactSums, version: int, slots: Sequence[int], labels: list[Any], codes: dict[Any, int], parameters: dict[str, Any], forbidden: str, C: float, balanced: bool, standardize: bool, pairs: bool, penalize_intercept: bool, gmean: bool, factors: Sequence[float]) -> None: ...
 
     def learn(self, learner: object, attributes: dict[str, Any], X: object | None, y: object | None) -> bool:
         """
-        Learns one row; False, and nothing has changed, if that is for others to do.
+        Learns one row; returns False, without changes, if the general path is needed.
         """
 
     def label(self, attributes: dict[str, Any], X: object | None) -> object:
         """
-        The label of one row in an array of its own; None if that is for others to say.
+        Returns the label of one row in a new array; None if the general path is needed.
         """
 
 class KernelTable:
-    """Kernel values of things that are no vectors, by their places."""
+    """Kernel values of stored objects, by slot number."""
 
     def __init__(self) -> None: ...
 
     def set(self, values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Take the values from this array from now on."""
+        """Read the values from this array from now on."""
 
 class KernelSpec:
-    """Which kernel function is meant; what every native learner takes."""
+    """Kernel function and its parameters, as native learners use it."""
 
     def __init__(self, kind: str, gamma: float = 1.0, coef0: float = 0.0, degree: int = 3) -> None: ...
 
     @staticmethod
     def lookup(table: KernelTable) -> KernelSpec:
         """
-        Rows are places in the table, which must be kept for as long as a learner uses the kernel.
+        Return a kernel whose rows are slots of the table; keep the table alive while a learner uses the kernel.
         """
 
     @property
@@ -311,7 +288,7 @@ def kernel_matrix(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(sh
 
 @overload
 def kernel_matrix(spec: KernelSpec, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """Fill out[i, j] with k(X[i], X[j]), symmetric to the last bit."""
+    """Fill out[i, j] with k(X[i], X[j]), exactly symmetric."""
 
 @overload
 def kernel_diagonal(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
@@ -326,13 +303,11 @@ def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.flo
 @overload
 def kernel_from_products(spec: KernelSpec, products: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], x_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, z_norms: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_threads: int = 1) -> None:
     """
-    Turn products[i, j] = X[i]'Z[j] into kernel values in place; rbf takes squared norms.
+    Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.
     """
 
 class PackedRows64:
-    """
-    Vectors kept in the layout in which kernel values are fastest; sums are in float64.
-    """
+    """Vectors in the layout for fast kernel values; sums are in float64."""
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -346,7 +321,7 @@ class PackedRows64:
     def replace(self, i: int, row: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def swap_remove(self, i: int) -> None:
-        """Take row i away; the last row moves into its place."""
+        """Remove row i; the last row moves to its position."""
 
     def to_rows(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
@@ -359,9 +334,7 @@ class PackedRows64:
         """
 
 class PackedRows32:
-    """
-    Vectors kept in the layout in which kernel values are fastest; sums are in float64.
-    """
+    """Vectors in the layout for fast kernel values; sums are in float64."""
 
     def __init__(self, n_features: int, capacity: int = 0) -> None: ...
 
@@ -375,7 +348,7 @@ class PackedRows32:
     def replace(self, i: int, row: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def swap_remove(self, i: int) -> None:
-        """Take row i away; the last row moves into its place."""
+        """Remove row i; the last row moves to its position."""
 
     def to_rows(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
 
@@ -391,7 +364,7 @@ def log_alignment_block(gamma: float, band: int, X: Annotated[NDArray[numpy.floa
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_alignment_matrix(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """The block of a collection with itself, symmetric to the last bit."""
+    """Fill the block of a collection with itself, exactly symmetric."""
 
 def log_alignment_diagonal(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i] with the value of sequence i with itself."""
@@ -400,23 +373,28 @@ def log_edit_block(substitution: float, gap: float, X: Annotated[NDArray[numpy.i
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""
 
 def log_edit_matrix(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
-    """The block of a collection with itself, symmetric to the last bit."""
+    """Fill the block of a collection with itself, exactly symmetric."""
 
 def log_edit_diagonal(substitution: float, gap: float, X: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i] with the value of sequence i with itself."""
 
-def grow_forest(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, *, n_trees: int, n_leaves: int, rate: float, ridge: float, least_rows: int, n_columns: int, seed: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
+def fit_gradient_boosting(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_classes: int, is_category: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, *, n_trees: int, max_leaves: int, learning_rate: float, l2_regularization: float, min_rows_per_leaf: int, max_columns: int, seed: int, row_fraction: float = 1.0, max_bins: int = 64, balance_classes: bool = True, start_from_prior: bool = False, category_smoothing: float = 10.0, category_l2: float = 10.0, max_categories: int = 32, min_rows_per_category: int = 10, n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    Boosted trees of the logistic loss, all classes counted alike: feature, left, number and roots.
+    Fit gradient-boosted trees with the logistic loss; return the arrays of a TreeEnsemble.
     """
 
-class Trees:
-    """Trees that answer."""
+class TreeEnsemble:
+    """Decision trees whose scores are added up."""
 
-    def __init__(self, feature: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], left: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], number: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], roots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_planes: int, n_features: int) -> None: ...
+    def __init__(self, feature: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], left: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], roots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], missing_left: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], category_set: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], set_begin: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], set_words: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], base_score: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_features: int) -> None: ...
 
-    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """Sums of what the trees give, one column a plane."""
+    def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
+        """Return the sums of the trees' scores, one column per output."""
+
+    def contributions(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]:
+        """
+        Return SHAP values with the shape (n_rows, n_outputs, n_features + 1); the last column is the expected score.
+        """
 
 def rank_rows(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], knots: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
@@ -462,17 +440,17 @@ def largest_exponents(K: Annotated[NDArray[numpy.float64], dict(shape=(None, Non
 def weighted_rows(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], coefficients: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[x] with the sum of coefficients[r] * K[rows[r], x]."""
 
-def solve_roughly(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], likely: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercepts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], tolerance: float, slack: float, n_threads: int = 1) -> None:
+def solve_roughly(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], working: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], scores: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], intercepts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], tolerance: float, slack: float, n_threads: int = 1) -> None:
     """
-    Fill z and scores with the solution of one SVM for each row of factors, bounds and likely.
+    Fill z and scores with the solution of one SVM for each row of factors, bounds and working.
     """
 
 def find_asymmetry(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float, n_threads: int = 1) -> tuple[int, int] | None:
     """
-    A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.
+    Return an entry (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite, or None.
     """
 
-def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, most: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
+def mean_near_distances(K: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], rare: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], other: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], beta: float, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, max_count: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], n_threads: int = 1) -> None:
     """
     Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.
     """
@@ -503,58 +481,58 @@ class AucWindow:
 
 def enclosing_ball(spec: KernelSpec, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], tolerance: float, cache_bytes: int, max_steps: int, n_threads: int = 1) -> dict[str, Any]:
     """
-    The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which must be positive and sum to at least 1.
+    Return the smallest ball around the rows in the feature space of the kernel; weights are between 0 and their bounds, which must be positive and sum to at least 1.
     """
 
 def all_within(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], limit: float, n_threads: int = 1) -> bool:
-    """Whether all values are numbers from -limit to limit."""
+    """Return whether all values are numbers from -limit to limit."""
 
 def sphere_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-    """Squared distances of all rows to all centres."""
+    """Return squared distances of all rows to all centers."""
 
 def ellipsoid_distances(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
     """
-    Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.
+    Return squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes.
     """
 
 def nearest_sphere(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], centers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    The body with the smallest distance / radius for each row, and that ratio.
+    Return for each row the body with the smallest distance / radius, and that ratio.
     """
 
 def nearest_ellipsoid(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axes: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], n_threads: int = 1) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
     """
-    The body with the smallest distance / radius for each row, and that ratio.
+    Return for each row the body with the smallest distance / radius, and that ratio.
     """
 
 class SolverFailure(RuntimeError):
     pass
 
 class IncrementalSvc:
-    """Rows and two-class SVM problems at their optimum."""
+    """Rows and binary SVM problems at their optimum."""
 
     def __init__(self, n_features: int, spec: KernelSpec | None, function: object | None, budget_bytes: int) -> None: ...
 
     def update(self, add: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, retire: tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Sequence[int], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None] | None, positives: Sequence[int], class_bounds: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], tolerance: float) -> int | None:
         """
-        Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
+        Learns and forgets rows and solves each problem; atomic. Rows are tuples (X, numbers, label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to forget that was never learned, or None.
         """
 
     def slide(self, add: object | None, retire: object | None, codes: dict[Any, int], counts: list[int], tolerance: float) -> bool:
         """
-        Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and update() does it or gives the reason.
+        Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the previous call; updates the counts. Returns False, without changes, if update() is needed.
         """
 
-    def side(self, row: object | None, lock: TurnLock, version: int) -> int:
+    def side(self, row: object | None, version: int) -> int:
         """
-        On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long way, because somebody holds the lock or anything is out of the ordinary.
+        Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
         """
 
     def __len__(self) -> int: ...
 
     @property
     def version(self) -> int:
-        """Counts changes."""
+        """Number of updates so far."""
 
     @property
     def n_wanted_rows(self) -> int: ...
@@ -562,14 +540,14 @@ class IncrementalSvc:
     @property
     def value_bytes(self) -> int:
         """
-        Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).
+        Bytes of a cached kernel value: 2 (fixed point), 4 (float) or 8 (double).
         """
 
     def kept_rows(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows whose kernel values are kept, in the order of sums over them."""
+        """Rows with cached kernel values, in the order of summation."""
 
     def order(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C')]:
-        """Rows in the order in which equal ones are found, the last one first."""
+        """Rows in the order in which equal rows are found, the last one first."""
 
     @property
     def n_problems(self) -> int: ...
@@ -582,7 +560,7 @@ class IncrementalSvc:
 
     def support(self) -> tuple[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]]:
         """
-        Rows with a coefficient other than 0 in any problem, the coefficients, a row a problem, and the constants.
+        Returns the support vectors of all problems, their coefficients (one row per problem) and the intercepts.
         """
 
     def positive(self, problem: int) -> int: ...
@@ -596,7 +574,7 @@ class IncrementalSvc:
 
     def violation(self, problem: int) -> float:
         """
-        The largest violation of the optimality conditions, from sums made anew.
+        The largest violation of the optimality conditions, from newly computed sums.
         """
 
     def report(self, problem: int) -> tuple[int, int, int]:
@@ -609,12 +587,10 @@ class IncrementalSvc:
     def load_rows(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], value_bytes: int, kept: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], n_wanted: int) -> None: ...
 
 def all_finite(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
-    """Whether no value is infinite or not a number."""
+    """Returns whether all values are finite."""
 
 class KoilEnsemble64:
-    """
-    KOIL machines that see the same stream: one for every target and kernel.
-    """
+    """KOIL machines on the same stream: one for every target and kernel."""
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -625,7 +601,7 @@ class KoilEnsemble64:
     def vectors(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """The buffers of every machine, with ids that are rows of `vectors`."""
+        """Return the buffers of every machine; ids are rows of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -643,23 +619,21 @@ class KoilEnsemble64:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """The decision function of every machine at every row."""
+        """Return the decision values of every machine for every row."""
 
     def cache_error(self) -> float:
         """
-        Largest difference between a cached score of a support vector and a fresh one.
+        Return the largest difference between a cached and a recomputed score of a support vector.
         """
 
 class KoilEnsemble32:
-    """
-    KOIL machines that see the same stream: one for every target and kernel.
-    """
+    """KOIL machines on the same stream: one for every target and kernel."""
 
     def __init__(self, n_features: int, kernels: Sequence[KernelSpec], budgets: Sequence[int], seed: int) -> None: ...
 
@@ -670,7 +644,7 @@ class KoilEnsemble32:
     def vectors(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')]: ...
 
     def machines(self) -> list[object]:
-        """The buffers of every machine, with ids that are rows of `vectors`."""
+        """Return the buffers of every machine; ids are rows of `vectors`."""
 
     @property
     def n_seen(self) -> int: ...
@@ -688,23 +662,21 @@ class KoilEnsemble32:
 
     def copy_target(self, target: int) -> None: ...
 
-    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, n_threads: int = 1) -> None:
+    def learn(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], C: float, learning_rate: float, n_neighbors: int, smooth: bool, decay: bool, policy: str, weight_rate: float, rate_decay: float = 0.0, nearest_first: bool = False, store_all: bool = False, n_threads: int = 1) -> None:
         """
-        Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.
+        Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.
         """
 
     def scores(self, X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
-        """The decision function of every machine at every row."""
+        """Return the decision values of every machine for every row."""
 
     def cache_error(self) -> float:
         """
-        Largest difference between a cached score of a support vector and a fresh one.
+        Return the largest difference between a cached and a recomputed score of a support vector.
         """
 
 class KernelExpansion64:
-    """
-    A list of support vectors with weights, learned by one of several rules.
-    """
+    """Weighted support vectors, updated by one of several rules."""
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -769,9 +741,7 @@ def projectron_sweep(machines: Sequence[KernelExpansion32], X: Annotated[NDArray
     """One pass of the Projectron, in place."""
 
 class KernelExpansion32:
-    """
-    A list of support vectors with weights, learned by one of several rules.
-    """
+    """Weighted support vectors, updated by one of several rules."""
 
     def __init__(self, kernel: KernelSpec, n_features: int) -> None: ...
 
@@ -812,7 +782,7 @@ def perceptron_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None
 
 @overload
 def perceptron_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], bias: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]]) -> None:
-    """One pass of the perceptron, in place; one array a target."""
+    """One pass of the perceptron, in place; one array per target."""
 
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None: ...
@@ -820,7 +790,7 @@ def oam_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), orde
 @overload
 def oam_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], buffers: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], stored: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], C: float, seed: int) -> None:
     """
-    One pass of sequential online AUC maximisation, in place; one array a target.
+    One pass of sequential online AUC maximization, in place; one array per target.
     """
 
 @overload
@@ -828,4 +798,4 @@ def opauc_sweep(X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), or
 
 @overload
 def opauc_sweep(X: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], weights: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')]], means: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]], covariances: Sequence[Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]], seen: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu')]], learning_rate: float, regularization: float) -> None:
-    """One pass of one-pass AUC maximisation, in place; one array a target."""
+    """One pass of one-pass AUC optimization, in place; one array per target."""

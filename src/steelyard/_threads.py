@@ -1,4 +1,4 @@
-"""How many threads native loops may use."""
+"""Number of threads of native loops."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import Any
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_threads", "leaving_a_core", "num_threads", "one_thread"]
+__all__ = ["check_threads", "num_threads", "one_thread", "reserve_core"]
 
-_alone: ContextVar[bool] = ContextVar("_alone", default=False)
-_leaving: ContextVar[int] = ContextVar("_leaving", default=0)
+_single_threaded: ContextVar[bool] = ContextVar("_single_threaded", default=False)
+_reserved_cores: ContextVar[int] = ContextVar("_reserved_cores", default=0)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let native loops called from here use one thread: whoever runs many calls at once has the cores."""
-    token = _alone.set(True)
+    """Limit native loops in this context to one thread, for callers that run several calls in parallel."""
+    token = _single_threaded.set(True)
     try:
         yield
     finally:
-        _alone.reset(token)
+        _single_threaded.reset(token)
 
 
 @contextmanager
-def leaving_a_core() -> Iterator[None]:
-    """Let native loops called from here use all cores but one, which is for somebody who must not wait."""
-    token = _leaving.set(1)
+def reserve_core() -> Iterator[None]:
+    """Limit native loops in this context to all cores but one, which stays free for other threads."""
+    token = _reserved_cores.set(1)
     try:
         yield
     finally:
-        _leaving.reset(token)
+        _reserved_cores.reset(token)
 
 
 def num_threads() -> int:
-    """Return the number of cores this process may use, at most ``STEELYARD_NUM_THREADS`` if that is set."""
-    if _alone.get():
+    """Return the number of usable cores, at most ``STEELYARD_NUM_THREADS`` if this variable is set."""
+    if _single_threaded.get():
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = max(cores - _leaving.get(), 1)
+    cores = max(cores - _reserved_cores.get(), 1)
     limit = os.environ.get("STEELYARD_NUM_THREADS", "").strip()
     if not limit:
         return cores

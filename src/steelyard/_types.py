@@ -1,4 +1,4 @@
-"""Names for the arrays that are passed around most."""
+"""Array types."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The one path by which rows and labels come in: checked here, once, for all learners."""
+"""Validation of rows and labels: every learner converts its input with the functions of this module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -19,9 +18,9 @@ from sklearn.utils.validation import (
 
 from steelyard import _native
 from steelyard._labels import (
-    PLAIN_LABELS,
+    PLAIN_LABEL_KINDS,
     Label,
-    check_kinds,
+    check_label_types,
     check_sortable,
     encode_labels,
     is_plain_labels,
@@ -29,216 +28,282 @@ from steelyard._labels import (
     sorted_classes,
     unsortable_error,
 )
-from steelyard._limits import LARGEST, largest_value, too_large
-from steelyard._sparse import canonical_csr
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, SteelyardError
 
-__all__ = ["Batch", "Door"]
+if TYPE_CHECKING:
+    from steelyard.base import BatchLearner
+
+__all__ = [
+    "MAX_FEATURE",
+    "MAX_KERNEL_VALUE",
+    "MAX_QUANTIZED_FEATURE",
+    "Batch",
+    "canonical_csr",
+    "check_finite",
+    "check_magnitude",
+    "check_started",
+    "is_plain",
+    "largest_magnitude",
+    "magnitude_error",
+    "nonfinite_error",
+    "validate_batch",
+    "validate_plain_rows",
+    "validate_rows",
+]
+
+MAX_FEATURE = 1e75  # the square of a product of two features is still finite
+MAX_QUANTIZED_FEATURE = 1e300  # for learners that sum quantized features as integers
+MAX_KERNEL_VALUE = 1e100  # sums of products of two kernel values are still finite
 
 
 @dataclass(slots=True)
 class Batch:
-    """Rows that came in, checked: nothing below this can fail because of what the caller passed."""
+    """Validated rows and labels; nothing that uses a batch can fail because of the caller's input."""
 
     X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
     labels: list[Label]  # the distinct labels of this batch, sorted
-    codes: NDArray[np.int32]  # for each row, the position of its label in labels
-    weights: FloatArray | None  # None: every row counts once
+    codes: NDArray[np.int32]  # for each row, the position of its label in `labels`
+    weights: FloatArray | None  # None: every row has weight 1
 
 
-class Door(ClassifierMixin, BaseEstimator):
-    """What a learner lets in: rows as users have them become a :class:`Batch`, or a sentence says why not."""
-
-    _accepts_sparse: ClassVar[bool] = False
-    # Learners whose arithmetic shows values that are not finite, and who look, skip the extra pass.
-    _finds_nonfinite: ClassVar[bool] = False
-    # How large a feature may be.
-    _largest_feature: ClassVar[float] = LARGEST
-
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
-
-    def _is_started(self) -> bool:
-        return "n_features_in_" in self.__dict__
-
-    def _check_started(self, method: str) -> None:
-        if not self._is_started():
-            raise NotFittedError(
-                "this learner is not fitted yet, it has seen no rows.",
-                source=f"{type(self).__name__}.{method}",
-                hint="call fit() or partial_fit() first"
-                if hasattr(self, "partial_fit")
-                else "call fit() first",
-            )
-
-    def _check_batch(self, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False) -> Batch:
-        if not reset and sample_weight is None and self._is_plain(X) and is_plain_labels(y, len(X)):
-            labels, codes = encode_labels(y)
-            self._check_comparable(labels, method)
-            return Batch(X if self._finds_nonfinite else self._check_finite(X, method), labels, codes, None)
-        if y is None:
-            raise DataError(
-                "requires y to be passed, but the target y is None.", source=f"{type(self).__name__}.{method}"
-            )
-        X = self._check_table(X, method, reset=reset)
-        try:
-            y = _check_y(column_or_1d(numpy_labels(y), warn=True), estimator=self)
-            n_rows = len(X) if isinstance(X, list) else X.shape[0]
-            if len(y) != n_rows:
-                raise DataError(
-                    f"X has {n_rows} rows but y has {len(y)} labels.",
-                    source=f"{type(self).__name__}.{method}",
-                )
-            if sample_weight is not None:
-                sample_weight = _check_sample_weight(
-                    sample_weight, X, dtype=np.float64, ensure_non_negative=True
-                )
-            labels, codes = self._encode(y, method)
-        except SteelyardError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{error}", source=f"{type(self).__name__}.{method}") from error
-        if reset:
-            self._label_type = type(labels[0])
-        else:
-            self._check_comparable(labels, method)
-        return Batch(X, labels, codes, sample_weight)
-
-    def _check_plainly(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Rows and labels that any learner takes, for one inside this one, which checks the rest."""
-        batch = self._check_batch(X, y, None, method, reset=not self._is_started())
-        rows = np.ascontiguousarray(self._check_finite(batch.X, method), dtype=np.float64)
-        return rows, sorted_classes(batch.labels)[batch.codes]
-
-    def _encode(self, y: NDArray[Any], method: str) -> tuple[list[Label], NDArray[np.int32]]:
-        try:
-            labels, codes = encode_labels(y)
-        except TypeError as error:
-            raise unsortable_error(f"{type(self).__name__}.{method}", error) from error
-        except DataError as error:
-            raise error.with_source(f"{type(self).__name__}.{method}") from None
-        if y.dtype.kind not in PLAIN_LABELS:
-            check_classification_targets(y)
-            check_kinds(labels, f"{type(self).__name__}.{method}")
-        return labels, codes
-
-    def _check_comparable(self, labels: list[Label], method: str) -> None:
-        """Refuse labels that do not sort with those learned before: the classes could never be listed."""
-        if type(labels[0]) is self.__dict__.get("_label_type"):
-            return  # as at the call before; a stream of single rows pays for every call
-        check_sortable([*self.classes_.tolist(), *labels], f"{type(self).__name__}.{method}")
-        self._label_type = type(labels[0])
-
-    def _check_rows(self, X: Any, method: str) -> Any:
-        """Rows to score: the width and names that were learned, all values finite."""
-        self._check_started(method)
-        if not self._is_plain(X):
-            return self._check_table(X, method, reset=False)
-        return X if self._finds_nonfinite else self._check_finite(X, method)
-
-    def _is_plain(self, X: Any) -> bool:
-        """Whether X needs no conversion: a finished array of the right width, from a caller without names."""
-        return (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and X.dtype.char in "df"  # float64 or float32
-            and X.dtype.isnative
-            and X.flags.c_contiguous
-            and X.shape[0] > 0
-            and X.shape[1] == self.__dict__.get("n_features_in_")
-            and "feature_names_in_" not in self.__dict__
-            and self._sequence_kernel() is None
+def check_started(learner: BatchLearner, method: str) -> None:
+    """Raise NotFittedError if a learner has not learned any rows yet."""
+    if not learner._is_started():
+        raise NotFittedError(
+            "this learner is not fitted yet, it has seen no rows.",
+            source=_source(learner, method),
+            hint="call fit() or partial_fit() first"
+            if hasattr(learner, "partial_fit")
+            else "call fit() first",
         )
 
-    def _check_table(self, X: Any, method: str, *, reset: bool) -> Any:
-        kernel = self._sequence_kernel()
-        if kernel is not None:
-            return self._check_sequences(kernel, X, method, reset=reset)
-        try:
-            X = validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse="csr" if self._accepts_sparse else False,
-                dtype=(np.float64, np.float32),
-                order="C",
-                ensure_all_finite=False,
-            )
-        except TypeError as error:
-            raise DataTypeError(f"{error}", source=f"{type(self).__name__}.{method}") from error
-        except ValueError as error:
-            raise DataError(f"{error}", source=f"{type(self).__name__}.{method}") from error
-        if sp.issparse(X):
-            X = canonical_csr(X)
-        return X if self._finds_nonfinite and not sp.issparse(X) else self._check_finite(X, method)
 
-    def _sequence_kernel(self) -> Any:
-        """The kernel, if it compares sequences: samples are then things that no table holds."""
-        kernel = self.__dict__.get("kernel")
-        return kernel if getattr(kernel, "takes_collections", False) else None
+def validate_batch(
+    learner: BatchLearner, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False
+) -> Batch:
+    """Return validated rows, labels and weights for learning.
 
-    def _check_sequences(self, kernel: Any, X: Any, method: str, *, reset: bool) -> list[Any]:
-        """Samples of a learner of sequences, copied; their elements have the width that was learned."""
-        source = f"{type(self).__name__}.{method}"
-        if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
-            raise DataTypeError(
-                f"this kernel compares sequences, so X must be a list of one or more of them; "
-                f"got {type(X).__name__}.",
-                source=source,
-            )
-        items: list[Any] = kernel.check(X, source)
-        width = kernel.width(items)
-        if reset:
-            self.n_features_in_ = width
-        elif width != self.n_features_in_:
-            raise DataError(
-                f"sequences of elements of {self.n_features_in_} dimensions were learned; these have "
-                f"{width}.",
-                source=source,
-            )
-        return items
+    Parameters
+    ----------
+    learner : BatchLearner
+        The learner, whose number and names of features are compared or, with `reset`, set.
+    X, y, sample_weight : array-like
+        Rows, labels and optional weights as the caller passed them.
+    method : str
+        Name of the method that is called, for error messages.
+    reset : bool, default=False
+        Whether these are the first rows.
+    """
+    source = _source(learner, method)
+    if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
+        labels, codes = encode_labels(y)
+        _check_label_type(learner, labels, source)
+        return Batch(X if learner._finds_nonfinite else check_finite(learner, X, method), labels, codes, None)
+    if y is None:
+        raise DataError("requires y to be passed, but the target y is None.", source=source)
+    X = _validate_table(learner, X, method, reset=reset)
+    try:
+        y = _check_y(column_or_1d(numpy_labels(y), warn=True), estimator=learner)
+        n_rows = len(X) if isinstance(X, list) else X.shape[0]
+        if len(y) != n_rows:
+            raise DataError(f"X has {n_rows} rows but y has {len(y)} labels.", source=source)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        labels, codes = _validate_labels(y, source)
+    except SteelyardError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{error}", source=source) from error
+    if reset:
+        learner._label_type = type(labels[0])
+    else:
+        _check_label_type(learner, labels, source)
+    return Batch(X, labels, codes, sample_weight)
 
-    def _check_finite(self, X: Any, method: str) -> Any:
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:
-            if not _native.all_finite(X):  # a stream of single rows pays for every call
-                raise self._nonfinite_error(X, method)
-            return X
-        values = X.data if sp.issparse(X) else X
-        # One sum finds almost every trouble in a single fast pass; the exact search runs only then.
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = values.size and not np.isfinite(values.sum(dtype=np.float64))
-        if suspicious and not np.isfinite(values).all():
-            raise self._nonfinite_error(X, method)
+
+def validate_plain_rows(
+    learner: BatchLearner, X: Any, y: Any, method: str
+) -> tuple[FloatArray, NDArray[Any]]:
+    """Return rows as a dense float64 array and labels as an array, which every inner estimator accepts."""
+    batch = validate_batch(learner, X, y, None, method, reset=not learner._is_started())
+    rows = np.ascontiguousarray(check_finite(learner, batch.X, method), dtype=np.float64)
+    return rows, sorted_classes(batch.labels)[batch.codes]
+
+
+def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
+    """Return rows to score; they must have the learned number and names of features and be finite."""
+    check_started(learner, method)
+    if not is_plain(learner, X):
+        return _validate_table(learner, X, method, reset=False)
+    return X if learner._finds_nonfinite else check_finite(learner, X, method)
+
+
+def is_plain(learner: BatchLearner, X: Any) -> bool:
+    """Return whether X needs no conversion: a C-ordered float array of the learned width, without names."""
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and X.dtype.char in "df"  # float64 or float32
+        and X.dtype.isnative
+        and X.flags.c_contiguous
+        and X.shape[0] > 0
+        and X.shape[1] == learner.__dict__.get("n_features_in_")
+        and "feature_names_in_" not in learner.__dict__
+        and learner._sequence_kernel() is None
+    )
+
+
+def check_finite(learner: BatchLearner, X: Any, method: str) -> Any:
+    """Return X; raise DataError if it has a value that is NaN or infinite."""
+    if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous:
+        if not _native.all_finite(X):
+            raise nonfinite_error(learner, X, method)
         return X
+    values = X.data if sp.issparse(X) else X
+    # The sum detects almost every non-finite value in one fast pass; the full search runs only afterwards.
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_suspicious = values.size and not np.isfinite(values.sum(dtype=np.float64))
+    if is_suspicious and not np.isfinite(values).all():
+        raise nonfinite_error(learner, X, method)
+    return X
 
-    def _nonfinite_error(self, X: Any, method: str) -> DataError:
-        """The sentence for the first value that is NaN or infinite, or for values that are too large."""
-        values = X.data if sp.issparse(X) else X
-        if np.isfinite(values).all():
-            return self._overflow_error(X, method)
-        if sp.issparse(X):
-            position = int(np.flatnonzero(~np.isfinite(X.data))[0])
-            row = int(np.searchsorted(X.indptr, position, side="right")) - 1
-            column, value = int(X.indices[position]), X.data[position]
-        else:
-            row, column = map(int, np.argwhere(~np.isfinite(X))[0])
-            value = X[row, column]
-        kind = "NaN" if np.isnan(value) else "inf (infinity)"
-        names = self.__dict__.get("feature_names_in_")
-        where = f"column {column}" if names is None else f"column {column} ({str(names[column])!r})"
-        return DataError(
-            f"X has {kind} in row {row}, {where}; only finite numbers can be used, and nothing was changed.",
-            source=f"{type(self).__name__}.{method}",
-            hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
+
+def largest_magnitude(X: Any) -> float:
+    """Return the largest absolute value of a finite array or sparse matrix, 0 if it is empty."""
+    values = X.data if sp.issparse(X) else X
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))) if values.size else 0.0
+
+
+def check_magnitude(X: Any, source: str, limit: float = MAX_FEATURE) -> None:
+    """Raise DataError if a value of X exceeds a limit."""
+    largest = largest_magnitude(X)
+    if largest > limit:
+        raise magnitude_error(largest, source, limit)
+
+
+def magnitude_error(largest: float, source: str, limit: float = MAX_FEATURE) -> DataError:
+    """Return the error for values that exceed a limit."""
+    reason = "whose squares overflow" if limit == MAX_FEATURE else "near the end of the floating-point range"
+    return DataError(
+        f"X has values beyond {limit:g} (up to {largest:g}), {reason}; nothing was changed.",
+        source=source,
+        hint="bring the features to a common scale first",
+    )
+
+
+def canonical_csr(X: Any) -> Any:
+    """Return CSR rows with sorted, unique columns, so that sums over features have a fixed order.
+
+    The caller's matrix is not changed. A matrix that already has this form is not copied.
+    """
+    rows = X.tocsr()
+    if not rows.has_canonical_format:
+        if rows is X:
+            rows = X.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _source(learner: BatchLearner, method: str) -> str:
+    return f"{type(learner).__name__}.{method}"
+
+
+def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool) -> Any:
+    source, kernel = _source(learner, method), learner._sequence_kernel()
+    if kernel is not None:
+        return _validate_sequences(learner, kernel, X, source, reset=reset)
+    try:
+        X = validate_data(
+            learner,
+            X,
+            reset=reset,
+            accept_sparse="csr" if learner._accepts_sparse else False,
+            dtype=(np.float64, np.float32),
+            order="C",
+            ensure_all_finite=False,
         )
+    except TypeError as error:
+        raise DataTypeError(f"{error}", source=source) from error
+    except ValueError as error:
+        raise DataError(f"{error}", source=source) from error
+    if sp.issparse(X):
+        X = canonical_csr(X)
+    elif learner._finds_nonfinite:
+        return X
+    return check_finite(learner, X, method)
 
-    def _overflow_error(self, X: Any, method: str) -> DataError:
-        source, largest = f"{type(self).__name__}.{method}", largest_value(X)
-        if largest > self._largest_feature:
-            return too_large(largest, source, self._largest_feature)
-        return DataError(
-            "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
+
+def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str, *, reset: bool) -> list[Any]:
+    """Return copies of sequences; their elements must have the learned number of dimensions."""
+    if isinstance(X, str | bytes) or not hasattr(X, "__len__") or not len(X):
+        raise DataTypeError(
+            f"this kernel compares sequences, so X must be a list of one or more of them; "
+            f"got {type(X).__name__}.",
             source=source,
-            hint="bring the features to a common scale first",
         )
+    items: list[Any] = kernel.check(X, source)
+    width = kernel.width(items)
+    if reset:
+        learner.n_features_in_ = width
+    elif width != learner.n_features_in_:
+        raise DataError(
+            f"sequences of elements of {learner.n_features_in_} dimensions were learned; these have {width}.",
+            source=source,
+        )
+    return items
+
+
+def _validate_labels(y: NDArray[Any], source: str) -> tuple[list[Label], NDArray[np.int32]]:
+    try:
+        labels, codes = encode_labels(y)
+    except TypeError as error:
+        raise unsortable_error(source, error) from error
+    except DataError as error:
+        raise error.with_source(source) from None
+    if y.dtype.kind not in PLAIN_LABEL_KINDS:
+        check_classification_targets(y)
+        check_label_types(labels, source)
+    return labels, codes
+
+
+def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -> None:
+    """Raise DataTypeError if labels cannot be sorted together with those learned before."""
+    if type(labels[0]) is learner.__dict__.get("_label_type"):
+        return  # the same type as in the previous call, as for most rows of a stream
+    check_sortable([*learner.classes_.tolist(), *labels], source)
+    learner._label_type = type(labels[0])
+
+
+def nonfinite_error(learner: BatchLearner, X: Any, method: str) -> DataError:
+    """Return the error for the first NaN or infinite value, or for finite values that are too large."""
+    source = _source(learner, method)
+    values = X.data if sp.issparse(X) else X
+    if np.isfinite(values).all():
+        return _overflow_error(learner, X, source)
+    if sp.issparse(X):
+        position = int(np.flatnonzero(~np.isfinite(X.data))[0])
+        row = int(np.searchsorted(X.indptr, position, side="right")) - 1
+        column, value = int(X.indices[position]), X.data[position]
+    else:
+        row, column = map(int, np.argwhere(~np.isfinite(X))[0])
+        value = X[row, column]
+    kind = "NaN" if np.isnan(value) else "inf (infinity)"
+    names = learner.__dict__.get("feature_names_in_")
+    place = f"column {column}" if names is None else f"column {column} ({str(names[column])!r})"
+    return DataError(
+        f"X has {kind} in row {row}, {place}; only finite numbers can be used, and nothing was changed.",
+        source=source,
+        hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
+    )
+
+
+def _overflow_error(learner: BatchLearner, X: Any, source: str) -> DataError:
+    largest = largest_magnitude(X)
+    if largest > learner._max_feature:
+        return magnitude_error(largest, source, learner._max_feature)
+    return DataError(
+        "X and sample_weight have values so large that weighted squares overflow; nothing was changed.",
+        source=source,
+        hint="bring the features to a common scale first",
+    )

@@ -1,29 +1,29 @@
-"""Text of strangers made harmless to look at: what a terminal or a page would obey instead of showing."""
+"""Escaping of control characters in untrusted text, which a terminal or a page would interpret."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["OBEYED", "visible"]
+__all__ = ["CONTROL_CHARACTERS", "visible"]
 
-# Control characters (escape sequences begin with them), signs that turn the direction of writing or are not
-# seen at all, separators of lines, and halves of characters, which file names have where they are no text.
-# Joiners that scripts need (U+200C, U+200D) and variation selectors stay.
-OBEYED = re.compile(
+# Control characters (escape sequences begin with them), bidirectional and invisible format characters, line
+# separators, and lone surrogates, which occur in file names that are not valid text. The joiners U+200C and
+# U+200D, which some scripts need, and variation selectors are not included.
+CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
 def visible(text: object, *, keep: str = "") -> str:
-    r"""The text with every character that would be obeyed written out as Python writes it.
+    r"""Return text with every control character replaced by its Python escape sequence.
 
     Parameters
     ----------
     text : object
-        What to show; what is no text is made text.
+        The text; other objects are converted with str().
     keep : str
-        Characters to leave as they are, such as the line breaks of our own sentences.
+        Characters that are not replaced, such as line breaks.
 
     Returns
     -------
@@ -34,10 +34,12 @@ def visible(text: object, *, keep: str = "") -> str:
     >>> print(visible("fraud\x1b]52;c;Zm9v\x07"))
     fraud\x1b]52;c;Zm9v\x07
     """
-    return OBEYED.sub(lambda found: found[0] if found[0] in keep else _written(found[0]), str(text))
+    return CONTROL_CHARACTERS.sub(
+        lambda match: match[0] if match[0] in keep else _escaped(match[0]), str(text)
+    )
 
 
-def _written(character: str) -> str:
+def _escaped(character: str) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or character.encode(
         "unicode_escape", "surrogatepass"
     ).decode("ascii")

@@ -1,11 +1,11 @@
-"""The contract that every learner keeps.
+"""Base classes of all learners, and the contract that they keep.
 
-A learner is a scikit-learn classifier that streams: ``partial_fit`` learns more rows, labels never seen
-before simply become classes, a call that raises leaves everything as it was, and threads may ask while one
-learns (:mod:`steelyard._concurrency` says how). One that needs all rows at once is a :class:`BatchLearner` and
-keeps the rest of the contract. What else a learner can do it declares by its mixins
-(:class:`ForgettingMixin`, :class:`GrowingMixin`, :class:`MergingMixin`) and by ``_traits``;
-:mod:`steelyard.checks` holds it to that. Rows and labels come in by one path, :mod:`steelyard._validation`.
+A learner is a scikit-learn classifier for streams: ``partial_fit`` learns more rows, new labels become new
+classes, a call that raises changes nothing, and threads may predict while one learns (see
+:mod:`steelyard._concurrency`). A learner that needs all rows at once is a :class:`BatchLearner` and keeps the
+rest of the contract. Mixins (:class:`ForgettingMixin`, :class:`GrowingMixin`, :class:`MergingMixin`) and
+``_traits`` declare further capabilities; :mod:`steelyard.checks` tests them. Input is validated by the
+functions of :mod:`steelyard._validation`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import (
-    column_or_1d,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
-from steelyard._deprecation import renamed_parameters
+from steelyard._deprecation import deprecated, private_name, renamed_class, renamed_parameters
 from steelyard._labels import (
     Label,
-    encode_labels,
     numpy_labels,
     sorted_classes,
     winners,
 )
 from steelyard._types import FloatArray
-from steelyard._validation import Batch, Door
+from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch, validate_rows
 from steelyard.exceptions import DataError
 from steelyard.params import Constraint, check_params
 
@@ -45,101 +43,108 @@ __all__ = [
     "Learner",
     "MergingMixin",
     "Traits",
-    "check_parameters",
-    "check_same_features",
-    "encode_labels",
     "snapshot_read",
     "sorted_classes",
     "synchronized",
-    "traits_of",
     "transactional",
+    "validate_rows",
 ]
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a learner promises beyond its methods; the contract suite checks each promise.
+    """Properties that a learner guarantees in addition to its methods; :mod:`steelyard.checks` tests each.
 
     Attributes
     ----------
     exact : bool
-        After any history the model equals training once on the rows that remain; order and chunk
-        borders do not matter (up to rounding). Otherwise rows are taken in their order, one by one,
-        and chunk borders still do not matter.
+        After any sequence of calls the model equals one fit on the remaining rows, up to rounding. Neither
+        the order of the rows nor chunk borders matter.
+    rounding : bool
+        Chunk borders change results by rounding errors, as in exact learners. Without this trait they do not
+        change a bit, because rows are processed one at a time in their order.
     bounded_memory : bool
-        The learned state stops growing however many rows come.
+        The size of the learned state has a bound that does not depend on the number of rows.
     exempt : mapping of str to str
-        Checks that do not apply to this learner, each with the reason in words.
+        Names of checks that do not apply to this learner, each with the reason.
     """
 
     exact: bool = False
+    rounding: bool = False
     bounded_memory: bool = True
     exempt: Mapping[str, str] = ()  # type: ignore[assignment]
 
 
-class BatchLearner(Door):
-    """Base of all learners; on its own, of those that need all rows at once.
+class BatchLearner(ClassifierMixin, BaseEstimator):
+    """Base of all learners, and direct base of learners that need all rows at once.
 
-    A subclass gives ``_constraints``, ``_traits``, ``_start`` (an empty state), ``_learn`` (take in a
-    checked batch), ``_scored`` (what the state says of rows), and ``_get_state`` / ``_set_state`` for saving.
+    A subclass defines ``_constraints``, ``_traits``, ``_start`` (create an empty state), ``_learn`` (learn a
+    validated batch), ``_scored`` (compute scores), and ``_get_state`` / ``_set_state`` for saving.
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
     _traits: ClassVar[Traits] = Traits()
-    # What predict() says is what decision_function() says: the side of zero, or the largest column. Who has
-    # the scores need not ask for the labels.
+    # predict() is the sign or argmax of decision_function(), so callers that have scores can derive labels.
     labels_follow_scores: ClassVar[bool] = True
-    # Attributes whose objects native calls change in place; all others are replaced, never changed.
+    # Attributes whose objects native calls change in place; all other objects are replaced, never changed.
     _in_place: ClassVar[tuple[str, ...]] = ()
+    _accepts_sparse: ClassVar[bool] = False
+    # The arithmetic of the learner detects NaN and infinity, so validation skips this pass.
+    _finds_nonfinite: ClassVar[bool] = False
+    _max_feature: ClassVar[float] = MAX_FEATURE  # largest absolute value of a feature
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+    _label_type: type  # of the first label of the previous call
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget all, then learn these rows.
+        """Discard the learned state, then learn these rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
-            Rows to learn; sequences for a learner whose kernel compares them.
+            Rows to learn; sequences if the kernel of the learner compares sequences.
         y : array-like of shape (n_samples,)
             Their labels.
         sample_weight : array-like of shape (n_samples,), optional
-            How often each row counts; 1 when not given.
+            Weight of each row; 1 if not given.
 
         Returns
         -------
         self
         """
         self._check_params()
-        batch = self._check_batch(X, y, sample_weight, "fit", reset=True)
+        batch = validate_batch(self, X, y, sample_weight, "fit", reset=True)
         self._start(batch)
         self._learn(batch)
         return self
 
     @abstractmethod
     def _start(self, batch: Batch) -> None:
-        """Make an empty state for rows like these."""
+        """Create an empty state for rows with the features of this batch."""
 
     def _start_stream(self, batch: Batch) -> None:
-        """Make an empty state for a stream whose first rows are these."""
+        """Create an empty state for a stream that begins with this batch."""
         self._start(batch)
 
     @abstractmethod
     def _learn(self, batch: Batch) -> None:
-        """Take in a checked batch."""
+        """Learn a validated batch."""
 
     @abstractmethod
     def _get_state(self) -> dict[str, Any]:
-        """Everything learned, as arrays and plain values; empty when nothing was learned yet."""
+        """Return the learned state as arrays and plain values; empty if nothing was learned yet."""
 
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
-        """Become what ``_get_state`` described; raise ValueError if the description makes no sense."""
+        """Restore a state that ``_get_state`` returned; raise ValueError if it is invalid."""
 
-    # -- answering ----------------------------------------------------------------------------------
+    # -- prediction ---------------------------------------------------------------------------------
 
     @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Scores of rows: positive for the second class, or one column a class when there are more.
+        """Return scores: positive for the second of two classes, or one column per class if there are more.
 
         Parameters
         ----------
@@ -155,7 +160,7 @@ class BatchLearner(Door):
 
     @snapshot_read
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels of rows.
+        """Return the predicted labels of rows.
 
         Parameters
         ----------
@@ -171,12 +176,12 @@ class BatchLearner(Door):
 
     @abstractmethod
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Scores of rows that ``method`` was given, one column a plane, and the classes, sorted."""
+        """Return scores, one column per decision function, and the sorted classes."""
 
-    # -- turns and copies ---------------------------------------------------------------------------
+    # -- locking and copies -------------------------------------------------------------------------
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, when no call is learning.
+        """Set parameters; waits while another thread learns.
 
         Parameters
         ----------
@@ -191,31 +196,39 @@ class BatchLearner(Door):
             return super().set_params(**params)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickling and copying: the learner at one moment, without its lock."""
+        """Return a consistent state for pickling and copying, without the lock."""
         with lock_of(self):
             state = dict(super().__getstate__())
             del state["_lock"]
             return state | {name: FrozenState(state[name]) for name in self._in_place if name in state}
 
     def _in_place_version(self) -> tuple[Any, ...]:
-        """Tells apart what has been changed in place, also by a call that did not come to its end."""
+        """Return the versions of the objects that are changed in place, also by interrupted calls."""
         return tuple(getattr(self.__dict__.get(name), "version", None) for name in self._in_place)
 
     def __copy__(self) -> Self:
-        return deepcopy(self)  # two learners never share a state that is changed in place
+        return deepcopy(self)  # two learners must not share a state that is changed in place
 
     # -- checks -------------------------------------------------------------------------------------
+
+    def _is_started(self) -> bool:
+        return "n_features_in_" in self.__dict__
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_started()
 
+    def _sequence_kernel(self) -> Any:
+        """Return the kernel if it compares sequences, which are passed as a list; otherwise None."""
+        kernel = self.__dict__.get("kernel")
+        return kernel if getattr(kernel, "takes_collections", False) else None
+
     def _need(self, attribute: str) -> None:
-        # scikit-learn asks hasattr(): an attribute of a learner that has seen nothing does not exist.
+        # scikit-learn calls hasattr(): a learned attribute must not exist before the first rows.
         if not self._is_started():
             raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
 
     def _check_params(self) -> None:
-        # Parameters rarely change between calls, and a stream of single rows pays for every call.
+        # Parameters rarely change between calls; the comparison is cheaper than the checks.
         values = list(map(self.__dict__.__getitem__, self._constraints))
         checked = self.__dict__.get("_checked_params")
         if checked is not None and all(map(operator.is_, checked, values)):
@@ -226,21 +239,26 @@ class BatchLearner(Door):
     # -- features -----------------------------------------------------------------------------------
 
     def _features(self) -> dict[str, Any]:
-        """Number and names of the features, as ``_get_state`` gives them."""
+        """Return the number and the names of the features."""
         return {
             "n_features": int(self.n_features_in_),
             "feature_names": self.__dict__.get("feature_names_in_"),
         }
 
     def _set_features(self, features: Mapping[str, Any]) -> None:
-        """Take over number and names of features, as ``_features`` gives them."""
+        """Set the number and the names of the features, as ``_features`` returns them."""
         self.n_features_in_ = int(features["n_features"])
         if features["feature_names"] is not None:
             self.feature_names_in_ = features["feature_names"]
 
     def _check_same_features(self, other: BatchLearner, method: str) -> None:
-        """Refuse a learner of other features."""
+        """Raise DataError if another learner has other features."""
         check_same_features(self._features(), other._features(), f"{type(self).__name__}.{method}")
+
+    @deprecated(since="0.3.0", gone_in="0.4.0", instead="validate_rows(self, X, method)")
+    def _check_rows(self, X: Any, method: str) -> Any:
+        """Validate rows; the documentation of 0.2 recommended this method to authors of learners."""
+        return validate_rows(self, X, method)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -249,7 +267,7 @@ class BatchLearner(Door):
 
 
 class Learner(BatchLearner):
-    """Base of learners that stream: whatever ``_learn`` takes in adds to what is there."""
+    """Base of learners for streams: ``_learn`` adds rows to the learned state."""
 
     @transactional
     def partial_fit(
@@ -259,30 +277,30 @@ class Learner(BatchLearner):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn these rows too.
+        """Learn further rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows to learn.
         y : array-like of shape (n_samples,)
-            Their labels; a label never seen before simply becomes a class.
+            Their labels; a new label becomes a new class.
         classes : array-like, optional
-            Labels that may occur, as in scikit-learn. When given, any other label in ``y`` is refused.
-            It is never needed.
+            Labels that may occur, as in scikit-learn; a label in ``y`` that is not listed raises an error.
+            The parameter is never required.
         sample_weight : array-like of shape (n_samples,), optional
-            How often each row counts; 1 when not given.
+            Weight of each row; 1 if not given.
 
         Returns
         -------
         self
         """
         self._check_params()
-        first = not self._is_started()
-        batch = self._check_batch(X, y, sample_weight, "partial_fit", reset=first)
+        is_first = not self._is_started()
+        batch = validate_batch(self, X, y, sample_weight, "partial_fit", reset=is_first)
         if classes is not None:
             self._check_known(batch.labels, classes)
-        if first:
+        if is_first:
             self._start_stream(batch)
         self._learn(batch)
         return self
@@ -300,23 +318,20 @@ class Learner(BatchLearner):
             raise DataError(
                 f"y has labels not listed in `classes`: {unknown[:5]!r}.",
                 source=f"{type(self).__name__}.partial_fit",
-                hint="leave `classes` out: labels never seen before become classes by themselves",
+                hint="leave `classes` out: new labels become new classes",
             )
 
 
 class GrowingMixin(BatchLearner):
-    """A learner that can take features that come later.
-
-    A subclass gives ``_grow``: widen all that is kept, on a twin of this learner.
-    """
+    """Learner that accepts additional features later. A subclass defines ``_grow``."""
 
     @abstractmethod
     def _grow(self, n_features: int) -> None:
-        """Widen what is kept, with zeros for the rows so far."""
+        """Widen the learned state, with zeros for the earlier rows; runs on a shallow copy."""
 
     @transactional
     def grow(self, n_features: int) -> Self:
-        """Widen to more features at the end, exactly as if all rows so far had had zeros there.
+        """Append features, exactly as if all earlier rows had had zeros there.
 
         Parameters
         ----------
@@ -327,30 +342,27 @@ class GrowingMixin(BatchLearner):
         -------
         self
         """
-        self._check_started("grow")
+        check_started(self, "grow")
         self._grow(n_features)
         self.n_features_in_ = int(n_features)
-        self.__dict__.pop("feature_names_in_", None)  # names of the new ones are not known
+        self.__dict__.pop("feature_names_in_", None)  # the new features have no names
         return self
 
 
 class ForgettingMixin(Learner):
-    """A learner that can unlearn rows: afterwards it is as if they had never come.
-
-    A subclass gives ``_apply``: learn a checked batch, unlearn another one, both or neither.
-    """
+    """Learner that can forget rows as if they had never been learned. A subclass defines ``_apply``."""
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Unlearn rows that were learned before: the model is as if they had never come.
+        """Forget rows; afterwards the model is as if they had never been learned.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features), or a list of sequences
-            Rows with exactly the values with which they were learned.
+            Rows with exactly the values that were learned.
         y : array-like of shape (n_samples,)
             Their labels.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights with which they were learned.
+            The weights that were learned.
 
         Returns
         -------
@@ -359,7 +371,7 @@ class ForgettingMixin(Learner):
         Raises
         ------
         DataError
-            If it shows that some of the rows were never learned, or not as often. Nothing changes.
+            If the learner detects that a row was never learned, or not as often. Nothing changes.
         """
         return self._change(None, (X, y, sample_weight), "forget")
 
@@ -369,14 +381,14 @@ class ForgettingMixin(Learner):
         add: tuple[ArrayLike, ArrayLike] | None = None,
         forget: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Learn some rows and unlearn others at once, both or neither.
+        """Learn some rows and forget others; the call does both or nothing.
 
         Parameters
         ----------
         add : tuple (X, y), optional
             Rows to learn and their labels; weights may follow as a third item.
-        retire : tuple (X, y), optional
-            Rows to unlearn, likewise. They may be among those to learn.
+        forget : tuple (X, y), optional
+            Rows to forget and their labels, likewise. They may be among the rows to learn.
 
         Returns
         -------
@@ -387,21 +399,21 @@ class ForgettingMixin(Learner):
     @transactional
     def _change(self, add: Any, forget: Any, method: str) -> Self:
         self._check_params()
-        added = retired = None
+        added = forgotten = None
         if add is not None:
-            first = not self._is_started()
-            added = self._check_batch(*self._triple(add, method), method, reset=first)
-            if first:
+            is_first = not self._is_started()
+            added = validate_batch(self, *self._triple(add, method), method, reset=is_first)
+            if is_first:
                 self._start_stream(added)
         if forget is not None:
-            self._check_started(method)
-            retired = self._check_batch(*self._triple(forget, method), method)
-        if added is not None or retired is not None:
-            self._apply(added, retired, method)
+            check_started(self, method)
+            forgotten = validate_batch(self, *self._triple(forget, method), method)
+        if added is not None or forgotten is not None:
+            self._apply(added, forgotten, method)
         return self
 
     def _triple(self, rows: Any, method: str) -> tuple[Any, Any, Any]:
-        """(X, y) or (X, y, weights) as three items."""
+        """Return (X, y) or (X, y, sample_weight) as three items."""
         if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
             raise DataError(
                 f"expected a tuple (X, y) or (X, y, sample_weight); got {type(rows).__name__}.",
@@ -411,38 +423,47 @@ class ForgettingMixin(Learner):
 
     @abstractmethod
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        """Learn a checked batch and unlearn another one; one of them may be missing."""
+        """Learn a validated batch and forget another one, or change nothing; one of them may be None."""
 
 
 class MergingMixin:
-    """A learner that can take in what another one has learned."""
+    """Learner that can be merged with another learner of its class."""
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
-        """Learn what ``other`` has learned; ``other`` is left as it is."""
+        """Add everything that ``other`` has learned; ``other`` does not change."""
 
 
 def traits_of(learner: object) -> Traits:
-    """What a learner promises; of one that promises nothing, the least is taken."""
+    """Return the traits of a learner; other estimators guarantee nothing."""
     return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
 
 
 def check_parameters(learner: object) -> None:
-    """Refuse parameters that the learner cannot have, before it is asked to do anything."""
+    """Raise ParameterError if a parameter of a learner is invalid."""
     if isinstance(learner, BatchLearner):
         learner._check_params()
 
 
-def check_same_features(mine: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
-    """Refuse other features; where one of the two sides knows no names, numbers must do."""
-    if mine["n_features"] != theirs["n_features"]:
+def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
+    """Raise DataError if the features differ; names are compared only if both learners have them."""
+    if features["n_features"] != other["n_features"]:
         raise DataError(
             f"both learners must have the same features; this one has "
-            f"{mine['n_features']}, the other {theirs['n_features']}; nothing was changed.",
+            f"{features['n_features']}, the other {other['n_features']}; nothing was changed.",
             source=source,
         )
-    names, other_names = mine["feature_names"], theirs["feature_names"]
+    names, other_names = features["feature_names"], other["feature_names"]
     if names is not None and other_names is not None and list(names) != list(other_names):
         raise DataError(
             "the two learners name their features differently; nothing was changed.", source=source
         )
+
+
+_FORMER = {"all_or_nothing": "transactional", "in_turn": "synchronized", "of_one_moment": "snapshot_read"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        return renamed_class(__name__, _FORMER, name)
+    return private_name(__name__, {"encode_labels": "steelyard._labels.encode_labels"}, name)

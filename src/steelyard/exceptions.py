@@ -1,12 +1,14 @@
-"""One family of errors: sentences that say what came, what was expected and what to do.
+"""Exceptions: their messages name the source, the expectation, the value and a hint.
 
-Every error of the package is a :class:`SteelyardError` and also the built-in or scikit-learn error
-that a caller would expect, so ``except ValueError`` keeps working.
+Every error of the package is a :class:`SteelyardError` and also the corresponding built-in or scikit-learn
+error, so ``except ValueError`` works.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from steelyard._deprecation import renamed_attribute, renamed_method
 
 if TYPE_CHECKING:
     from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
@@ -31,11 +33,11 @@ class SteelyardError(Exception):
     Parameters
     ----------
     message : str
-        What was expected and what came.
+        The expectation and the value.
     source : str, optional
         The call or file that reports the error, such as ``"ProximalSVC.forget"``; printed before the message.
     hint : str, optional
-        What to do next; printed on a line of its own.
+        What to do next; printed on a separate line.
 
     Attributes
     ----------
@@ -57,52 +59,56 @@ class SteelyardError(Exception):
         """Return the same error with another source, for callers that know better where it happened."""
         return type(self)(self.message, source=source, hint=self.hint)
 
+    sentence = renamed_attribute("message", "sentence")
+    who = renamed_attribute("source", "who")
+    told_by = renamed_method("with_source", "told_by")
+
 
 class ParameterError(SteelyardError, ValueError):
-    """A parameter of an estimator or function has a value it cannot have."""
+    """A parameter of an estimator or function has an invalid value."""
 
 
 class DataError(SteelyardError, ValueError):
-    """The rows, labels or weights that came cannot be used; nothing was changed."""
+    """Rows, labels or weights have invalid values; nothing was changed."""
 
 
 class DataTypeError(SteelyardError, TypeError):
-    """What came is not of a kind that can be used here; nothing was changed."""
+    """An argument has an unsupported type; nothing was changed."""
 
 
-class DatasetUnavailable(SteelyardError, LookupError):  # noqa: N818  a state of the world, no mistake
-    """A named set of data is neither installed nor in a known folder nor to be had from the network."""
+class DatasetUnavailable(SteelyardError, LookupError):  # noqa: N818  not a mistake of the caller
+    """A dataset is not installed, not in a known folder, and not available from the network."""
 
 
 if TYPE_CHECKING:
 
     class NotFittedError(SteelyardError, _SklearnNotFittedError):
-        """The learner was asked before it had learned anything."""
+        """A method needs a fitted learner."""
 
 
 def __getattr__(name: str) -> Any:
-    # Made when asked for: its base is scikit-learn's, which takes seconds to import, and whoever only
-    # raises other errors (a command that shows its help) need not wait.
+    # Created on first use: importing the base class from scikit-learn takes seconds, which commands that only
+    # show their help should not need.
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sklearn.exceptions import NotFittedError as Base
 
-    words = {"__module__": __name__, "__doc__": "The learner was asked before it had learned anything."}
-    globals()[name] = type(name, (SteelyardError, Base), words)
+    attributes = {"__module__": __name__, "__doc__": "A method needs a fitted learner."}
+    globals()[name] = type(name, (SteelyardError, Base), attributes)
     return globals()[name]
 
 
 class MemoryLimitError(SteelyardError, MemoryError):
-    """What was asked for would need more memory than there is; nothing was allocated."""
+    """A call would need more memory than available; nothing was allocated."""
 
 
 class FileFormatError(SteelyardError, ValueError):
-    """A file or message is not one of ours, is damaged, or is newer than this library."""
+    """A file or message has a foreign format, is damaged, or was written by a newer version."""
 
 
 class FileAccessError(SteelyardError, OSError):
-    """A file cannot be read or written where it was asked for."""
+    """A file cannot be read or written."""
 
 
 class SolverError(SteelyardError, RuntimeError):
-    """A solver stopped without reaching the accuracy it promises; the model is as it was before."""
+    """A solver stopped before it reached its tolerance; the model was not changed."""

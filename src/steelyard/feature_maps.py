@@ -1,4 +1,4 @@
-"""Settled feature maps: what a row becomes, to the bit, wherever and beside whatever it is computed."""
+"""Fitted feature maps. The output of a row is bit-identical on every machine and in every batch."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
 
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 
-__all__ = ["FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SettledMap"]
+__all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap"]
 
-# What comes out has 20 bits with its sign, and what is summed on the way is such that no sum can round.
+# Output values have 20 bits with the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
 _VALUE_BITS = 19
 _KERNEL_BITS = 23
 _ROOT_BITS = 53 - _KERNEL_BITS
-_SMALLEST = 1e-6  # eigenvalues of the landmarks' kernel matrix below this fade out of its inverse root
-_BLOCK = 2048  # rows whose kernel values stay in the cache until they are multiplied
-_FEW_ROWS = 16  # so few rows that to ask for the number of threads takes as long
-_FAR = 8.0  # standard deviations from zero to the mean beyond which a feature is measured from its mean
-_CEILING = 16.0  # standard deviations at which a rectified unit of a "rows" map is full
-_GRID = 2.0**-19  # of coordinates whose squares are summed
-_MOST = 64.0  # the farthest of these: half to this power is nothing
+_RIDGE = 1e-6  # added to the eigenvalues of the kernel matrix of the landmarks, before the inverse root
+_BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until they are multiplied
+_MIN_ROWS_FOR_THREADS = 17  # below this, reading the number of threads takes as long as the work
+_MAX_UNSHIFTED_MEAN = 8.0  # standard deviations; a feature with a larger mean is centered
+_RELU_CEILING = 16.0  # standard deviations; larger outputs of a rectified unit of a "rows" map are clipped
+_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are rounded to it, so their squares have 52 bits
+_MAX_COORDINATE = 64.0  # at this distance the kernel is 2**-64, which rounds to 0
 
 
 def _power_below(value: float) -> float:
-    """The largest power of two that is not larger."""
+    """Return the largest power of two that is not larger than the value."""
     return float(2.0 ** np.floor(np.log2(value)))
 
 
@@ -40,8 +41,8 @@ def _power_below(value: float) -> float:
 class ProjectionMap(ABC):
     """A function of ``starts + ((x - shift) * scale) @ weights``, rounded to multiples of ``quantum``.
 
-    Weights have 24 bits, as have the coordinates that they meet: products are exact, and sums go from the
-    first feature to the last, so a value has the same bits wherever and beside whatever it is computed.
+    Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
+    the last, so a value has the same bits in every batch. The names of the fields are keys in files.
     """
 
     shift: FloatArray
@@ -75,24 +76,24 @@ class ProjectionMap(ABC):
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Values that the features are linear in: here the features."""
+        """Return the values of which the output features are a linear function: here the features."""
         return self.apply(X)
 
     def native_inside(self) -> tuple[Any, ...]:
-        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Planes over features as planes over these values."""
+        """Return planes over features as planes over :meth:`inside`."""
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """The features that belong to such values."""
+        """Return the features of values of :meth:`inside`."""
         return inside
 
     @abstractmethod
     def _numbers(self) -> tuple[float, float, float]:
-        """Amplitude, quantum and ceiling, as the native loops want them."""
+        """Return amplitude, step and ceiling for the native code."""
 
 
 class FourierMap(ProjectionMap):
@@ -107,9 +108,9 @@ class FourierMap(ProjectionMap):
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray) -> FourierMap:
         """``sqrt(2 / m) * cos(((x - mean) * scale) @ weights + phases)``."""
         height = float(np.sqrt(2.0 / len(phases)))
-        quantum = 2.0 * _power_below(height) * 2.0**-_VALUE_BITS
+        step = 2.0 * _power_below(height) * 2.0**-_VALUE_BITS
         turn = 2.0 * np.pi
-        return cls(*_shifted(mean, scale, weights / turn, phases / turn), quantum, height)
+        return cls(*_shifted(mean, scale, weights / turn, phases / turn), step, height)
 
 
 class ReluMap(ProjectionMap):
@@ -126,22 +127,23 @@ class ReluMap(ProjectionMap):
     ) -> ReluMap:
         """``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
 
-        FeatureBounds that are ``full`` far beyond what rows of scale 1 can reach have 20 bits; others have room.
+        With ``full``, outputs are clipped at 16 standard deviations and have 20 bits; else they have up to
+        51.
         """
         share = 1.0 / np.sqrt(len(phases))
         spread = float(np.sqrt(np.square(weights).sum(axis=0).mean() + 1.0)) * share
-        quantum = 2.0 * _power_below(_CEILING * spread) * 2.0**-_VALUE_BITS
-        ceiling = quantum * 2.0 ** (_VALUE_BITS if full else 50)
-        return cls(*_shifted(mean, scale, weights * share, phases * share), quantum, ceiling)
+        step = 2.0 * _power_below(_RELU_CEILING * spread) * 2.0**-_VALUE_BITS
+        ceiling = step * 2.0 ** (_VALUE_BITS if full else 50)
+        return cls(*_shifted(mean, scale, weights * share, phases * share), step, ceiling)
 
 
 @dataclass(frozen=True)
 class LandmarkMap:
-    """``k(landmarks, x) @ root`` with ``k = 2**-|u - v|``, rounded to multiples of ``quantum``.
+    """Nyström map ``k(landmarks, x) @ root`` with ``k = 2**-|u - v|``, rounded to multiples of ``quantum``.
 
-    ``scale`` measures features so that half a kernel value is a distance of 1. Kernel values are integers
-    of 23 bits, ``root`` holds integers (times ``step``) whose columns have sums below 2**30: products of
-    the two are exact in any order.
+    Features are scaled so that a distance of 1 halves the kernel. Kernel values are integers of 23 bits, and
+    ``root`` contains integers (times ``step``) with column sums below 2**30: their products are exact in any
+    order of summation. The names of the fields are keys in files.
     """
 
     shift: FloatArray
@@ -163,15 +165,16 @@ class LandmarkMap:
     def make(
         cls, mean: FloatArray, scale: FloatArray, landmarks: FloatArray, rate: float, *, euclidean: bool
     ) -> LandmarkMap:
-        """Landmarks are rows in standardized coordinates, ``k = exp(-rate * |u - v|)``."""
+        """Return the map of landmarks in standardized coordinates, with ``k = exp(-rate * |u - v|)``."""
         places = _places(landmarks, rate, euclidean=euclidean)
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
-        values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
-        values = np.maximum(values, 0.0)
-        # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
-        root = (vectors * (np.sqrt(values) / (values + _SMALLEST))) @ vectors.T
+        with threadpool_limits(1, user_api="blas"):  # the bits depend on the number of threads
+            values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
+            values = np.maximum(values, 0.0)
+            # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
+            root = (vectors * (np.sqrt(values) / (values + _RIDGE))) @ vectors.T
         return cls.with_root(mean, scale, landmarks, root, rate, euclidean=euclidean)
 
     @classmethod
@@ -185,7 +188,7 @@ class LandmarkMap:
         *,
         euclidean: bool,
     ) -> LandmarkMap:
-        """The same with a root that is known."""
+        """Return the map with a given inverse root of the kernel matrix."""
         step = _power_below(float(np.abs(root).sum(axis=0).max())) * 2.0**-_ROOT_BITS
         while np.abs(integers := np.rint(root / step) + 0.0).sum(axis=0).max() > 2.0**_ROOT_BITS:
             step *= 2.0
@@ -196,34 +199,34 @@ class LandmarkMap:
     def apply(self, X: Any) -> FloatArray:
         rows = _rows(X.toarray() if sp.issparse(X) else X)
         out = np.empty((len(rows), len(self.root)))
-        values = np.empty((min(len(rows), _BLOCK), len(self.root)))
-        for begin in range(0, len(rows), _BLOCK):
-            block = out[begin : begin + _BLOCK]
+        values = np.empty((min(len(rows), _BLOCK_ROWS), len(self.root)))
+        for begin in range(0, len(rows), _BLOCK_ROWS):
+            block = out[begin : begin + _BLOCK_ROWS]
             kernel = values[: len(block)]
-            self._kernel_values(rows[begin : begin + _BLOCK], kernel)
-            # Integers below 2**53 all the way: whoever multiplies, and in which order, the sums are the same.
+            self._kernel_values(rows[begin : begin + _BLOCK_ROWS], kernel)
+            # All partial sums are integers below 2**53, so every BLAS returns the same bits.
             np.matmul(kernel, self.root, out=block)
             self._round(block)
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Kernel values at the landmarks: features are linear in them, but for their rounding."""
+        """Return the kernel values at the landmarks; before rounding, features are linear in them."""
         out = np.empty((len(X), len(self.root)))
         self._kernel_values(_rows(X), out)
         return out
 
     def native_inside(self) -> tuple[Any, ...]:
-        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
         return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Planes over features as planes over the kernel values, whose product with the root is spared."""
+        """Return planes over features as planes over kernel values, which saves the product with the root."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """The features that belong to such kernel values."""
+        """Return the features of kernel values."""
         out = np.empty(inside.shape)
         _native.linear_scores(inside, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         self._round(out)
@@ -238,7 +241,7 @@ class LandmarkMap:
 
     def _round(self, out: FloatArray) -> None:
         factor = self.step * 2.0**-_KERNEL_BITS / self.quantum
-        _native.round_to_grid(out, factor, self.quantum, num_threads())
+        _native.round_to_step(out, factor, self.quantum, num_threads())
 
 
 def _check_finite(*parts: Any) -> None:
@@ -248,16 +251,16 @@ def _check_finite(*parts: Any) -> None:
 
 def _check_single(*parts: Any) -> None:
     if not all(isinstance(part, Real) for part in parts):  # a file may hold a list here
-        raise ValueError("a map has a list where one number must be")
+        raise ValueError("a map has a list instead of a number")
 
 
-def _check_shapes(settled: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
-    if settled.shift.ndim != 1 or outputs.ndim != 1:
-        raise ValueError("the numbers of a map by feature and by component must be lists")
-    if settled.scale.shape != settled.shift.shape or weights.shape != (len(settled.shift), len(outputs)):
+def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outputs: FloatArray) -> None:
+    if fitted.shift.ndim != 1 or outputs.ndim != 1:
+        raise ValueError("a map needs one list entry per feature and per component")
+    if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
         raise ValueError("the map does not have the width of the features")
-    # A file may hold anything here: a step of zero would divide by it.
-    if not (np.frexp(settled.quantum)[0] == 0.5 and 2.0**-200 < settled.quantum < 2.0**200):
+    # A damaged file may contain a step of zero, by which the native code would divide.
+    if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the map must have a power of two as its least step")
 
 
@@ -274,21 +277,24 @@ def _canonical(X: Any) -> Any:
 def _shifted(
     mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Shift, scale, weights and starts of ``((x - mean) * scale) @ weights + phases``.
+    """Return shift, scale, weights and starts of ``((x - mean) * scale) @ weights + phases``.
 
-    Where zero is not far from the mean it stays zero, so that sparse rows need no other features than
-    those they have; what the mean takes off is part of the starts.
+    If the mean of a feature is near zero, its shift is zero and the starts include the mean. Then zeros of
+    sparse rows contribute nothing.
     """
     rounded = weights.astype(np.float32).astype(np.float64)
-    shift = np.where(np.abs(mean) * scale > _FAR, mean, 0.0)
+    shift = np.where(np.abs(mean) * scale > _MAX_UNSHIFTED_MEAN, mean, 0.0)
     return shift, scale, rounded, phases - ((mean - shift) * scale) @ rounded
 
 
 def _places(landmarks: FloatArray, rate: float, *, euclidean: bool) -> FloatArray:
-    """Landmarks feature by feature, in units of the distance that halves a kernel value."""
+    """Return the transposed landmarks in units of the distance that halves the kernel."""
     places = _rows(landmarks.T) * (rate / np.log(2.0))
-    # Differences of these have 26 bits, and their squares 52.
-    return np.clip(np.rint(places / _GRID) * _GRID, -_MOST, _MOST) if euclidean else places
+    if not euclidean:
+        return places
+    # Differences of rounded coordinates have 26 bits, and their squares 52.
+    rounded = np.rint(places / _COORDINATE_STEP) * _COORDINATE_STEP
+    return np.clip(rounded, -_MAX_COORDINATE, _MAX_COORDINATE)
 
 
 def _halvings(
@@ -300,18 +306,18 @@ def _halvings(
     *,
     euclidean: bool,
 ) -> None:
-    """``2**-distance`` as integers of 23 bits."""
-    called = _halving(shift, scale, places, euclidean=euclidean)
-    threads = num_threads() if len(rows) > _FEW_ROWS else 1
-    _native.map_rows(called[0], rows, *called[1:5], out, *called[5:], threads)
+    """Write ``2**-distance`` as integers of 23 bits."""
+    arguments = _halving(shift, scale, places, euclidean=euclidean)
+    threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
+    _native.map_rows(arguments[0], rows, *arguments[1:5], out, *arguments[5:], threads)
 
 
 def _halving(
     shift: FloatArray, scale: FloatArray, places: FloatArray, *, euclidean: bool
 ) -> tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]:
-    """The same as native calls name it: function, arrays and numbers."""
+    """Return the arguments of the native function that computes ``2**-distance``."""
     function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
     return function, shift, scale, places, starts, 2.0**_KERNEL_BITS, 1.0, 1.0
 
 
-SettledMap = FourierMap | ReluMap | LandmarkMap
+FittedMap = FourierMap | ReluMap | LandmarkMap

@@ -1,4 +1,4 @@
-"""Random feature maps: fixed once settled, and therefore as mergeable as the rows themselves."""
+"""Random feature maps. A fitted map never changes, so statistics of mapped rows can be merged."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, validate_data
 
+from steelyard._deprecation import renamed_attribute, renamed_method
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
-from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap, SettledMap
+from steelyard.feature_maps import FittedMap, FourierMap, LandmarkMap, ReluMap
 from steelyard.params import (
-    LARGEST_COUNT,
+    MAX_COUNT,
     AnyOf,
     Constraint,
     Former,
@@ -34,14 +35,13 @@ from steelyard.persistence import storable
 __all__ = ["RandomFeatures"]
 
 _WIDTHS = (0.05, 0.25, 1.0, 4.0)  # multiples of the median width, for Fourier features
-_SAMPLE = 2000  # rows of the first chunk that are looked at
-_SQUARED = 1e100  # sums of squares of smaller values are finite
-_PAIRS = 500  # of which so many for the median distance
-_FEW = 3  # up to so many features that vary, distances are Euclidean
+_MAX_SAMPLE_ROWS = 2000  # rows to which a map is fitted
+_MAX_SQUARED_VALUE = 1e100  # sums of squares of smaller values are finite
+_MAX_DISTANCE_ROWS = 500  # rows whose distances give the median distance
+_MAX_EUCLIDEAN_FEATURES = 3  # up to this number of features that vary, distances are Euclidean
+_MAX_CACHED_ROWS = 512  # a batch of up to this many rows is cached with its mapped values
 
-_REMEMBERED = 512  # rows of the last chunk, at most, that are remembered as they were mapped
-
-_MAPS: dict[str, type[SettledMap]] = {
+_MAPS: dict[str, type[FittedMap]] = {
     "fourier": FourierMap,
     "relu": ReluMap,
     "landmarks": LandmarkMap,
@@ -50,48 +50,48 @@ _MAPS: dict[str, type[SettledMap]] = {
 
 @storable("RandomFeatures")
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""A random nonlinear map that is settled once and then stays.
+    r"""Random feature map that is fitted once and then never changes.
 
-    In front of a linear learner it makes it nonlinear. Because the map never changes after it is
-    settled, statistics of mapped rows add, subtract and merge as exactly as those of plain rows.
+    It makes a linear learner nonlinear. Because a fitted map never changes, statistics of mapped rows can be
+    added, subtracted and merged as exactly as statistics of the rows themselves.
 
     Parameters
     ----------
     n_components : int, default=1000
-        Number of features that come out.
+        Number of output features.
     kind : {"laplacian", "rbf", "relu"}, default="laplacian"
-        The kernel that is approached: ``exp(-gamma * |x - z|_1)``, ``exp(-gamma * |x - z|^2)``, or the
-        one of a wide layer of rectified units.
+        The kernel that is approximated: ``exp(-gamma * |x - z|_1)``, ``exp(-gamma * |x - z|^2)``, or the
+        kernel of a wide layer of rectified linear units.
     gamma : "rows", float or list of float, default="rows"
-        Numbers decide the map by seed alone, on features as they come; several numbers share the
-        components evenly. "rows" settles it by the first rows: features are brought to mean 0 and
-        variance 1, widths follow the median distance, and for the Laplacian kernel the features are
-        spanned by landmarks blended from neighbouring rows.
+        With numbers, the map depends on the seed only and does not scale features; several numbers share the
+        components evenly. With "rows", the map is fitted to the first rows: features are scaled to mean 0 and
+        variance 1, widths follow the median distance, and the Laplacian kernel uses landmarks that are
+        interpolated between neighbouring rows.
     random_state : int, default=0
         The seed. Equal seeds, parameters and first rows give equal maps.
 
     Attributes
     ----------
     n_features_in_ : int
-        Number of features that go in.
+        Number of input features.
 
     Notes
     -----
-    Fourier features :math:`\sqrt{2/m}\cos(w^\top x + \phi)` have inner products that approach the kernel
-    at a rate of :math:`1/\sqrt m`. For the Laplacian kernel with "rows", the map is instead
-    :math:`z(x) = K_{LL}^{-1/2} k(L, x)` for landmarks :math:`L`, whose inner products are the best that
-    the span of the landmarks allows. At most half of the landmarks are points between a row of the
-    first chunk and one of its three nearest neighbours, the rest cross two of these points, feature by
-    feature. No row itself is kept,
-    but the landmarks show where the first rows lay; where that must not be, give ``gamma`` as numbers.
+    Inner products of the Fourier features :math:`\sqrt{2/m}\cos(w^\top x + \phi)` converge to the kernel
+    at the rate :math:`1/\sqrt m`. For the Laplacian kernel with "rows", the map is instead the Nyström map
+    :math:`z(x) = K_{LL}^{-1/2} k(L, x)` of landmarks :math:`L`, whose inner products are the best
+    approximation in the span of the landmarks. At most half of the landmarks are points between a row of the
+    first batch and one of its three nearest neighbours; the others combine the features of two such points at
+    random. The map stores no row itself, but the landmarks are near the first rows. If that is not
+    acceptable, give numbers for ``gamma``.
 
-    Up to three features that vary are compared by Euclidean distance, more by the sum of absolute
+    With up to three features that vary, distances are Euclidean; with more, they are sums of absolute
     differences.
 
-    What comes out are integers times a power of two, ``quantum``: 20 bits with the sign (rectified units
-    whose ``gamma`` is a number have as many as they need). A row has the same bits whether it comes alone
-    or among a million, dense or sparse, on one thread or many, at any instruction level: sums on the way
-    are of numbers so short that they cannot round, or always go from the first feature to the last.
+    Output values are integers times a power of two, ``step``, with 20 bits including the sign (rectified
+    units with a number for ``gamma`` have as many bits as they need). The output of a row is bit-identical
+    alone or in a batch, dense or sparse, with one thread or many, and at any SIMD level: intermediate sums
+    either have so few bits that they cannot round, or are always computed from the first feature to the last.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_components": Integer(1, LARGEST_COUNT),
+        "n_components": Integer(1, MAX_COUNT),
         "kind": OneOf("laplacian", "rbf", "relu"),
         "gamma": Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
@@ -129,14 +129,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002 - scikit-learn passes labels
-        """Settle the map by the first rows.
+        """Fit the map to the first rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            First rows; with numbers for ``gamma`` only their width counts.
+            First rows; with numbers for ``gamma`` only the number of features is used.
         y : ignored
-            Labels play no part.
+            Not used.
 
         Returns
         -------
@@ -147,7 +147,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         except ValueError as error:
             raise DataError(f"{error}", source="RandomFeatures.fit") from error
-        self._map = _settle(self, X)
+        self._map = _fit(self, X)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
@@ -162,7 +162,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         -------
         ndarray of shape (n_samples, n_components)
         """
-        if not self.is_settled:
+        if not self.is_fitted:
             raise NotFittedError(
                 "this map is not fitted yet.",
                 source="RandomFeatures.transform",
@@ -175,77 +175,82 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.apply(X)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the map is fixed."""
+    def is_fitted(self) -> bool:
+        """Whether the map is fitted."""
         return "_map" in self.__dict__
 
     @property
     def _n_features_out(self) -> int:
-        """For the names of columns, where scikit-learn's ``set_output`` asks for a table."""
+        """Number of output features, for ``set_output`` of scikit-learn."""
         return self.map_rows(np.zeros((1, self.n_features_in_))).shape[1]
 
     @property
-    def quantum(self) -> float:
-        """The power of two that all values of a settled map are multiples of."""
+    def step(self) -> float:
+        """The power of two of which all output values of a fitted map are multiples."""
         return self._map.quantum
 
-    def settled(self, X: Any) -> RandomFeatures:
-        """A fixed map: a copy of this one if it is settled already, else one settled by these rows."""
-        if not self.is_settled:
-            twin = type(self)(**self.get_params(deep=False))
-            return twin.fit(check_array(X, accept_sparse="csr", dtype=np.float64))
+    def fitted_on(self, X: Any) -> RandomFeatures:
+        """Return a fitted map: a copy of this one if it is fitted, else one fitted to these rows."""
+        if not self.is_fitted:
+            unfitted = type(self)(**self.get_params(deep=False))
+            return unfitted.fit(check_array(X, accept_sparse="csr", dtype=np.float64))
         if X.shape[1] != self.n_features_in_:
             raise DataError(
-                f"the map was settled for {self.n_features_in_} features; got {X.shape[1]}.",
+                f"the map was fitted to {self.n_features_in_} features; got {X.shape[1]}.",
                 source="RandomFeatures",
             )
         return copy.copy(self)
 
-    def settled_for(self, n_features: int) -> RandomFeatures:
-        """A fixed map for rows of a width, where the seed and the width alone decide it."""
-        if not self.is_settled and self.gamma == "rows":
+    def fitted_for(self, n_features: int) -> RandomFeatures:
+        """Return a fitted map for this number of features, if the map depends on its seed only."""
+        if not self.is_fitted and self.gamma == "rows":
             raise DataError(
-                'gamma="rows" follows the first rows, so the width of the rows does not settle the map.',
+                'a map with gamma="rows" must be fitted to rows.',
                 source="RandomFeatures",
-                hint="settle one map first, RandomFeatures(...).fit(X), and give it to all learners",
+                hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
             )
-        return self.settled(sp.csr_array((1, n_features)))
+        return self.fitted_on(sp.csr_array((1, n_features)))
+
+    is_settled = renamed_attribute("is_fitted", "is_settled")
+    quantum = renamed_attribute("step", "quantum")
+    settled = renamed_method("fitted_on", "settled")
+    settled_for = renamed_method("fitted_for", "settled_for")
 
     def map_rows(self, X: Any) -> FloatArray:
-        """Map rows that were checked before; the result is not to be written to.
+        """Map validated rows; the result is read-only.
 
-        A chunk is often asked about and then learned: the last few rows are remembered as they came out.
+        A batch is often predicted and then learned, so the mapped rows of the last small batch are cached.
         """
-        if sp.issparse(X) or not 1 < len(X) <= _REMEMBERED:
+        if sp.issparse(X) or not 1 < len(X) <= _MAX_CACHED_ROWS:
             return self._map.apply(X)
-        settled, last = self._map, self.__dict__.get("_last_rows")
-        if last is not None and last[0] is settled and np.array_equal(last[1], X):
+        fitted, last = self._map, self.__dict__.get("_last_rows")
+        if last is not None and last[0] is fitted and np.array_equal(last[1], X):
             known: FloatArray = last[2]
             return known
-        mapped = settled.apply(X)
+        mapped = fitted.apply(X)
         mapped.flags.writeable = False
-        self._last_rows = settled, np.array(X), mapped  # at once: threads may ask
+        self._last_rows = fitted, np.array(X), mapped  # one assignment: thread-safe
         return mapped
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """What the features of rows are linear in; rows that are learned next are mapped from it."""
+        """Return the values of which the output features are a linear function, and cache them."""
         inside = self._map.inside(X)
-        if 1 < len(X) <= _REMEMBERED:
-            self._last_inside = self._map, np.array(X), inside  # at once: threads may ask
+        if 1 < len(X) <= _MAX_CACHED_ROWS:
+            self._last_inside = self._map, np.array(X), inside  # one assignment: thread-safe
         return inside
 
     def native_inside(self) -> tuple[Any, ...]:
-        """What :meth:`inside` calls natively: function, arrays and numbers."""
+        """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
         return self._map.native_inside()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Planes over the features as planes over what :meth:`inside` gives; features are rounded there."""
+        """Return planes over the output features as planes over :meth:`inside`, without rounding."""
         return self._map.carried_inside(coef)
 
     def map_from_inside(self, X: FloatArray) -> FloatArray:
-        """The same bits as :meth:`map_rows`, by way of :meth:`inside` and without threads of other libraries.
+        """Return the same bits as :meth:`map_rows`, computed from :meth:`inside` without BLAS.
 
-        Those would get in the way of learners that work side by side.
+        Threads of BLAS would slow down learners that run in parallel.
         """
         last = self.__dict__.get("_last_inside")
         if last is not None and last[0] is self._map and np.array_equal(last[1], X):
@@ -259,14 +264,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return state
 
     def same_map(self, other: RandomFeatures | None) -> bool:
-        """Whether two settled maps are equal to the bit."""
+        """Return whether two fitted maps are bit-identical."""
         if other is None:
             return False
         mine, theirs = self._get_state(), other._get_state()
         return mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
 
     def digest(self) -> str:
-        """A name for a settled map: maps that are equal to the bit have equal names."""
+        """Return a hash of a fitted map: bit-identical maps have equal digests."""
         name = blake2b(digest_size=16)
         for key, value in sorted(self._get_state().items()):
             name.update(f"{key}:".encode())
@@ -274,10 +279,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return name.hexdigest()
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self.is_settled
+        return self.is_fitted
 
     def __sklearn_clone__(self) -> RandomFeatures:
-        # A settled map is part of the choice of a model, so that learners in several places share it.
+        # A fitted map is a parameter of a model: learners in several places share it.
         return copy.copy(self)
 
     def __sklearn_tags__(self) -> Any:
@@ -286,30 +291,30 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
     def _get_state(self) -> dict[str, Any]:
-        if not self.is_settled:
+        if not self.is_fitted:
             return {}
         name = next(name for name, kind in _MAPS.items() if isinstance(self._map, kind))
         values = {field.name: getattr(self._map, field.name) for field in fields(self._map)}
         return {"map": name, "n_features": int(self.n_features_in_), **values}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if self.gamma == "auto":  # so it was called in older files
+        if self.gamma == "auto":  # the name of "rows" in older files
             self.gamma = "rows"
         values = dict(state)
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
-        self._map = _earlier_map(name, values) if "mean" in values else _MAPS[name](**values)
+        self._map = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
         if len(self._map.shift) != self.n_features_in_:
             raise ValueError("the map does not have the width of the features")
 
 
-def _earlier_map(name: str, values: dict[str, Any]) -> SettledMap:
-    """A map of a file from before values were integers: the same but for what rounding changes."""
+def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:
+    """Return the map of a file of version 0.1, in which output values were not rounded to steps."""
     if name == "landmarks":
         return LandmarkMap.with_root(**values)
     return FourierMap.make(**values) if name == "fourier" else ReluMap.make(**values, full=False)
 
 
-def _settle(owner: RandomFeatures, X: Any) -> SettledMap:
+def _fit(owner: RandomFeatures, X: Any) -> FittedMap:
     rng = np.random.default_rng(owner.random_state)
     d = X.shape[1]
     check_fits_memory(
@@ -329,17 +334,17 @@ def _settle(owner: RandomFeatures, X: Any) -> SettledMap:
 
 
 def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
-    """At most a few thousand rows, drawn by the seed."""
-    if X.shape[0] > _SAMPLE:
-        X = X[np.sort(rng.choice(X.shape[0], size=_SAMPLE, replace=False))]
+    """Return a random sample of at most 2,000 rows."""
+    if X.shape[0] > _MAX_SAMPLE_ROWS:
+        X = X[np.sort(rng.choice(X.shape[0], size=_MAX_SAMPLE_ROWS, replace=False))]
     rows: FloatArray = X.toarray() if sp.issparse(X) else X
     return rows
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean, and one over the standard deviation; a constant feature is left out by factor 0."""
+    """Return mean and inverse standard deviation of each feature; 0 if it is constant."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
-    unit = np.where(largest > _SQUARED, largest, 1.0)  # of columns whose squares would overflow
+    unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # the squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(mean))
     return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
@@ -348,7 +353,7 @@ def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _numbered_map(
     owner: RandomFeatures, mean: FloatArray, scale: FloatArray, gammas: FloatArray, rng: np.random.Generator
 ) -> FourierMap | ReluMap:
-    """Weights drawn from the spectrum of the kernel, the components shared evenly among the widths."""
+    """Return a map with weights drawn from the spectrum of the kernel; widths share components evenly."""
     d, m = len(mean), owner.n_components
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":
@@ -364,8 +369,8 @@ def _numbered_map(
 def _landmark_map(
     rows: FloatArray, mean: FloatArray, scale: FloatArray, m: int, rng: np.random.Generator
 ) -> LandmarkMap:
-    euclidean = int(np.count_nonzero(scale)) <= _FEW
-    rate = 1.0 / _median_distance(rows[rng.permutation(len(rows))[:_PAIRS]], euclidean=euclidean)
+    euclidean = int(np.count_nonzero(scale)) <= _MAX_EUCLIDEAN_FEATURES
+    rate = 1.0 / _median_distance(rows[rng.permutation(len(rows))[:_MAX_DISTANCE_ROWS]], euclidean=euclidean)
     blends = _blend_neighbours(rows, max(m // 2, 1), rng, euclidean=euclidean)
     n_crossed = m - len(blends)
     first, second = rng.integers(0, len(blends), size=(2, n_crossed))
@@ -376,13 +381,13 @@ def _landmark_map(
 
 
 def _blend_neighbours(
-    rows: FloatArray, most: int, rng: np.random.Generator, *, euclidean: bool
+    rows: FloatArray, max_points: int, rng: np.random.Generator, *, euclidean: bool
 ) -> FloatArray:
-    """Points on the way from rows to near neighbours, up to three a row: like the rows, and none of them."""
+    """Return random points between rows and one of their three nearest neighbours, up to three per row."""
     n_rows, n_near = len(rows), min(3, len(rows) - 1)
     if n_near == 0:
         return rows
-    chosen = np.concatenate([rng.permutation(n_rows) for _ in range(3)])[:most]
+    chosen = np.concatenate([rng.permutation(n_rows) for _ in range(3)])[:max_points]
     distances = _distances(rows, rows, euclidean=euclidean)
     np.fill_diagonal(distances, np.inf)
     nearest = np.argpartition(distances, n_near - 1, axis=1)[:, :n_near]
@@ -392,15 +397,15 @@ def _blend_neighbours(
 
 
 def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
-    """Median of the distances between different rows; 1 if there are none."""
-    part = rows[:_PAIRS]
-    distances = _distances(part, part, euclidean=euclidean)
+    """Return the median of the nonzero distances between rows; 1 if all rows are equal."""
+    sample = rows[:_MAX_DISTANCE_ROWS]
+    distances = _distances(sample, sample, euclidean=euclidean)
     positive = distances[distances > 0.0]
     return float(np.median(positive)) if len(positive) else 1.0
 
 
 def _distances(A: FloatArray, B: FloatArray, *, euclidean: bool) -> FloatArray:
-    """Distances of all pairs, summed feature by feature: no cancellation and no third dimension."""
+    """Return the distances of all pairs, summed by feature: no cancellation, no array of shape (n, m, d)."""
     total = np.zeros((len(A), len(B)))
     for a, b in zip(A.T, B.T, strict=True):
         difference = a[:, None] - b

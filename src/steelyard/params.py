@@ -1,7 +1,7 @@
-"""What a parameter may be, said once and checked in one place.
+"""Constraints on the parameters of estimators.
 
-An estimator lists its parameters as ``_constraints = {"C": Positive(), ...}``; :func:`check_params` turns
-a violation into a sentence. A constraint is anything with a ``description`` and an ``accepts`` method.
+An estimator lists its parameters as ``_constraints = {"C": Positive(), ...}``; :func:`check_params` raises an
+error for the first violation. A constraint is any object with a ``description`` and an ``accepts`` method.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import ParameterError
 
 __all__ = [
-    "LARGEST_COUNT",
+    "MAX_COUNT",
     "AnyOf",
     "ClassWeight",
     "Constraint",
@@ -40,27 +40,27 @@ __all__ = [
 ]
 
 
-LARGEST_COUNT = 2**31 - 1  # of what has to lie in memory: native code counts it in 32 bits
+MAX_COUNT = 2**31 - 1  # native code counts objects in memory with 32 bits
 
 
 class Constraint(Protocol):
-    """What :func:`check_params` asks of a constraint."""
+    """Interface of constraints."""
 
     @property
     def description(self) -> str:
-        """What is accepted, to be read after 'must be'."""
+        """The accepted values, as text that follows 'must be'."""
 
     def accepts(self, value: object) -> bool:
-        """Whether the value may be used."""
+        """Return whether the value satisfies the constraint."""
 
 
 def _number(value: object) -> float:
-    """A real number as a float; nan for everything else."""
+    """Return a real number as a float, NaN for all other objects."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         return math.nan
     try:
         return float(value)
-    except OverflowError:  # of a whole number with hundreds of digits
+    except OverflowError:  # an integer beyond the range of float
         return math.inf
 
 
@@ -114,21 +114,21 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number of at least ``least``, and of at most ``most`` if that is given."""
+    """An integer of at least ``minimum`` and, if given, at most ``maximum``."""
 
-    least: int = 1
-    most: int | None = None
+    minimum: int = 1
+    maximum: int | None = None
 
     @property
     def description(self) -> str:
-        if self.most is not None:
-            return f"a whole number from {self.least} to {self.most}"
-        return f"a whole number of at least {self.least}"
+        if self.maximum is not None:
+            return f"a whole number from {self.minimum} to {self.maximum}"
+        return f"a whole number of at least {self.minimum}"
 
     def accepts(self, value: object) -> bool:
-        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < self.least:
+        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < self.minimum:
             return False
-        return self.most is None or int(value) <= self.most
+        return self.maximum is None or int(value) <= self.maximum
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ class Switch:
 
 
 class OneOf:
-    """One of a few given values, usually names; None is written as such."""
+    """One of the given values, usually strings."""
 
     def __init__(self, *values: object) -> None:
         self.values = values
 
     @property
     def description(self) -> str:
-        *most, last = map(repr, self.values)
-        return f"{', '.join(most)} or {last}" if most else last
+        *others, last = map(repr, self.values)
+        return f"{', '.join(others)} or {last}" if others else last
 
     def accepts(self, value: object) -> bool:
         return any(value is known or (isinstance(value, str) and value == known) for known in self.values)
@@ -169,13 +169,13 @@ class Instance:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A non-empty list, tuple or array whose items all satisfy one constraint."""
+    """A non-empty list, tuple or array whose items satisfy a constraint."""
 
     item: Constraint
 
     @property
     def description(self) -> str:
-        return f"a list with {self.item.description} in each place"
+        return f"a list whose items are each {self.item.description}"
 
     def accepts(self, value: object) -> bool:
         return (
@@ -187,20 +187,20 @@ class ListOf:
 
 @dataclass(frozen=True)
 class PairOf:
-    """Two values in a tuple or list that both satisfy one constraint."""
+    """A tuple or list of two values that satisfy a constraint."""
 
     item: Constraint
 
     @property
     def description(self) -> str:
-        return f"a pair with {self.item.description} in both places"
+        return f"a pair whose items are each {self.item.description}"
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, list | tuple) and len(value) == 2 and all(map(self.item.accepts, value))
 
 
 class AnyOf:
-    """Whatever one of several constraints accepts."""
+    """A value that satisfies at least one of several constraints."""
 
     def __init__(self, *constraints: Constraint) -> None:
         self.constraints = constraints
@@ -214,11 +214,11 @@ class AnyOf:
 
 
 class Former:
-    """A constraint, and what to write instead of values that were once accepted with another meaning."""
+    """A constraint with hints for values that earlier versions accepted."""
 
-    def __init__(self, constraint: Constraint, **instead: str) -> None:
+    def __init__(self, constraint: Constraint, **hints: str) -> None:
         self.constraint = constraint
-        self.instead = instead
+        self.hints = hints
 
     @property
     def description(self) -> str:
@@ -228,15 +228,15 @@ class Former:
         return self.constraint.accepts(value)
 
     def hint(self, value: object) -> str | None:
-        """What to write instead of this value, if it was once accepted."""
-        return self.instead.get(value) if isinstance(value, str) else None
+        """Return the replacement for a value that earlier versions accepted."""
+        return self.hints.get(value) if isinstance(value, str) else None
 
 
 @dataclass(frozen=True)
 class ClassWeight:
-    """How much classes count: "balanced", None for all alike, or factors by label; 0 silences a class."""
+    """Class weights: "balanced", None for equal weights, or factors by label; 0 ignores a class."""
 
-    description: str = "'balanced', None or a dict that gives labels finite numbers of at least 0"
+    description: str = "'balanced', None or a dict of finite numbers of at least 0 by label"
 
     def accepts(self, value: object) -> bool:
         if isinstance(value, Mapping):
@@ -245,7 +245,7 @@ class ClassWeight:
 
 
 def class_factors(class_weight: Mapping[Any, float] | None, labels: Sequence[Any]) -> NDArray[np.float64]:
-    """The factor of each label: 1 where nothing is said of it.
+    """Return the factor of each label, 1 for labels that are not listed.
 
     >>> class_factors({"fraud": 5, "test": 0}, ["fraud", "other", "test"])
     array([5., 1., 0.])
@@ -260,9 +260,9 @@ def prior_factors(
     observed: Callable[[], NDArray[np.float64]],
     source: str,
 ) -> NDArray[np.float64] | None:
-    """How frequent each label is taken to be; None if all are equally so.
+    """Return the prior probability of each label up to a common factor; None if all are equal.
 
-    ``observed`` tells how frequent they are, where that is asked for.
+    ``observed`` returns the observed frequencies; it is called only for ``prior="observed"``.
     """
     if isinstance(prior, str):
         if prior == "balanced":
@@ -270,21 +270,23 @@ def prior_factors(
         if prior == "observed":
             return observed()
         raise ParameterError(
-            f'prior must be "balanced", "observed" or give a number for each class; got {prior!r}.',
+            f'prior must be "balanced", "observed" or a number for each class; got {prior!r}.',
             source=source,
         )
     missing = [label for label in labels if label not in prior]
     if missing:
-        raise ParameterError(f"prior says nothing of class {missing[0]!r}.", source=source)
+        raise ParameterError(f"prior has no entry for class {missing[0]!r}.", source=source)
     factors = np.array([float(prior[label]) for label in labels])
     if not (np.isfinite(factors).all() and (factors > 0.0).all()):
-        raise ParameterError(f"prior must give positive, finite numbers; got {dict(prior)!r}.", source=source)
+        raise ParameterError(
+            f"prior must contain positive, finite numbers; got {dict(prior)!r}.", source=source
+        )
     return factors
 
 
 @dataclass(frozen=True)
 class RandomSeed:
-    """What scikit-learn calls ``random_state``."""
+    """The parameter ``random_state`` of scikit-learn."""
 
     description: str = "None, a whole number from 0 to 2**32 - 1 or a NumPy random generator"
 
@@ -297,7 +299,7 @@ class RandomSeed:
 
 
 def check_params(owner: Any, constraints: Mapping[str, Constraint]) -> None:
-    """Raise :class:`ParameterError` for the first parameter of ``owner`` that breaks its constraint."""
+    """Raise :class:`ParameterError` for the first parameter of ``owner`` that violates its constraint."""
     for name, constraint in constraints.items():
         value = getattr(owner, name)
         if not constraint.accepts(value):

@@ -1,4 +1,4 @@
-"""Kernel boundary alignment written from the paper, with explicit vectors and explicit matrices."""
+"""Transcription of kernel boundary alignment with explicit vectors and matrices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def widths(boundary, margin=np.inf, most=None):
     result = []
     for b, point in enumerate(boundary):
         others = np.array([np.sum((point - q) ** 2) for c, q in enumerate(boundary) if c != b])
-        others = others[others > 1e-9]  # points that coincide count as one
+        others = others[others > 1e-9]  # coinciding points do not count
         near = np.sort(others[others < margin**2])[:most]
         result.append(near.mean() if len(near) else others.min())
     return np.array(result)
@@ -50,26 +50,26 @@ def factor(phi_x, boundary, tau2, floor):
 
 
 def smooth_share_above(cut, scores):
-    """Part of a smoothed distribution that lies above a cut: a Gaussian bump on every score."""
+    """Return the probability above a threshold of a Gaussian kernel density estimate of the scores."""
     quarter, _, three_quarters = statistics.quantiles(scores, n=4, method="inclusive")
     width = 1.06 * min(statistics.pstdev(scores), (three_quarters - quarter) / 1.349) * len(scores) ** -0.2
     return statistics.fmean(0.5 * math.erfc((cut - score) / (width * math.sqrt(2.0))) for score in scores)
 
 
 def smooth_product(cut, scores, signs):
-    """Squared G-mean of a cut through the smoothed distributions of both sides."""
+    """Return the squared G-mean of a threshold under the smoothed distributions of both classes."""
     rare, other = scores[signs > 0].tolist(), scores[signs < 0].tolist()
     return smooth_share_above(cut, rare) * (1.0 - smooth_share_above(cut, other))
 
 
 def embed(K):
-    """Vectors with these inner products."""
+    """Return vectors with these inner products."""
     values, vectors = np.linalg.eigh(K)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def aligned_scores(K_all, signs, C, betas, *, floor):
-    """Rounds on the whole matrix of training and new rows, formed anew in each round.
+    """Run rounds on the full matrix of training and new rows, computed again in each round.
 
     Returns the scores of the new rows and the product of the factors of all rows.
     """
@@ -93,7 +93,7 @@ def aligned_scores(K_all, signs, C, betas, *, floor):
 
 
 def printed_scores(K_all, signs, C, betas):
-    """The paper's equations 4 to 8 and nothing else: mean of the bumps, widths by (7), no floor, no scale."""
+    """Run equations 4 to 8 of the paper as printed: mean of the bumps, widths by (7), no floor, no scale."""
     n_train = len(signs)
     K, ratios = K_all.copy(), []
     for beta in [*betas, None]:
@@ -119,7 +119,7 @@ def printed_scores(K_all, signs, C, betas):
 
 
 def printed_width(b, boundary, M):
-    """(7): the average of Dist^2 over the points with Dist^2 < M; the nearest where there is none."""
+    """Return the widths of (7): the mean of Dist^2 over points with Dist^2 < M, else the nearest."""
     squared = [np.sum((boundary[b] - q) ** 2) for c, q in enumerate(boundary) if c != b]
     squared = [value for value in squared if value > 1e-9]
     near = [value for value in squared if value < M]

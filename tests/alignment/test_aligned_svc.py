@@ -1,4 +1,4 @@
-"""AlignedSVC as a whole: rounds, shift, kernels of all kinds, sequences, errors."""
+"""AlignedSVC: rounds, shift, all types of kernels, sequences, errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from steelyard import AlignedSVC
-from steelyard.alignment.view import Reading
+from steelyard.alignment.view import Variant
 from steelyard.exceptions import DataError, DataTypeError, MemoryLimitError, NotFittedError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
 from steelyard.metrics import g_mean_score
@@ -30,37 +30,37 @@ def fresh(rng):
 
 
 def several_rounds(X, y, **parameters):
-    """A model that kept a round; the narrow kernel and large C make it help."""
+    """Return a model with a kept round; the narrow kernel and large C make the round help."""
     model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
     assert sum(one.kept for one in model.rounds_) > 1
     return model
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial"])
-def test_prediction_goes_through_all_rounds_as_the_explicit_matrix_does(data, fresh, kernel):
+def test_prediction_matches_explicit_matrices_for_all_rounds(data, fresh, kernel):
     X, y = data
     model = AlignedSVC(10.0, kernel=kernel, gamma=1.0, shift=False, tol=0.0).fit(X, y)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
     K = Kernel(kernel, gamma=1.0).block(np.concatenate([X, fresh]))
-    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Reading().floor)
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 10.0, betas, floor=Variant().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
-    # Two runs of LIBSVM, on other rows of the same problem; the polynomial's values are in the hundreds.
+    # Two runs of LIBSVM on different rows of the same problem; values of the polynomial are in the hundreds.
     np.testing.assert_allclose(
         model.decision_function(fresh), scores, atol=2e-2 if kernel == "polynomial" else 2e-3
     )
 
 
-def test_prediction_through_a_round_that_helps_equals_the_explicit_matrix(data, fresh):
+def test_prediction_after_kept_round_matches_explicit_matrix(data, fresh):
     X, y = data
     model = several_rounds(X, y, shift=False, max_iter=1)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
     K = Kernel("rbf", gamma=1.0).block(np.concatenate([X, fresh]))
-    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Reading().floor)
+    scores, product, _ = aligned_scores(K, np.where(y == 1, 1, -1), 100.0, betas, floor=Variant().floor)
     np.testing.assert_allclose(model.alignment_factor(fresh), product[len(X) :], rtol=1e-5)
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=2e-3)
 
 
-def test_the_reshaped_kernel_is_positive_semidefinite_and_keeps_its_trace(data):
+def test_transformed_kernel_is_positive_semidefinite_with_same_trace(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
@@ -69,7 +69,7 @@ def test_the_reshaped_kernel_is_positive_semidefinite_and_keeps_its_trace(data):
     np.testing.assert_allclose(np.trace(K), len(X), rtol=1e-9)
 
 
-def test_the_svc_of_the_last_round_gives_the_scores(data):
+def test_svc_attribute_gives_the_scores(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
@@ -80,7 +80,7 @@ def test_the_svc_of_the_last_round_gives_the_scores(data):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 1.0, 1: 4.0}])
-def test_without_alignment_it_is_a_plain_svc(data, fresh, class_weight):
+def test_alignment_none_equals_plain_svc(data, fresh, class_weight):
     X, y = data
     model = AlignedSVC(2.0, alignment=None, class_weight=class_weight).fit(X, y)
     plain = SVC(C=2.0, class_weight=class_weight).fit(X, y)
@@ -88,7 +88,7 @@ def test_without_alignment_it_is_a_plain_svc(data, fresh, class_weight):
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
-def test_shift_is_a_constant_added_to_the_scores_of_the_rarer_side(data, fresh):
+def test_shift_adds_a_constant_to_scores_of_rarer_class(data, fresh):
     X, y = data
     shifted, not_shifted = AlignedSVC().fit(X, y), AlignedSVC(shift=False).fit(X, y)
     difference = shifted.decision_function(fresh) - not_shifted.decision_function(fresh)
@@ -97,13 +97,13 @@ def test_shift_is_a_constant_added_to_the_scores_of_the_rarer_side(data, fresh):
     assert not_shifted.shift_ == 0.0
 
 
-def test_swapping_the_labels_flips_the_sign(data, fresh):
+def test_swapped_labels_flip_the_sign_of_scores(data, fresh):
     X, y = data
     model, mirrored = several_rounds(X, y), several_rounds(X, 1 - y)
     np.testing.assert_array_equal(mirrored.decision_function(fresh), -model.decision_function(fresh))
 
 
-def test_g_mean_on_new_rows_is_higher_than_that_of_a_plain_svc():
+def test_g_mean_on_new_rows_exceeds_plain_svc():
     gains = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def test_g_mean_on_new_rows_is_higher_than_that_of_a_plain_svc():
     assert np.mean(gains) > 0.1
 
 
-def test_rounds_tell_what_was_tried_and_losses_of_kept_ones_fall(data):
+def test_rounds_attribute_has_falling_losses_of_kept_rounds(data):
     X, y = data
     model = several_rounds(X, y)
     kept = [one for one in model.rounds_ if one.kept]
@@ -124,7 +124,7 @@ def test_rounds_tell_what_was_tried_and_losses_of_kept_ones_fall(data):
     assert kept[-1].n_support == ((model.svc_.dual_coef_ > 0).sum(), (model.svc_.dual_coef_ < 0).sum())
 
 
-def test_max_iter_zero_shifts_and_leaves_the_kernel_alone(data):
+def test_max_iter_zero_shifts_without_transforming_the_kernel(data):
     X, y = data
     model = AlignedSVC(100.0, gamma=2.0, max_iter=0).fit(X, y)
     assert len(model.rounds_) == 1
@@ -132,16 +132,16 @@ def test_max_iter_zero_shifts_and_leaves_the_kernel_alone(data):
 
 
 @pytest.mark.parametrize("alignment", ["kba", "act"])
-@pytest.mark.parametrize("pairs", ["nearest", "all"])
-def test_a_class_of_few_rows_is_learned(rng, alignment, pairs):
+@pytest.mark.parametrize("pairing", ["nearest", "all"])
+def test_class_of_few_rows_is_learned(rng, alignment, pairing):
     for n_rare in (1, 2, 3):
         y = np.repeat([0, 1], [40, n_rare])
         X = rng.normal(size=(len(y), 2)) + 4.0 * y[:, None]
-        model = AlignedSVC(10.0, alignment=alignment, pairs=pairs).fit(X, y)
+        model = AlignedSVC(10.0, alignment=alignment, pairing=pairing).fit(X, y)
         assert (model.predict(X[y == 1]) == 1).all()
 
 
-def test_three_classes_have_a_machine_each(rng):
+def test_three_classes_have_one_machine_each(rng):
     y = rng.choice(["a", "b", "c"], 150, p=[0.7, 0.2, 0.1])
     X = (
         rng.normal(size=(150, 2))
@@ -155,7 +155,7 @@ def test_three_classes_have_a_machine_each(rng):
     assert np.mean(model.predict(X) == y) > 0.7
 
 
-def test_precomputed_named_and_called_kernels_give_the_same_answers(data, fresh):
+def test_precomputed_named_and_callable_kernels_give_same_scores(data, fresh):
     X, y = data
     named = several_rounds(X, y)
     kernel = Kernel("rbf", gamma=1.0)
@@ -169,7 +169,7 @@ def test_precomputed_named_and_called_kernels_give_the_same_answers(data, fresh)
     np.testing.assert_array_equal(computed.decision_function(with_self), computed.decision_function(values))
 
 
-def test_precomputed_kernel_without_constant_diagonal_asks_for_self_similarities(data, fresh):
+def test_precomputed_kernel_with_varying_diagonal_requires_self_similarities(data, fresh):
     X, y = data
     kernel = Kernel("polynomial", gamma=0.5, coef0=1.0)
     named = AlignedSVC(kernel=kernel.block).fit(X, y)
@@ -181,7 +181,7 @@ def test_precomputed_kernel_without_constant_diagonal_asks_for_self_similarities
     np.testing.assert_allclose(model.decision_function(with_self), named.decision_function(fresh), atol=1e-9)
 
 
-def test_sparse_tables_give_the_answers_of_dense_ones(data, fresh):
+def test_sparse_rows_give_scores_of_dense_rows(data, fresh):
     X, y = data
     dense = AlignedSVC(10.0, gamma=1.0).fit(X, y)
     sparse = AlignedSVC(10.0, gamma=1.0).fit(sp.csr_matrix(X), y)
@@ -190,12 +190,12 @@ def test_sparse_tables_give_the_answers_of_dense_ones(data, fresh):
         dense.decision_function(fresh) - dense.shift_,
         atol=1e-3,
     )
-    assert abs(sparse.shift_ - dense.shift_) < 0.05  # held-out scores are known to 0.01
+    assert abs(sparse.shift_ - dense.shift_) < 0.05  # held-out scores have an accuracy of 0.01
     again = from_bytes(to_bytes(sparse))
     np.testing.assert_array_equal(again.decision_function(fresh), sparse.decision_function(fresh))
 
 
-def test_rows_of_weight_zero_are_as_if_they_were_not_there(data, fresh):
+def test_rows_of_weight_zero_are_ignored(data, fresh):
     X, y = data
     extra = np.concatenate([X, fresh])
     labels = np.concatenate([y, np.arange(30) % 2])
@@ -206,7 +206,7 @@ def test_rows_of_weight_zero_are_as_if_they_were_not_there(data, fresh):
     )
 
 
-def test_a_seed_shuffles_what_is_held_out_reproducibly(data):
+def test_random_state_shuffles_held_out_rows_reproducibly(data):
     X, y = data
     losses = [AlignedSVC(random_state=seed).fit(X, y).rounds_[0].validation_loss for seed in (1, 1, 2, None)]
     assert losses[0] == losses[1]
@@ -214,7 +214,7 @@ def test_a_seed_shuffles_what_is_held_out_reproducibly(data):
 
 
 def bent(rng, n, kind):
-    """Trajectories of different lengths: straight ones, and ones with a bend."""
+    """Return trajectories of different lengths: straight ones, and ones with a bend."""
     lengths = rng.integers(8, 20, n)
     return [
         np.column_stack([t, 2.0 * kind * np.abs(t - 0.5)]) + 0.15 * rng.normal(size=(len(t), 2))
@@ -222,7 +222,7 @@ def bent(rng, n, kind):
     ]
 
 
-def test_trajectories_are_learned_saved_and_loaded_as_lists(rng):
+def test_trajectories_are_learned_saved_and_loaded(rng):
     X, y = bent(rng, 60, 0) + bent(rng, 12, 1), np.repeat([0, 1], [60, 12])
     Z, z = bent(rng, 30, 0) + bent(rng, 30, 1), np.repeat([0, 1], [30, 30])
     model = AlignedSVC(10.0, kernel=GlobalAlignmentKernel()).fit(X, y)
@@ -231,7 +231,7 @@ def test_trajectories_are_learned_saved_and_loaded_as_lists(rng):
     np.testing.assert_array_equal(again.decision_function(Z), model.decision_function(Z))
 
 
-def test_strings_are_learned_and_their_kernel_is_tuned(rng):
+def test_strings_are_learned_and_kernel_is_tuned_by_grid_search(rng):
     def words(n, letters):
         return ["".join(rng.choice(list(letters), rng.integers(4, 9))) for _ in range(n)]
 
@@ -241,7 +241,7 @@ def test_strings_are_learned_and_their_kernel_is_tuned(rng):
     assert search.best_estimator_.predict(["aaaaab", "bbbbab"]).tolist() == [0, 1]
 
 
-def test_fitting_needs_the_matrix_and_one_copy(rng):
+def test_fit_memory_is_one_copy_of_kernel_matrix(rng):
     X, y = imbalanced(rng, 1500, 300)
     K = Kernel("rbf", gamma=0.5).block(X)
     tracemalloc.start()
@@ -250,7 +250,7 @@ def test_fitting_needs_the_matrix_and_one_copy(rng):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1.8 * K.nbytes  # the copy, and blocks whose size does not grow with the matrix
+    assert peak < 1.8 * K.nbytes  # the copy, and blocks of bounded size
 
 
 @pytest.mark.parametrize(
@@ -259,56 +259,56 @@ def test_fitting_needs_the_matrix_and_one_copy(rng):
         (lambda K: K[:, :-1], r"square matrix.* got shape \(40, 39\)"),
         (lambda K: K + np.triu(np.ones_like(K)), r"must be symmetric; entry \(\d+, \d+\)"),
         (lambda K: np.where(np.eye(40) > 0, np.nan, K), "X has NaN in row 0, column 0"),
-        (lambda K: -K, "negative similarity with itself"),
+        (lambda K: -K, "must not be negative"),
     ],
 )
-def test_a_matrix_that_is_no_kernel_gets_a_sentence(rng, change, message):
+def test_invalid_precomputed_matrix_raises(rng, change, message):
     X, y = imbalanced(rng, 40, 10)
     with pytest.raises(DataError, match=message):
         AlignedSVC(kernel="precomputed").fit(change(Kernel("rbf").block(X)), y)
 
 
-def test_one_class_only_gets_a_sentence(data):
+def test_fit_on_one_class_raises(data):
     X, y = data
-    with pytest.raises(DataError, match="rows of at least two classes are needed"):
+    with pytest.raises(DataError, match="at least two classes with rows of positive weight"):
         AlignedSVC().fit(X, np.zeros(len(X)))
     with pytest.raises(DataError, match="got 1 class"):
         AlignedSVC().fit(X, y, sample_weight=(y == 0).astype(float))
 
 
-def test_conformal_transformation_without_vectors_is_refused(data):
+def test_act_without_input_vectors_raises(data):
     X, y = data
     with pytest.raises(ParameterError, match="alignment='kba' needs kernel values only"):
         AlignedSVC(alignment="act", kernel="precomputed").fit(Kernel("rbf").block(X), y)
 
 
-def test_a_string_in_place_of_a_list_of_strings_is_refused():
+def test_single_string_as_X_raises():
     with pytest.raises(DataTypeError, match="X must be a list"):
         AlignedSVC(kernel=EditKernel()).fit("abcd", [0, 1, 0, 1])
 
 
-def test_too_many_rows_for_the_memory_are_refused_before_anything_is_allocated(data, monkeypatch):
+def test_too_many_rows_for_memory_raise_before_allocation(data, monkeypatch):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 10)
-    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    monkeypatch.setattr("steelyard._memory._MIN_CHECKED_BYTES", 0)
     with pytest.raises(MemoryLimitError, match="kernel matrix of 220 rows and a copy"):
         AlignedSVC().fit(*data)
 
 
-def test_an_unfitted_model_says_so(fresh):
+def test_predict_before_fit_raises(fresh):
     with pytest.raises(NotFittedError, match=r"call fit\(\) first"):
         AlignedSVC().alignment_factor(fresh)
 
 
-def test_a_file_whose_arrays_do_not_fit_is_refused(data):
+def test_file_with_inconsistent_arrays_raises(data):
     model = several_rounds(*data)
     state = model._get_state()
     state["machines"][0]["dual"] = state["machines"][0]["dual"][:-1]
-    with pytest.raises(ValueError, match="do not fit together"):
+    with pytest.raises(ValueError, match="do not match in shape"):
         AlignedSVC()._set_state(state)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
-def test_sparse_rows_of_float32_are_learned_as_dense_ones(kernel):
+def test_sparse_float32_rows_match_dense_rows(kernel):
     rng = np.random.default_rng(0)
     y = (np.arange(80) % 4 == 0).astype(int)
     X = (rng.normal(size=(80, 3)) + y[:, None]).astype(np.float32)

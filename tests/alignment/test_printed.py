@@ -1,4 +1,4 @@
-"""KBA and ACT to the letter of the paper, by public parameters, against plain transcriptions."""
+"""KBA and ACT as printed in the paper, by public parameters, against transcriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steelyard.kernels import Kernel
 from steelyard.persistence import from_bytes, to_bytes
 from tests.alignment.reference import imbalanced, printed_scores
 
-PRINTED = {"reading": "printed", "early_stopping": False, "shift": False}
+PRINTED = {"variant": "printed", "early_stopping": False, "shift": False}
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def data(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_as_printed_is_the_papers_equations_and_nothing_else(data, rng, kernel, n_rounds):
+def test_kba_as_printed_matches_transcription(data, rng, kernel, n_rounds):
     X, y = data
     fresh = rng.normal(size=(15, 3))
     model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)
@@ -31,25 +31,25 @@ def test_kba_as_printed_is_the_papers_equations_and_nothing_else(data, rng, kern
     betas = [one.beta for one in model.rounds_[:-1]]
     K = Kernel(kernel, gamma=0.5).block(np.concatenate([X, fresh]))
     scores, supports = printed_scores(K, np.where(y == 1, 1, -1), 10.0, betas)
-    # D is the mean of many small bumps, so that kernel values are small and LIBSVM's tolerance shows.
+    # D is the mean of many small bumps, so kernel values are small and LIBSVM's tolerance is visible.
     np.testing.assert_allclose(model.decision_function(fresh), scores, atol=5e-3)
-    # Later rounds have kernel values so small that a tolerance decides who counts as a support row.
+    # In later rounds kernel values are so small that the tolerance decides which rows are support rows.
     for own, expected in zip(model.rounds_[:2], supports[:2], strict=True):
         assert own.n_support == pytest.approx(expected, abs=1)
     assert model.shift_ == 0.0
 
 
-def test_beta_of_a_round_is_the_papers_function_of_eta(data):
+def test_beta_of_a_round_is_function_of_eta(data):
     model = AlignedSVC(10.0, gamma=0.5, max_iter=2, **PRINTED).fit(*data)
     assert all(one.beta == (1.0 + one.eta) / 2.0 and 0.0 <= one.eta <= 1.0 for one in model.rounds_)
 
 
-def test_forced_rounds_are_as_many_as_asked_for(data):
+def test_early_stopping_false_runs_max_iter_rounds(data):
     assert AlignedSVC(gamma=0.5, early_stopping=False, max_iter=4).fit(*data).n_iter_ == 5
 
 
 @pytest.mark.parametrize(
-    "costs",
+    "class_costs",
     [
         ("exponential", "logistic"),
         ("hinge", "hinge"),
@@ -58,13 +58,15 @@ def test_forced_rounds_are_as_many_as_asked_for(data):
         (lambda margins: 1.0 - np.tanh(4.0 * margins), lambda margins: 1.0 - np.tanh(4.0 * margins)),
     ],
 )
-def test_the_boundary_moves_to_where_costs_of_ones_own_choice_are_least(rng, costs):
+def test_boundary_shift_minimizes_custom_costs(rng, class_costs):
     scores, signs = rng.uniform(-1.5, 1.5, 200), np.where(rng.random(200) < 0.3, 1.0, -1.0)
-    own = shift_cost(boundary_shift(scores, signs, costs), scores, signs, costs)
-    assert own <= min(shift_cost(eta, scores, signs, costs) for eta in np.linspace(0.0, 1.0, 501)) + 1e-9
+    own = shift_cost(boundary_shift(scores, signs, class_costs), scores, signs, class_costs)
+    assert (
+        own <= min(shift_cost(eta, scores, signs, class_costs) for eta in np.linspace(0.0, 1.0, 501)) + 1e-9
+    )
 
 
-def test_dearer_misses_move_the_boundary_farther(rng):
+def test_higher_cost_of_misses_increases_shift(rng):
     scores, signs = rng.uniform(-1.0, 1.0, 200), np.where(rng.random(200) < 0.2, 1.0, -1.0)
     cheap, dear = (
         boundary_shift(scores, signs, (lambda margins, c=c: c * np.exp(-margins), "logistic"))
@@ -74,11 +76,11 @@ def test_dearer_misses_move_the_boundary_farther(rng):
 
 
 @pytest.mark.parametrize(("norm", "metric"), [("l1", "cityblock"), ("l2", "sqeuclidean")])
-def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
+def test_act_bumps_match_formula_for_both_norms(data, norm, metric):
     X, y = data
-    reading = {"combine": "sum", "floor": 0.0, "normalize": None}
+    variant = {"combine": "sum", "floor": 0.0, "normalize": None}
     model = AlignedSVC(
-        10.0, gamma=0.5, alignment="act", norm=norm, reading=reading, early_stopping=False, max_iter=1
+        10.0, gamma=0.5, alignment="act", norm=norm, variant=variant, early_stopping=False, max_iter=1
     ).fit(X, y)
     plain = AlignedSVC(10.0, gamma=0.5, alignment=None).fit(X, y)
     K = Kernel("rbf", gamma=0.5).block(X)
@@ -95,9 +97,9 @@ def test_act_has_bumps_of_either_norm_on_the_support_rows(data, norm, metric):
     np.testing.assert_allclose(model.alignment_factor(X), D, rtol=1e-6)
 
 
-def test_a_model_as_printed_is_saved_and_loaded(data):
+def test_printed_variants_are_saved_and_loaded(data):
     X, y = data
-    for parameters in (PRINTED, {"reading": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
+    for parameters in (PRINTED, {"variant": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
         model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)
         loaded = from_bytes(to_bytes(model))
         assert loaded.get_params() == model.get_params()
@@ -107,15 +109,25 @@ def test_a_model_as_printed_is_saved_and_loaded(data):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"reading": "literal"}, "reading must be 'adapted', 'printed' or a dict"),
-        ({"reading": {"combine": "median"}}, "'combine' \\('max', 'mean' or 'sum'\\)"),
-        ({"reading": {"width": 3}}, "reading must be"),
-        ({"costs": ("hinge",)}, "costs must be a pair"),
-        ({"costs": ("hinge", "square")}, "costs must be a pair"),
+        ({"variant": "literal"}, "variant must be 'adapted', 'printed' or a dict"),
+        ({"variant": {"combine": "median"}}, "'combine' \\('max', 'mean' or 'sum'\\)"),
+        ({"variant": {"width": 3}}, "variant must be"),
+        ({"class_costs": ("hinge",)}, "class_costs must be a pair"),
+        ({"class_costs": ("hinge", "square")}, "class_costs must be a pair"),
         ({"norm": "l3"}, "norm must be 'l2' or 'l1'"),
         ({"early_stopping": 1}, "early_stopping must be True or False"),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence(data, parameters, message):
+def test_invalid_parameters_raise(data, parameters, message):
     with pytest.raises(ParameterError, match=message):
         AlignedSVC(**parameters).fit(*data)
+
+
+def test_former_parameter_names_warn_and_set_the_new_parameters():
+    with pytest.warns(FutureWarning, match="write variant"):
+        model = AlignedSVC(reading="printed")
+    with pytest.warns(FutureWarning, match="write pairing"):
+        model.set_params(pairs="all")
+    with pytest.warns(FutureWarning, match="write class_costs"):
+        model.set_params(costs=("hinge", "hinge"))
+    assert (model.variant, model.pairing, model.class_costs) == ("printed", "all", ("hinge", "hinge"))

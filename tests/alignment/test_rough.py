@@ -1,4 +1,4 @@
-"""Machines that only judge, against LIBSVM on the same rows."""
+"""The approximate SVM solver against LIBSVM on the same rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from sklearn.svm import SVC
 
 from steelyard import _native
-from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _affordable
+from steelyard.alignment.rough import Matrix, Problem, RoughSolver, Solution, _max_parallel_machines
 from steelyard.kernels import Kernel
 from tests.alignment.reference import imbalanced
 
@@ -25,7 +25,7 @@ def splits(problem, n_parts=3):
 
 
 def nobody(problem):
-    """A similar machine that tells nothing: no row supports it, and all are far from its margin."""
+    """Return an uninformative start: no support rows, and all rows far from the margin."""
     return Solution(np.zeros(len(problem.signs)), 0.0, 9.0 * problem.signs)
 
 
@@ -37,7 +37,7 @@ def libsvm_scores(problem, rows, factor, C):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
-def test_scores_are_those_of_libsvm_on_each_part_with_a_kernel_of_its_own(rng, C):
+def test_rough_solver_scores_match_libsvm(rng, C):
     problem = make_problem(rng)
     parts, factors = splits(problem), rng.uniform(0.5, 2.0, (3, 203))
     solutions = RoughSolver(problem, parts, nobody(problem), C, tolerance=TOLERANCE).solve(factors)
@@ -49,7 +49,7 @@ def test_scores_are_those_of_libsvm_on_each_part_with_a_kernel_of_its_own(rng, C
         assert (solution.dual * problem.signs >= 0).all()
 
 
-def test_weights_bound_the_multipliers(rng):
+def test_row_weights_bound_the_multipliers(rng):
     problem = make_problem(rng, weights=rng.uniform(0.0, 2.0, 203))
     rows, factor = np.arange(203), np.ones((1, 203))
     [solution] = RoughSolver(problem, [rows], nobody(problem), 2.0, tolerance=TOLERANCE).solve(factor)
@@ -57,7 +57,7 @@ def test_weights_bound_the_multipliers(rng):
     np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor[0], 2.0), atol=5e-3)
 
 
-def test_what_is_thought_likely_does_not_change_the_scores(rng):
+def test_initial_working_set_does_not_change_scores(rng):
     problem, factors = make_problem(rng), np.ones((3, 203))
     few = nobody(problem)
     wrong = Solution(np.where(np.arange(203) % 2, problem.signs, 0.0), 0.0, rng.normal(size=203))
@@ -69,7 +69,7 @@ def test_what_is_thought_likely_does_not_change_the_scores(rng):
         np.testing.assert_allclose(one.scores, other.scores, atol=5e-3)
 
 
-def test_a_second_round_goes_on_from_the_first(rng):
+def test_second_solve_continues_from_first(rng):
     problem = make_problem(rng)
     solver = RoughSolver(problem, splits(problem), nobody(problem), 10.0, tolerance=TOLERANCE)
     solver.solve(np.ones((3, 203)))
@@ -78,21 +78,21 @@ def test_a_second_round_goes_on_from_the_first(rng):
         np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor, 10.0), atol=5e-3)
 
 
-def test_rows_that_all_have_equal_features_end(rng):
+def test_equal_rows_terminate(rng):
     problem = Problem(Matrix(np.ones((40, 40))), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
     [solution] = RoughSolver(problem, [np.arange(40)], nobody(problem), 1.0).solve(np.ones((1, 40)))
     assert np.isfinite(solution.scores).all()
     assert np.ptp(solution.scores) < 1e-9
 
 
-@pytest.mark.parametrize(("n_likely", "at_a_time"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
-def test_machines_trained_at_a_time_keep_no_more_than_a_matrix(n_likely, at_a_time):
-    likely = np.arange(100) < np.array([[n_likely], [n_likely // 2]])
-    assert _affordable(likely) == at_a_time
+@pytest.mark.parametrize(("n_working", "n_machines"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
+def test_parallel_machines_fit_memory_of_one_kernel_matrix(n_working, n_machines):
+    working = np.arange(100) < np.array([[n_working], [n_working // 2]])
+    assert _max_parallel_machines(working) == n_machines
 
 
 @pytest.mark.parametrize("n", [9, 64, 131])
-def test_threads_change_nothing_and_instruction_levels_next_to_nothing(rng, monkeypatch, n):
+def test_scores_are_independent_of_threads_and_simd_level(rng, monkeypatch, n):
     problem = make_problem(rng, n)
     parts, factors = splits(problem, 2), np.ones((2, n))
 

@@ -1,4 +1,4 @@
-"""Each step of the paper on its own, against the same written with explicit vectors."""
+"""Each step of the paper against a transcription with explicit vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steelyard.alignment.conformal import make_support_bumps
 from steelyard.alignment.holdout import clearly_lower, deal_splits, ranking_losses
 from steelyard.alignment.machine import best_shift
 from steelyard.alignment.reference import input_distances
-from steelyard.alignment.view import Reading, View
+from steelyard.alignment.view import Variant, View
 from tests.alignment import reference
 
 RARE, OTHER = np.arange(6), np.arange(6, 25)
@@ -25,13 +25,13 @@ def phi(rng):
 
 
 def view_of(phi, rng):
-    """The vectors, hidden behind factors: what the current kernel sees are ``phi`` themselves."""
+    """Return a view with random factors whose current kernel has the feature vectors ``phi``."""
     factor = rng.uniform(0.5, 2.0, len(phi))
     hidden = phi / factor[:, None]
     return View(hidden @ hidden.T, np.sum(hidden**2, axis=1), factor, factor)
 
 
-def test_shift_minimises_the_cost_of_the_paper(rng):
+def test_shift_minimizes_cost_of_the_paper(rng):
     for _ in range(8):
         scores, signs = rng.normal(size=60) * 0.8, np.where(rng.random(60) < 0.3, 1.0, -1.0)
         costs = [reference.cost(eta, scores, signs) for eta in np.linspace(0, 1, 401)]
@@ -40,15 +40,15 @@ def test_shift_minimises_the_cost_of_the_paper(rng):
         assert shift_cost(shift, scores, signs) == pytest.approx(reference.cost(shift, scores, signs))
 
 
-def test_shift_is_zero_when_no_rare_row_is_missed():
+def test_shift_is_zero_without_missed_rare_rows():
     assert boundary_shift(np.array([0.5, 0.3, -2.0]), np.array([1.0, -1.0, -1.0])) == 0.0
 
 
-def test_shift_is_one_when_only_rare_rows_are_missed():
+def test_shift_is_one_if_only_rare_rows_are_missed():
     assert boundary_shift(np.array([-0.5, -0.3]), np.array([1.0, -1.0])) == 1.0
 
 
-def test_rows_outside_the_margin_do_not_move_the_boundary():
+def test_rows_outside_the_margin_do_not_affect_shift():
     assert boundary_shift(np.array([-1.5, -0.3]), np.array([1.0, -1.0])) == 0.0
 
 
@@ -57,7 +57,7 @@ def test_nearest_pairs_are_nearest_in_feature_space(phi, rng):
     assert list(zip(first, second, strict=True)) == reference.nearest_pairs(phi, RARE, OTHER)
 
 
-def test_all_pairs_are_all_up_to_an_even_selection(phi, rng):
+def test_all_pairs_are_evenly_selected_beyond_limit(phi, rng):
     view = view_of(phi, rng)
     assert len(match_pairs(view, RARE, OTHER, "all")[0]) == 6 * 19
     first, second = match_pairs(view, np.arange(100), np.arange(100, 200), "all")
@@ -68,10 +68,10 @@ def test_all_pairs_are_all_up_to_an_even_selection(phi, rng):
 
 @pytest.mark.parametrize("margin", [np.inf, 1.5, 1e-6])
 @pytest.mark.parametrize("beta", [0.5, 0.8, 1.0])
-def test_factor_equals_bumps_around_explicit_boundary_points(phi, rng, margin, beta):
+def test_factor_matches_explicit_boundary_points(phi, rng, margin, beta):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, beta, margin, Reading(neighbours="margin", floor=0.2))
+    bumps = make_boundary_bumps(view, pairs, beta, margin, Variant(neighbours="margin", floor=0.2))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), beta)
     tau2 = reference.widths(boundary, margin)
     np.testing.assert_allclose(bumps.widths, tau2, rtol=1e-9)
@@ -79,39 +79,39 @@ def test_factor_equals_bumps_around_explicit_boundary_points(phi, rng, margin, b
 
 
 @pytest.mark.parametrize(("neighbours", "most"), [("all", None), ("nearest", 5)])
-def test_widths_are_means_over_all_or_the_nearest_points(phi, rng, neighbours, most):
+def test_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Reading(neighbours=neighbours))
+    bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
     boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.7)
     np.testing.assert_allclose(bumps.widths, reference.widths(boundary, most=most), rtol=1e-9)
 
 
-def test_factors_of_the_rows_themselves_do_not_depend_on_the_order_of_reading(phi, rng):
+def test_factors_of_reference_rows_match_general_view(phi, rng):
     view = view_of(phi, rng)
-    bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Reading())
+    bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Variant())
     as_new_rows = View(view.kernel, view.diagonal, view.row_factor.copy(), view.reference_factor)
     np.testing.assert_allclose(bumps.factor(view), bumps.factor(as_new_rows), rtol=1e-12)
 
 
-def test_one_boundary_point_is_as_wide_as_its_pair_is_apart(phi, rng):
+def test_single_boundary_point_has_width_of_its_pair_distance(phi, rng):
     view = view_of(phi, rng)
-    bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Reading())
+    bumps = make_boundary_bumps(view, (RARE[:1], OTHER[:1]), 0.5, 1.0, Variant())
     np.testing.assert_allclose(bumps.widths, [np.sum((phi[0] - phi[6]) ** 2)], rtol=1e-9)
 
 
-def test_pairs_of_equal_features_make_no_nan(rng):
+def test_pairs_of_equal_rows_give_finite_factors(rng):
     same = np.ones((4, 2))
     view = View(same @ same.T, np.full(4, 2.0), np.ones(4), np.ones(4))
-    bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Reading())
+    bumps = make_boundary_bumps(view, (np.array([0, 1]), np.array([2, 3])), 0.5, 1.0, Variant())
     assert np.isfinite(bumps.factor(view)).all()
 
 
 @pytest.mark.parametrize("combine", ["max", "mean", "sum"])
-def test_the_factor_is_positive_and_largest_near_the_boundary(phi, rng, combine):
+def test_factor_is_positive_and_largest_near_boundary(phi, rng, combine):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
-    bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Reading(combine=combine))
+    bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Variant(combine=combine))
     on_boundary = reference.points(phi, list(zip(*pairs, strict=True)), 0.5)
     far = 50.0 * np.ones((1, 5))
     phi_x = np.concatenate([on_boundary, far])
@@ -126,15 +126,15 @@ def test_the_factor_is_positive_and_largest_near_the_boundary(phi, rng, combine)
     assert D[-1] == D.min()
 
 
-def test_conformal_bumps_equal_the_written_formula(phi, rng):
+def test_act_bumps_match_formula(phi, rng):
     view = View(phi @ phi.T, np.sum(phi**2, axis=1), np.ones(40), np.ones(40), input_distances(phi, phi))
-    bumps = make_support_bumps(view, RARE, OTHER, Reading(floor=0.0))
+    bumps = make_support_bumps(view, RARE, OTHER, Variant(floor=0.0))
     expected = []
     for mine, opposite in ((RARE, OTHER), (OTHER, RARE)):
         for i in mine:
             squared = np.sum(
                 (phi[opposite] - phi[i]) ** 2, axis=1
-            )  # input and feature space are the same here
+            )  # input space and feature space are the same here
             near = squared[squared <= (squared.min() + squared.max()) / 2]
             expected.append(near.mean() * len(opposite) / len(mine))
     np.testing.assert_allclose(bumps.widths, expected, rtol=1e-9)
@@ -143,7 +143,7 @@ def test_conformal_bumps_equal_the_written_formula(phi, rng):
 
 
 @given(st.integers(2, 60), st.integers(2, 300), st.floats(0.05, 0.5), st.integers(0, 3))
-def test_splits_hold_out_disjoint_parts_with_rows_of_both_sides(n_rare, n_other, fraction, seed):
+def test_splits_are_disjoint_and_contain_both_classes(n_rare, n_other, fraction, seed):
     signs = np.repeat([1.0, -1.0], [min(n_rare, n_other), max(n_rare, n_other)])
     rows = np.arange(len(signs))
     splits = deal_splits(signs, rows, fraction, np.random.default_rng(seed) if seed else None)
@@ -155,16 +155,16 @@ def test_splits_hold_out_disjoint_parts_with_rows_of_both_sides(n_rare, n_other,
         assert set(signs[train]) == set(signs[out]) == {-1.0, 1.0}
 
 
-def test_a_side_of_one_row_is_never_held_out():
+def test_class_of_one_row_gives_no_split():
     assert deal_splits(np.array([1.0, -1.0, -1.0]), np.arange(3), 0.2, None) == []
 
 
-def test_ranking_loss_is_what_auc_lacks(rng):
+def test_mean_ranking_loss_is_one_minus_auc(rng):
     scores, signs = rng.integers(0, 9, 80).astype(float), np.where(rng.random(80) < 0.2, 1.0, -1.0)
     assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
 
 
-def test_a_fall_counts_when_it_is_larger_than_its_own_error_and_than_tol():
+def test_clearly_lower_requires_tol_and_standard_error():
     before = np.array([0.4, 0.3, 0.2, 0.3])
     assert clearly_lower(before - 0.1, before, 0.05)
     assert not clearly_lower(before - 0.1, before, 0.15)
@@ -179,7 +179,7 @@ def two_sides(rng, n_rare, n_other, apart=1.5):
 
 @pytest.mark.parametrize(("n_rare", "n_other"), [(2, 30), (7, 40), (40, 60)])
 @pytest.mark.parametrize("apart", [0.0, 1.5, 8.0])
-def test_best_shift_has_the_largest_g_mean_of_the_smoothed_sides(rng, n_rare, n_other, apart):
+def test_best_shift_maximizes_smoothed_g_mean(rng, n_rare, n_other, apart):
     scores, signs = two_sides(rng, n_rare, n_other, apart)
     cuts = np.linspace(scores.min(), scores.max(), 201)
     most = max(reference.smooth_product(cut, scores, signs) for cut in cuts)
@@ -187,25 +187,25 @@ def test_best_shift_has_the_largest_g_mean_of_the_smoothed_sides(rng, n_rare, n_
     assert own >= most - 1e-5
 
 
-def test_best_shift_of_many_rows_is_that_of_their_quantiles(rng):
+def test_best_shift_of_many_rows_matches_quantiles(rng):
     scores, signs = two_sides(rng, 300, 2000)
     own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
     assert own >= max(reference.smooth_product(cut, scores, signs) for cut in np.linspace(-1, 2, 61)) - 1e-4
 
 
-def test_best_shift_scatters_less_than_the_best_g_mean_of_the_rows_and_cuts_better(rng):
+def test_best_shift_has_less_variance_than_empirical_g_mean(rng):
     def best_of_the_rows(scores, signs):
         cuts = np.sort(scores)
         return -max(cuts, key=lambda c: np.mean(scores[signs > 0] > c) * np.mean(scores[signs < 0] <= c))
 
-    samples = [two_sides(rng, 12, 100, apart=2.0) for _ in range(60)]  # the best cut is at 1
+    samples = [two_sides(rng, 12, 100, apart=2.0) for _ in range(60)]  # the best threshold is 1
     smooth, rough = (np.array([rule(*one) for one in samples]) for rule in (best_shift, best_of_the_rows))
     assert smooth.std() < 0.6 * rough.std()
     assert np.mean((smooth + 1.0) ** 2) < 0.5 * np.mean((rough + 1.0) ** 2)
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30), st.booleans())
-def test_best_shift_goes_with_the_scores_and_turns_with_the_sides(seed, n_rare, n_other, ties):
+def test_best_shift_is_equivariant_to_translation_and_reflection(seed, n_rare, n_other, ties):
     scores, signs = two_sides(np.random.default_rng(seed), n_rare, n_other)
     scores = scores.round() if ties else scores
     shift = best_shift(scores, signs)
@@ -215,20 +215,20 @@ def test_best_shift_goes_with_the_scores_and_turns_with_the_sides(seed, n_rare, 
     assert best_shift(-scores, -signs) == pytest.approx(-shift, abs=1e-6)
 
 
-def test_best_shift_of_separated_scores_leaves_the_cut_in_the_gap():
+def test_best_shift_of_separated_scores_is_in_the_gap():
     scores, signs = np.array([-1.0, -0.8, 0.8, 1.0]), np.array([-1.0, -1.0, 1.0, 1.0])
     assert best_shift(scores, signs) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_best_shift_of_two_single_scores_lies_in_the_middle():
+def test_best_shift_of_two_scores_is_their_midpoint():
     shift = best_shift(np.array([-1.0, -1.0, 3.0]), np.array([-1.0, -1.0, 1.0]))
     assert shift == pytest.approx(-1.0, abs=1e-9)
 
 
-def test_best_shift_finds_a_lone_rare_row(rng):
+def test_best_shift_separates_a_single_rare_row(rng):
     scores, signs = two_sides(rng, 1, 50)
     assert scores[0] + best_shift(scores, signs) > 0
 
 
-def test_best_shift_of_equal_scores_is_none():
+def test_best_shift_of_equal_scores_is_zero():
     assert best_shift(np.zeros(4), np.array([1.0, 1.0, -1.0, -1.0])) == 0.0

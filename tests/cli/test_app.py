@@ -1,4 +1,4 @@
-"""The command group: what is listed, where output goes, which exit code comes back."""
+"""Command group: listing, output streams and exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_help_lists_every_command(run):
 
 
 def leaves(group, *path):
-    """The words of every command that is not itself a group."""
+    """Yield the words of every command that is not a group."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -40,7 +40,7 @@ def leaves(group, *path):
             yield (*path, name)
 
 
-# Those that only do something, and say so on standard error.
+# Commands without data on standard output.
 WITHOUT_DATA = {
     ("hub", "collect"),
     ("hub", "drop"),
@@ -53,7 +53,7 @@ WITHOUT_DATA = {
 }
 
 
-def test_every_command_explains_itself_and_knows_json(run):
+def test_every_command_has_help_and_json_option(run):
     for command in leaves(main):
         result = run(*command, "--help")
         assert result.exit_code == 0
@@ -61,38 +61,38 @@ def test_every_command_explains_itself_and_knows_json(run):
             assert "--json" in result.stdout, command
 
 
-def test_models_lists_what_this_installation_has(run):
+def test_models_lists_available_models(run):
     names = [row["name"] for row in json.loads(run("models", "--json").stdout)]
     assert names == list(available())
     assert "proximal" in names
 
 
-def test_models_lists_what_each_takes(run):
+def test_models_lists_parameters_of_each_model(run):
     head, *lines = [line.split("\t") for line in run("models").stdout.splitlines()]
     takes = {line[0]: line[head.index("takes")] for line in lines}
     assert "class_weight" in takes["proximal"].split(", ")
     assert "budget" in takes["koil"].split(", ")
 
 
-def test_every_parameter_of_every_model_is_explained(run):
+def test_models_describes_every_parameter_of_every_model(run):
     for name in available():
-        told = json.loads(run("models", name, "--json").stdout)
-        assert told["name"] == name
-        assert [line["parameter"] for line in told["parameters"] if not line["meaning"]] == [], name
+        printed = json.loads(run("models", name, "--json").stdout)
+        assert printed["name"] == name
+        assert [line["parameter"] for line in printed["parameters"] if not line["meaning"]] == [], name
 
 
-def test_a_model_that_is_not_there_is_not_explained(run):
+def test_models_unknown_name_is_an_error(run):
     result = run("models", "nonsense")
     assert result.exit_code == 1
-    assert "there is no model 'nonsense'; there are auto, proximal" in result.stderr
+    assert "there is no model 'nonsense'; the models are auto, proximal" in result.stderr
 
 
-def test_version_names_this_package(run):
+def test_version_prints_package_version(run):
     assert run("version").stdout.startswith("steelyard ")
     assert json.loads(run("version", "--json").stdout)["steelyard"]
 
 
-def test_the_package_can_be_run_and_says_its_version():
+def test_python_m_steelyard_prints_version():
     done = subprocess.run(
         [sys.executable, "-m", "steelyard", "--version"], capture_output=True, text=True, check=True
     )
@@ -102,7 +102,7 @@ def test_the_package_can_be_run_and_says_its_version():
 @pytest.mark.parametrize(
     "words", [["--help"], *([name, "--help"] for name in app.COMMANDS)], ids=lambda words: words[0]
 )
-def test_help_waits_for_no_learner_to_be_imported(words):
+def test_help_imports_no_learner(words):
     program = (
         "import sys\nfrom steelyard.cli import main\n"
         f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
@@ -113,7 +113,7 @@ def test_help_waits_for_no_learner_to_be_imported(words):
     assert done.stderr == "imported []\n"
 
 
-def test_completion_of_model_names_waits_for_no_learner_to_be_imported():
+def test_model_name_completion_imports_no_learner():
     program = (
         "import sys\nfrom steelyard.cli.options import complete_models\n"
         "print(complete_models(None, None, 'koil'), 'sklearn' in sys.modules)"
@@ -122,17 +122,17 @@ def test_completion_of_model_names_waits_for_no_learner_to_be_imported():
     assert done.stdout == "['koil', 'koil-multi'] False\n"
 
 
-def test_the_words_for_missing_values_are_those_of_the_encoder():
+def test_missing_choices_equal_those_of_the_encoder():
     from steelyard.cli.options import MISSING
     from steelyard.tables import encoding
 
     assert encoding.MISSING == MISSING
 
 
-def test_a_reader_that_goes_away_gives_the_exit_code_of_a_broken_pipe():
+def test_broken_pipe_exits_with_141():
     program = (
-        "import click\nfrom steelyard.cli.app import SentenceGroup\n"
-        "@click.group(cls=SentenceGroup)\ndef main(): pass\n"
+        "import click\nfrom steelyard.cli.app import ErrorHandlingGroup\n"
+        "@click.group(cls=ErrorHandlingGroup)\ndef main(): pass\n"
         "@main.command()\ndef shout():\n    for _ in range(100_000): click.echo('much')\nmain()"
     )
     command = f'{sys.executable} -c "$PROGRAM" shout | head -1; echo ${{PIPESTATUS[0]}}'
@@ -147,13 +147,9 @@ def test_a_reader_that_goes_away_gives_the_exit_code_of_a_broken_pipe():
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("&-", "standard output is closed, so nothing can be printed"),
-        ("/dev/full", "No space left on device"),
-    ],
+    ("target", "message"), [("&-", "standard output is closed"), ("/dev/full", "No space left on device")]
 )
-def test_an_output_that_takes_nothing_gives_a_sentence(target, message):
+def test_unwritable_standard_output_gives_error_message(target, message):
     command = f"{sys.executable} -m steelyard models >{target}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -161,33 +157,33 @@ def test_an_output_that_takes_nothing_gives_a_sentence(target, message):
     assert "Traceback" not in done.stderr
 
 
-def test_an_unknown_command_is_a_usage_error(run):
+def test_unknown_command_is_a_usage_error(run):
     assert run("nonsense").exit_code == 2
 
 
-def test_a_setting_goes_to_the_models_that_take_it():
+def test_setting_applies_to_models_with_that_parameter():
     models = make_models(["proximal", "plain=proximal-unweighted"], parse_settings(["C=3", "plain.C=5"]))
     assert models["proximal"].C == 3
     assert models["plain"].C == 5
     assert models["plain"].class_weight is None
 
 
-def test_a_setting_that_no_model_takes_is_refused():
+def test_setting_of_unknown_parameter_raises():
     with pytest.raises(ParameterError, match="no model takes 'depth'"):
         make_models(["proximal"], {"depth": 3})
 
 
-def test_an_unknown_model_is_refused_with_the_known_names():
-    with pytest.raises(ParameterError, match="there are auto, proximal"):
+def test_unknown_model_error_lists_known_models():
+    with pytest.raises(ParameterError, match="the models are auto, proximal"):
         make_models(["nonsense"], {})
 
 
-def test_a_class_that_is_not_there_is_not_offered(monkeypatch):
+def test_model_with_missing_class_is_not_available(monkeypatch):
     monkeypatch.setitem(LEARNERS, "ghost", LEARNERS["proximal"].__class__("Ghost", "not there"))
     assert "ghost" not in available()
 
 
-def test_the_shell_completes_commands_and_models():
+def test_shell_completes_commands_and_models():
     import click
 
     from steelyard.cli.options import complete_models
@@ -195,3 +191,17 @@ def test_the_shell_completes_commands_and_models():
     assert complete_models(None, None, "prox") == ["proximal", "proximal-unweighted"]
     with click.Context(main) as context:
         assert [item.value for item in main.shell_complete(context, "st")] == ["statistics", "stream"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["statistics", "--retire", "x.csv", "--target", "y"], "--retire is deprecated; use --forget"),
+        (["cube", "ask", "--borrow=3", "x"], "--borrow is deprecated; use --shrink"),
+        (["site", "publish", "x", "--least-rows", "5"], "--least-rows is deprecated; use --min-rows"),
+    ],
+)
+def test_renamed_option_is_accepted_with_deprecation_note(run, words, message):
+    result = run(*words)
+    assert message in result.stderr
+    assert "No such option" not in result.stderr

@@ -25,20 +25,20 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_whoever_has_the_remaining_rows_can_repeat_the_proof(table, tmp_path):
-    for name, part in (("all", table), ("gone", table[:80]), ("rest", table[80:]), ("less", table[81:])):
+def test_verify_accepts_remaining_rows_and_rejects_others(table, tmp_path):
+    for name, part in (("all", table), ("removed", table[:80]), ("rest", table[80:]), ("less", table[81:])):
         part.to_csv(tmp_path / f"{name}.csv", index=False)
-    model, paper = tmp_path / "model.sy", tmp_path / "paper.json"
+    model, certificate = tmp_path / "model.sy", tmp_path / "certificate.json"
     made = run("fit", tmp_path / "all.csv", "--model", "proximal", "--target", "target", "-o", model)
     assert made.exit_code == 0, made.output
-    done = run("forget", model, tmp_path / "gone.csv", "--certificate", paper, "--json")
+    done = run("forget", model, tmp_path / "removed.csv", "--certificate", certificate, "--json")
     assert done.exit_code == 0, done.output
-    after = json.loads(paper.read_text())["digest_after"]
+    after = json.loads(certificate.read_text())["digest_after"]
     shown = run("inspect", model, "--json")
     assert json.loads(shown.stdout)["digest"] == after
-    holds = run("verify", paper, "--against", tmp_path / "rest.csv", "--json")
+    holds = run("verify", certificate, "--against", tmp_path / "rest.csv", "--json")
     assert holds.exit_code == 0, holds.output
     assert json.loads(holds.stdout)["holds"] is True
-    fails = run("verify", paper, "--against", tmp_path / "less.csv")
+    fails = run("verify", certificate, "--against", tmp_path / "less.csv")
     assert fails.exit_code == 1
     assert after in fails.output

@@ -1,4 +1,4 @@
-"""``steelyard cube``: built, asked and compared on the command line."""
+"""``steelyard cube``: build, ask and compare."""
 
 from __future__ import annotations
 
@@ -30,33 +30,35 @@ def csv(tmp_path):
 
 def built(csv, tmp_path, *options):
     out = tmp_path / "shops.cube"
-    told = run(
+    result = run(
         "cube", "build", csv, "--by", "country", "--by", "channel", "--target", "fraud",
         "--time", "day", "-o", out, "--json", *options,
     )  # fmt: skip
-    return out, json.loads(told.stdout)
+    return out, json.loads(result.stdout)
 
 
-def test_a_cube_is_built_and_gives_the_model_of_a_slice(csv, tmp_path):
+def test_cube_ask_writes_model_of_slice(csv, tmp_path):
     out, facts = built(csv, tmp_path)
     assert facts["rows"] == 1200
     model = tmp_path / "de.steelyard"
-    told = run(
+    result = run(
         "cube", "ask", out, "--where", "country=DE", "--where", "country=FR", "--since", "2026-05-02",
         "--until", "2026-05-04", "-o", model, "--json",
     )  # fmt: skip
     expected = load(out).model(country=["DE", "FR"], since="2026-05-02", until="2026-05-04")
-    assert json.loads(told.stdout)["digest"] == expected.learner.digest() == load(model).learner.digest()
+    assert (
+        json.loads(result.stdout)["digest"] == expected.estimator.digest() == load(model).estimator.digest()
+    )
     rows = tmp_path / "rows.csv"
     shops(50).drop(columns=["country", "channel", "day"]).to_csv(rows, index=False)
     assert json.loads(run("evaluate", model, rows, "--json").stdout)["rows"] == 50
 
 
-def test_slices_are_compared_and_drawn_without_trusting_their_names(csv, tmp_path):
+def test_cube_compare_report_escapes_slice_names(csv, tmp_path):
     out, _ = built(csv, tmp_path)
     page = tmp_path / "slices.html"
-    told = run("cube", "compare", out, "--by", "country", "--by", "channel", "--report", page, "--json")
-    slices = json.loads(told.stdout)["slices"]
+    result = run("cube", "compare", out, "--by", "country", "--by", "channel", "--report", page, "--json")
+    slices = json.loads(result.stdout)["slices"]
     assert len(slices) == 6
     assert all(0.0 <= entry["auc"] <= 1.0 for entry in slices)
     html = page.read_text(encoding="utf-8")
@@ -67,7 +69,7 @@ def test_slices_are_compared_and_drawn_without_trusting_their_names(csv, tmp_pat
     assert run("cube", "compare", out, "--by", "country").stdout.count("\n") == 4
 
 
-def test_a_database_is_a_source_too_and_thin_slices_borrow(tmp_path):
+def test_cube_from_database_is_equal_pushed_or_streamed_and_shrinks_small_slices(tmp_path):
     file = tmp_path / "shop.db"
     with duckdb.connect(str(file)) as connection:
         fill(connection, "pay", shops(900).drop(columns="day"))
@@ -77,19 +79,19 @@ def test_a_database_is_a_source_too_and_thin_slices_borrow(tmp_path):
         out = tmp_path / f"{how}.cube"
         run("cube", "build", address, "--by", "country", "--target", "fraud", "--how", how, "-o", out)
         cubes.append(load(out))
-    assert cubes[0].model(country="DE").learner.digest() == cubes[1].model(country="DE").learner.digest()
+    assert cubes[0].model(country="DE").estimator.digest() == cubes[1].model(country="DE").estimator.digest()
     out = tmp_path / "folds.cube"
     run("cube", "build", address, "--by", "country", "--target", "fraud", "--folds", 5, "-o", out)
-    run("cube", "ask", out, "--where", "country=DE", "--borrow", "auto")
+    run("cube", "ask", out, "--where", "country=DE", "--shrink", "auto")
     run("cube", "ask", out, "--where", "country=DE", "--borrow", "30")
 
 
-def test_what_cannot_be_is_said(csv, tmp_path):
+def test_cube_invalid_arguments_give_error_messages(csv, tmp_path):
     out, _ = built(csv, tmp_path)
     assert "did you mean 'country'" in run("cube", "ask", out, "--where", "countri=DE", code=1).stderr
     assert "no row is in this slice" in run("cube", "ask", out, "--where", "country=XX", code=1).stderr
     assert "COL=VALUE" in run("cube", "ask", out, "--where", "country", code=2).stderr
-    assert "takes a number" in run("cube", "ask", out, "--borrow", "some", code=1).stderr
+    assert "expected a number" in run("cube", "ask", out, "--shrink", "some", code=1).stderr
     model = tmp_path / "m.steelyard"
     run("cube", "ask", out, "-o", model)
     assert "not a cube" in run("cube", "compare", model, code=1).stderr

@@ -1,4 +1,4 @@
-"""Files that are damaged, huge in one direction, or made to break a reader: a sentence that is right."""
+"""Error messages for damaged, very large and malicious files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runner import cli_runner
 
 @pytest.fixture
 def fit(tmp_path):
-    """What `steelyard fit` says to some content."""
+    """Return a function that runs `steelyard fit` on a file with the given content."""
 
     def run(name, content, *options):
         path = tmp_path / name
@@ -25,14 +25,14 @@ def fit(tmp_path):
 
 
 @pytest.mark.parametrize("n_before", [0, 3])
-def test_json_that_is_nested_deeply_is_named_with_its_line(fit, n_before):
+def test_deeply_nested_json_error_names_line(fit, n_before):
     nested = '{"a":' + "[" * 100_000 + "]" * 100_000 + ',"y":"n"}\n'
     result = fit("rows.jsonl", '{"a":1,"y":"n"}\n' * n_before + nested)
     assert result.exit_code == 1
     assert f"line {n_before + 1}: this JSON object is nested too deeply" in result.stderr
 
 
-def test_a_damaged_page_of_parquet_is_named_with_the_rows_before_it(fit, tmp_path):
+def test_damaged_parquet_page_error_names_preceding_rows(fit, tmp_path):
     rows = np.arange(50_000)
     frame = pd.DataFrame({"a": rows % 977 / 7, "y": np.where(rows % 9 == 0, "x", "z")})
     frame.to_parquet(tmp_path / "good.parquet", row_group_size=10_000, index=False)
@@ -45,7 +45,7 @@ def test_a_damaged_page_of_parquet_is_named_with_the_rows_before_it(fit, tmp_pat
     assert "the content is damaged or cut short" in result.stderr
 
 
-def test_changed_values_are_noticed_where_parquet_has_checksums(fit, tmp_path):
+def test_flipped_bit_in_parquet_with_checksums_is_detected(fit, tmp_path):
     rows = np.arange(5_000)
     frame = pd.DataFrame({"a": rows / 7, "y": np.where(rows % 9 == 0, "x", "z")})
     frame.to_parquet(
@@ -56,13 +56,13 @@ def test_changed_values_are_noticed_where_parquet_has_checksums(fit, tmp_path):
         write_page_checksum=True,
     )
     content = bytearray((tmp_path / "good.parquet").read_bytes())
-    content[20_000] ^= 1  # a bit of a number: without a checksum it is another number
+    content[20_000] ^= 1  # one bit of a number; without a checksum the change is undetectable
     result = fit("rows.parquet", bytes(content))
     assert result.exit_code == 1
     assert "damaged or cut short" in result.stderr
 
 
-def test_a_table_of_a_hundred_thousand_columns_can_be_learned_by_some_of_them(fit):
+def test_fit_selects_features_of_table_with_100000_columns(fit):
     names = ",".join(f"c{k}" for k in range(100_000))
     rows = "".join(",".join([str(k)] * 100_000) + f",{'ab'[k % 2]}\n" for k in range(4))
     result = fit("wide.csv", f"{names},y\n{rows}", "--feature", "c7", "--feature", "c99999")
@@ -75,7 +75,7 @@ def test_a_table_of_a_hundred_thousand_columns_can_be_learned_by_some_of_them(fi
     [("a" * 3_000_000 + ",y\n1,x\n", 1), ("a,y\n" + "1" * 3_000_000 + ",x\n", 2),
      ("a,y\n" + "1,x\n2,z\n" * 50_000 + "1" * 3_000_000 + ",x\n", 100_002)],
 )  # fmt: skip
-def test_a_line_that_is_too_long_is_named(fit, monkeypatch, content, line):
+def test_too_long_line_error_names_line(fit, monkeypatch, content, line):
     monkeypatch.setattr(files, "_LONGEST_LINE", 1 << 20)
     result = fit("long.csv", content)
     assert result.exit_code == 1

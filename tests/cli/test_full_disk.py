@@ -1,4 +1,4 @@
-"""A disk that is full, and names that cannot be right: refused at once, and nothing half done."""
+"""Full disks and invalid names: an early error, and no partial output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steelyard.cli import main
 from steelyard.persistence import load
 from tests.runner import cli_runner
 
-WIDTH = 40  # of features, so that a model takes more room than is left
+WIDTH = 40  # features; the model is larger than the file size limit
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def rows(tmp_path):
     table = pd.DataFrame(rng.normal(size=(600, WIDTH)).round(3), columns=[f"x{k}" for k in range(WIDTH)])
     table["y"] = np.where(rng.random(600) < 0.2, "bad", "ok")
     table.to_csv(tmp_path / "rows.csv", index=False)
-    table.iloc[:50].to_csv(tmp_path / "gone.csv", index=False)
+    table.iloc[:50].to_csv(tmp_path / "removed.csv", index=False)
     return tmp_path
 
 
 def run(folder, *words, room):
-    """The command, where no file can be larger than this."""
+    """Run the command with a file size limit of ``room`` bytes."""
     return subprocess.run(
         [sys.executable, "-m", "steelyard", *map(str, words)],
         cwd=folder,
@@ -41,46 +41,46 @@ def run(folder, *words, room):
     )
 
 
-def test_a_full_disk_costs_no_figures_and_leaves_no_truncated_file(rows):
+def test_stream_on_full_disk_prints_measures_and_leaves_no_partial_file(rows):
     words = ["stream", "rows.csv", "--target", "y", "--model", "proximal"]
     done = run(rows, *words, "--save", "m.model", "--report", "r.html", "--table", "t.csv", room=2000)
     assert done.returncode == 1
     assert "g_mean" in done.stdout.splitlines()[0]
     assert "cannot be written" in done.stderr
-    assert sorted(path.name for path in rows.iterdir()) == ["gone.csv", "rows.csv"]
+    assert sorted(path.name for path in rows.iterdir()) == ["removed.csv", "rows.csv"]
 
 
-def test_predictions_that_do_not_fit_leave_what_was_there(rows):
+def test_predict_on_full_disk_keeps_previous_file(rows):
     assert run(rows, "fit", "rows.csv", "--target", "y", "-o", "m.model", room=10**8).returncode == 0
     (rows / "p.csv").write_text("earlier\n")
     done = run(rows, "predict", "m.model", "rows.csv", "-o", "p.csv", room=1000)
     assert done.returncode == 1
     assert (rows / "p.csv").read_text() == "earlier\n"
-    assert sorted(path.name for path in rows.iterdir()) == ["gone.csv", "m.model", "p.csv", "rows.csv"]
+    assert sorted(path.name for path in rows.iterdir()) == ["m.model", "p.csv", "removed.csv", "rows.csv"]
 
 
 @pytest.mark.parametrize("earlier", [None, "an earlier certificate"])
-def test_forgetting_that_cannot_be_saved_leaves_model_and_certificate_as_they_were(rows, earlier):
+def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
     words = ["fit", "rows.csv", "--target", "y", "--model", "proximal", "-o", "m.model"]
     assert run(rows, *words, room=10**8).returncode == 0
     before = (rows / "m.model").read_bytes()
     if earlier is not None:
         (rows / "c.json").write_text(earlier)
-    done = run(rows, "forget", "m.model", "gone.csv", "--certificate", "c.json", room=len(before) // 2)
+    done = run(rows, "forget", "m.model", "removed.csv", "--certificate", "c.json", room=len(before) // 2)
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
-    assert done.stdout == ""  # no receipt of what was not done
+    assert done.stdout == ""  # no receipt, because nothing was forgotten
     assert (rows / "m.model").read_bytes() == before
     assert ((rows / "c.json").read_text() if (rows / "c.json").exists() else None) == earlier
-    done = run(rows, "forget", "m.model", "gone.csv", "--certificate", "c.json", room=10**8)
+    done = run(rows, "forget", "m.model", "removed.csv", "--certificate", "c.json", room=10**8)
     assert done.returncode == 0
-    paper = json.loads((rows / "c.json").read_text())
-    assert load(rows / "m.model").learner.digest() in str(paper)
+    certificate = json.loads((rows / "c.json").read_text())
+    assert load(rows / "m.model").estimator.digest() in str(certificate)
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "jsonl"])
 @pytest.mark.parametrize("command", ["stream", "tune"])
-def test_a_positive_class_that_is_in_no_row_is_refused_before_anything_is_learned(command, form, rows):
+def test_positive_class_of_no_row_is_an_error_before_learning(command, form, rows):
     table = pd.read_csv(rows / "rows.csv")[["x0", "x1", "y"]]
     path = rows / f"rows2.{form}"
     if form == "parquet":
@@ -92,13 +92,13 @@ def test_a_positive_class_that_is_in_no_row_is_refused_before_anything_is_learne
     words = [command, str(path), "--target", "y", "--positive"]
     result = cli_runner().invoke(main, [*words, "7"])
     assert result.exit_code == 1
-    assert "--positive: there is no class '7'; there are " in result.stderr
+    assert "--positive: there is no class '7'; the classes are " in result.stderr
     assert result.stdout == ""
     result = cli_runner().invoke(main, [*words, "bad"])
     assert result.exit_code == 0, result.output
 
 
-def test_a_positive_class_that_comes_late_is_found_and_one_behind_the_limit_is_not(tmp_path):
+def test_positive_class_is_searched_in_all_rows_up_to_limit(tmp_path):
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"a": rng.normal(size=900), "y": [0] * 450 + [0, 1] * 200 + [2] * 50})
     table.to_csv(tmp_path / "rows.csv", index=False)
@@ -106,10 +106,10 @@ def test_a_positive_class_that_comes_late_is_found_and_one_behind_the_limit_is_n
     assert cli_runner().invoke(main, words).exit_code == 0
     result = cli_runner().invoke(main, [*words, "--limit", "800"])
     assert result.exit_code == 1
-    assert "there is no class '2'; there are 0, 1." in result.stderr
+    assert "there is no class '2'; the classes are 0, 1." in result.stderr
 
 
-def test_a_table_with_a_mistake_says_so_and_not_that_a_class_is_missing(tmp_path):
+def test_table_error_takes_precedence_over_missing_positive_class(tmp_path):
     (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n3\n")
     words = ["stream", str(tmp_path / "rows.csv"), "--target", "y", "--positive", "7"]
     result = cli_runner().invoke(main, words)

@@ -1,4 +1,4 @@
-"""Labels, columns and file names with escape sequences, markup and turned writing: shown, never obeyed."""
+"""Labels, columns and file names with control characters and markup are escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard._visible import OBEYED
+from steelyard._visible import CONTROL_CHARACTERS
 from steelyard.cli import main
 from tests.runner import cli_runner
 from tests.terminal import in_terminal
@@ -21,7 +21,7 @@ COLUMN = f"amount{CLIPBOARD}\u2066"
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A table, a model and a file name, all of them hostile."""
+    """Path of a table and of a model, both with control characters in names and content."""
     folder = tmp_path_factory.mktemp("hostile")
     table = folder / f"rows{TITLE}.csv"
     text = io.StringIO()
@@ -64,37 +64,37 @@ def commands(table, model, folder):
 NAMES = list(commands("", "", Path()))
 
 
-def test_the_hostile_words_are_hostile():
-    assert OBEYED.search(LABEL)
-    assert OBEYED.search(COLUMN)
+def test_fixture_strings_contain_control_characters():
+    assert CONTROL_CHARACTERS.search(LABEL)
+    assert CONTROL_CHARACTERS.search(COLUMN)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "predict"])
-def test_nothing_that_would_be_obeyed_reaches_a_pipe(hostile, tmp_path, name):
+def test_control_characters_are_escaped_in_a_pipe(hostile, tmp_path, name):
     result = cli_runner().invoke(main, commands(*hostile, tmp_path)[name])
     for text in (result.stdout, result.stderr):
-        assert not OBEYED.search(text.replace("\n", "").replace("\t", ""))
+        assert not CONTROL_CHARACTERS.search(text.replace("\n", "").replace("\t", ""))
 
 
-def test_nothing_hostile_is_obeyed_by_a_terminal(hostile, tmp_path):
-    """rich draws with escape sequences of its own, so what is looked for are those of the strangers."""
+def test_control_characters_are_escaped_on_a_terminal(hostile, tmp_path):
+    """rich itself writes escape sequences, so only those of the test strings are searched."""
     every = commands(*hostile, tmp_path)
     for name, ended in zip(every, in_terminal(*every.values(), columns=200, folder=tmp_path), strict=True):
         assert "\x1b]" not in ended.raw, name
         assert not {"\x9b", "\u202e", "\u2066", "\x07"} & set(ended.raw), name
-        if name != "tune":  # whose table has only what was asked for
+        if name != "tune":  # whose table contains none of the test strings
             assert "\\x1b" in ended.text or "\\u001b" in ended.text, name
         if name == "evaluate":
-            assert "[red]" in ended.text  # brackets are text, not markup
+            assert "[red]" in ended.text  # rich does not interpret brackets as markup
 
 
-def test_predictions_in_a_pipe_are_exact(hostile):
+def test_predict_csv_in_a_pipe_keeps_labels_unchanged(hostile):
     result = cli_runner().invoke(main, ["predict", *map(str, reversed(hostile))])
     labels = {row["label"] for row in csv.DictReader(io.StringIO(result.stdout))}
     assert labels == {LABEL, "good"}
 
 
-def test_json_is_escaped_and_still_says_the_same(hostile):
+def test_json_escapes_control_characters_without_loss(hostile):
     result = cli_runner().invoke(main, ["inspect", str(hostile[1]), "--json"])
     facts = json.loads(result.stdout)
     assert set(facts["classes"]) == {LABEL, "good"}

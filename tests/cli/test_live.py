@@ -1,4 +1,4 @@
-"""A live feed: answered within a second, stopped without losing a row; bad rows left out; runs repeated."""
+"""Live feeds, bad rows and reproducible runs of ``steelyard stream``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _lines(n, begin=0):
 
 
 class Feed:
-    """The command, fed by hand."""
+    """A running command whose standard input is written by the test."""
 
     def __init__(self, *options):
         self.process = subprocess.Popen(
@@ -71,11 +71,11 @@ class Feed:
 def _saved_rows(path):
     model = steelyard.load(path)
     assert isinstance(model, TableModel)
-    return int(model.learner.class_count_.sum())
+    return int(model.estimator.class_count_.sum())
 
 
-def test_a_feed_is_learned_while_it_pauses_and_ctrl_c_loses_no_row_that_came(tmp_path):
-    """Forty rows, far fewer than a chunk, are learned and saved although the feed goes on."""
+def test_live_feed_is_learned_during_pauses_and_ctrl_c_loses_no_row(tmp_path):
+    """Forty rows, far fewer than a chunk, are learned and saved while the feed is open."""
     out = tmp_path / "m.steelyard"
     feed = Feed("--chunk", 1000, "--save", out, "--save-every", 10, "--json")
     feed.send(b"a,y\n" + _lines(40))
@@ -83,18 +83,18 @@ def test_a_feed_is_learned_while_it_pauses_and_ctrl_c_loses_no_row_that_came(tmp
     assert _saved_rows(out) <= 40
     feed.wait_for(lambda: _saved_rows(out) == 40)
     feed.send(_lines(25, 40))
-    time.sleep(0.1)  # shorter than rows wait for their chunk
+    time.sleep(0.1)  # shorter than the time that rows wait for a full chunk
     code, text, err = feed.interrupt()
     assert code == 130, err
     assert json.loads(text)["rows"] == 65
     assert _saved_rows(out) == 65
 
 
-def test_rows_are_answered_within_a_second_of_coming(tmp_path):
+def test_live_feed_rows_are_learned_within_a_second(tmp_path):
     out = tmp_path / "m.steelyard"
     feed = Feed("--chunk", 1000, "--save", out, "--save-every", 1)
     feed.send(b"a,y\n" + _lines(30))
-    feed.wait_for(out.exists)  # it has started and waits
+    feed.wait_for(out.exists)  # the command is running and waits for rows
     feed.wait_for(lambda: _saved_rows(out) == 30)
     delays = []
     for begin in (30, 31):
@@ -104,10 +104,10 @@ def test_rows_are_answered_within_a_second_of_coming(tmp_path):
         delays.append(time.monotonic() - begun)
     code, *_ = feed.interrupt()
     assert code == 130
-    assert min(delays) < 1.0  # the better of two: another program may have had the processor
+    assert min(delays) < 1.0  # the better of two, because other processes may use the processor
 
 
-def test_packed_standard_input_is_unpacked():
+def test_gzip_standard_input_is_decompressed():
     packed = gzip.compress(b"a,y\n" + _lines(500))
     ended = subprocess.run(
         [*COMMAND, "--target", "y", "--json"], input=packed, capture_output=True, timeout=60, check=True
@@ -115,7 +115,7 @@ def test_packed_standard_input_is_unpacked():
     assert json.loads(ended.stdout)["rows"] == 500
 
 
-def test_the_hash_of_a_pipe_is_that_of_the_file(tmp_path, run):
+def test_hash_of_pipe_equals_hash_of_file(tmp_path, run):
     content = b"a,y\n" + _lines(500)
     (tmp_path / "t.csv").write_bytes(content)
     from_file = json.loads(run("stream", tmp_path / "t.csv", "--target", "y", "--json").stdout)
@@ -131,7 +131,7 @@ def test_the_hash_of_a_pipe_is_that_of_the_file(tmp_path, run):
 
 
 def _with_bad_rows(tmp_path, form):
-    """A table of 3,000 rows with bad ones of every kind, and the lines that they stand on."""
+    """Return a table of 3,000 rows with bad rows of every kind, and the line numbers of the bad rows."""
     rows = [{"a": float(i % 13), "b": float(i % 7), "y": int(i % 13 > 8)} for i in range(3000)]
     bad = {40: {"a": "oops"}, 41: {"b": "what"}, 900: {"a": None}, 2500: {"y": None}, 2999: {"b": "x"}}
     for row, cells in bad.items():
@@ -150,7 +150,7 @@ def _with_bad_rows(tmp_path, form):
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 @pytest.mark.parametrize("chunk", [7, 1000])
-def test_bad_rows_are_left_out_counted_and_named_by_their_lines(tmp_path, form, chunk):
+def test_skipped_bad_rows_are_counted_and_named_by_line(tmp_path, form, chunk):
     path, lines = _with_bad_rows(tmp_path, form)
     stream = open_stream(path, "y", chunk=chunk, on_bad_row="skip")
     assert sum(len(part) for part in stream) == 2994
@@ -159,17 +159,18 @@ def test_bad_rows_are_left_out_counted_and_named_by_their_lines(tmp_path, form, 
     assert sorted(map(int, named)) == lines
 
 
-def test_without_pyarrow_the_same_rows_are_left_out(tmp_path, monkeypatch):
+def test_same_bad_rows_are_skipped_without_pyarrow(tmp_path, monkeypatch):
     path, _ = _with_bad_rows(tmp_path, "csv")
     fast = open_stream(path, "y", on_bad_row="skip")
     X = np.concatenate([part.X for part in fast])
-    monkeypatch.setattr("steelyard.tables.table_stream.has_pyarrow", lambda: False)
+    for module in ("csv_parsers", "table_stream"):
+        monkeypatch.setattr(f"steelyard.tables.{module}.has_pyarrow", lambda: False)
     exact = open_stream(path, "y", on_bad_row="skip")
     np.testing.assert_array_equal(np.concatenate([part.X for part in exact]), X)
     assert sorted(exact.bad_rows) == sorted(fast.bad_rows)
 
 
-def test_the_command_stops_at_a_bad_row_by_default_and_can_leave_it_out(tmp_path, run):
+def test_stream_stops_at_bad_row_by_default_and_skips_on_request(tmp_path, run):
     path, _ = _with_bad_rows(tmp_path, "csv")
     stopped = run("stream", path, "--target", "y", "--json")
     assert stopped.exit_code == 1
@@ -180,13 +181,13 @@ def test_the_command_stops_at_a_bad_row_by_default_and_can_leave_it_out(tmp_path
     document = json.loads(skipped.stdout)
     assert document["rows"] == 2994
     assert document["provenance"]["bad_rows"] == len(document["bad_rows"]) == 6
-    assert "6 rows were left out:" in skipped.stderr
+    assert "skipped 6 rows:" in skipped.stderr
 
 
-# -- runs that can be repeated ------------------------------------------------------------------------
+# -- reproducible runs --------------------------------------------------------------------------------
 
 
-def test_a_report_is_written_on_the_way(tmp_path, run, monkeypatch):
+def test_report_every_writes_report_during_the_run(tmp_path, run, monkeypatch):
     written = []
     monkeypatch.setattr("steelyard.report.write_report", lambda result, path: written.append(result.n_rows))
     frame = pd.DataFrame({"a": np.arange(1000.0) % 13, "y": np.arange(1000) % 13 > 8})
@@ -199,26 +200,26 @@ def test_a_report_is_written_on_the_way(tmp_path, run, monkeypatch):
     assert run("stream", tmp_path / "t.csv", "--target", "y", "--save-every", 3).exit_code == 2
 
 
-def test_the_document_tells_where_it_comes_from(tmp_path, run):
+def test_stream_json_has_provenance(tmp_path, run):
     (tmp_path / "t.csv").write_bytes(b"a,y\n" + _lines(400))
     model = ["--model", "proximal", "--set", "C=2"]
     arguments = ["stream", tmp_path / "t.csv", "--target", "y", "--seed", 3, *model, "--json"]
-    told = json.loads(run(*arguments).stdout)["provenance"]
+    provenance = json.loads(run(*arguments).stdout)["provenance"]
     words = f"stream {tmp_path / 't.csv'} --target y --model proximal --set C=2 --seed 3 --json"
-    assert told["command"].endswith(words)
-    assert told["version"] == steelyard.__version__
-    assert (told["seed"], told["rows"], told["chunk"]) == (3, 400, 100)
-    assert told["parameters"]["proximal"]["C"] == "2"
-    assert len(told["data"]["sha256"]) == 64
-    assert told["seconds"] > 0
+    assert provenance["command"].endswith(words)
+    assert provenance["version"] == steelyard.__version__
+    assert (provenance["seed"], provenance["rows"], provenance["chunk"]) == (3, 400, 100)
+    assert provenance["parameters"]["proximal"]["C"] == "2"
+    assert len(provenance["data"]["sha256"]) == 64
+    assert provenance["seconds"] > 0
 
 
-def test_the_seed_reaches_models_whose_seed_is_0_by_default():
+def test_seed_replaces_default_random_state():
     assert make_models(["auto"], {}, 7)["auto"].random_state == 7
     assert make_models(["auto"], {"random_state": 3}, 7)["auto"].random_state == 3
 
 
-def test_the_seed_reaches_models_that_take_their_chances(tmp_path, run):
+def test_stream_seed_makes_random_models_reproducible(tmp_path, run):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(800, 3)), columns=list("abc"))
     frame["y"] = (frame["a"] + rng.normal(size=800) > 1).astype(int)

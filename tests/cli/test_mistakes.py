@@ -1,4 +1,4 @@
-"""What people write on the command line by mistake, and small tables: an answer, or a sentence in time."""
+"""Invalid command lines and small tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run():
 
 @pytest.fixture
 def table(tmp_path):
-    """A table that fits into one chunk, whose rare class comes late."""
+    """Path of a table that fits into one chunk and whose rare class begins late."""
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.2) & (np.arange(600) > 100)
     frame = pd.DataFrame({"a": rng.normal(size=600) + 2 * y, "y": np.where(y, "yes", "no")})
@@ -39,18 +39,18 @@ def model(run, table, tmp_path):
     return tmp_path / "model"
 
 
-def test_a_table_of_one_chunk_is_tested_too(run, table):
+def test_stream_measures_table_of_one_chunk(run, table):
     result = run("stream", table, "--target", "y", "--json")
     (line,) = json.loads(result.stdout)["summary"]
     assert line["g_mean"] > 0.7
 
 
-def test_tune_chooses_on_a_table_of_one_chunk(run, table):
+def test_tune_selects_on_table_of_one_chunk(run, table):
     result = run("tune", table, "--target", "y", "--grid", "C=1e-9,1", "--json")
     assert json.loads(result.stdout)["best"] == "C=1"
 
 
-def test_tune_refuses_to_choose_where_nothing_was_measured(run, tmp_path):
+def test_tune_without_measurement_is_an_error(run, tmp_path):
     (tmp_path / "one.csv").write_text("a,y\n1,no\n", encoding="utf-8")
     result = run("tune", tmp_path / "one.csv", "--target", "y", "-o", tmp_path / "m")
     assert result.exit_code == 1
@@ -58,16 +58,16 @@ def test_tune_refuses_to_choose_where_nothing_was_measured(run, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_the_positive_class_may_come_late(run, table):
+def test_positive_class_may_occur_late(run, table):
     result = run("stream", table, "--target", "y", "--positive", "yes", "--chunk", 50, "--json")
     assert json.loads(result.stdout)["positive"] == "yes"
 
 
 @pytest.mark.parametrize("command", ["stream", "tune"])
-def test_a_positive_class_that_never_comes_is_named(run, table, command):
+def test_missing_positive_class_error_lists_classes(run, table, command):
     result = run(command, table, "--target", "y", "--positive", "maybe")
     assert result.exit_code == 1
-    assert "--positive: there is no class 'maybe'; there are no, yes." in result.stderr
+    assert "--positive: there is no class 'maybe'; the classes are no, yes." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -75,41 +75,41 @@ def test_a_positive_class_that_never_comes_is_named(run, table, command):
     [("--model", "koil"), ("--set", "C=3"), ("--missing", "mean"), ("--target", "z"), ("--drop", "a")],
     ids=lambda options: options[0],
 )
-def test_fit_refuses_what_it_could_only_ignore_with_continue(run, table, model, tmp_path, options):
+def test_fit_continue_with_model_options_is_a_usage_error(run, table, model, tmp_path, options):
     result = run("fit", table, "--continue", model, *options, "-o", tmp_path / "more")
     assert result.exit_code == 2
     assert f"{options[0]} cannot be changed with --continue" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["fit", "stream", "tune"])
-def test_a_model_that_cannot_be_saved_is_refused_before_it_learns(run, table, tmp_path, command):
+def test_model_that_cannot_be_saved_is_an_error_before_learning(run, table, tmp_path, command):
     out = "--save" if command == "stream" else "-o"
     peer = "sklearn:linear_model.SGDClassifier"
-    quantizer = ["--grid", "alpha=0.1"] if command == "tune" else []
-    result = run(command, table, "--target", "nowhere", "--model", peer, *quantizer, out, tmp_path / "m")
+    grid = ["--grid", "alpha=0.1"] if command == "tune" else []
+    result = run(command, table, "--target", "nowhere", "--model", peer, *grid, out, tmp_path / "m")
     assert result.exit_code == 1
-    assert f"--model: '{peer}' cannot be saved" in result.stderr  # and not that there is no such column
+    assert f"--model: '{peer}' cannot be saved" in result.stderr  # reported before the missing column
 
 
-def test_a_peer_that_is_no_class_is_refused(run, table):
+def test_peer_path_of_a_module_is_an_error(run, table):
     result = run("stream", table, "--target", "y", "--model", "sklearn:linear_model")
     assert result.exit_code == 1
     assert "is a module; a class was expected" in result.stderr
 
 
 @pytest.mark.parametrize("window", ["0", "soon", "10d"])
-def test_a_window_that_cannot_be_is_not_said_to_have_learned(run, table, window):
+def test_invalid_window_error_reports_no_learned_rows(run, table, window):
     result = run("stream", table, "--target", "y", "--window", window)
     assert result.exit_code == 1
-    assert "was learned and reported" not in result.stderr
+    assert "learned and reported" not in result.stderr
 
 
-def test_predictions_that_were_there_survive_a_table_that_cannot_be_predicted(run, model, tmp_path):
+def test_predict_error_keeps_previous_output_file(run, model, tmp_path):
     out = tmp_path / "scores.csv"
-    out.write_text("of yesterday", encoding="utf-8")
+    out.write_text("previous", encoding="utf-8")
     (tmp_path / "other.csv").write_text("b\n1\n", encoding="utf-8")
     assert run("predict", model, tmp_path / "other.csv", "-o", out).exit_code == 1
-    assert out.read_text(encoding="utf-8") == "of yesterday"
+    assert out.read_text(encoding="utf-8") == "previous"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_predictions_that_were_there_survive_a_table_that_cannot_be_predicted(ru
      ("statistics", "--target", "y", "-o")],
     ids=lambda command: command[0] + command[-1],
 )  # fmt: skip
-def test_folders_are_made_where_they_are_missing(run, table, tmp_path, command):
+def test_missing_output_folders_are_created(run, table, tmp_path, command):
     name, *options = command
     result = run(name, table, *options, tmp_path / "new" / "deep" / "out")
     assert result.exit_code == 0, result.output
@@ -127,39 +127,39 @@ def test_folders_are_made_where_they_are_missing(run, table, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["fit", "tune", "stream", "statistics"])
-def test_an_output_that_cannot_be_is_refused_before_the_work(run, tmp_path, command):
+def test_impossible_output_path_is_a_usage_error(run, tmp_path, command):
     (tmp_path / "file").write_text("", encoding="utf-8")
     out = "--save" if command == "stream" else "-o"
     result = run(command, "nowhere.csv", "--target", "y", out, tmp_path / "file" / "m")
     assert result.exit_code == 2
-    assert "is no folder" in result.stderr
+    assert "is not a folder" in result.stderr
 
 
-def test_a_full_disk_costs_no_summary_and_leaves_no_part_of_a_file(run, table, tmp_path, monkeypatch):
+def test_full_disk_keeps_summary_and_previous_file(run, table, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    (tmp_path / "m").write_bytes(b"of yesterday")
+    (tmp_path / "m").write_bytes(b"previous")
     monkeypatch.setattr("os.fsync", full)
     for words in (["fit", table, "--target", "y", "-o"], ["stream", table, "--target", "y", "--report"]):
         result = run(*words, tmp_path / "m")
         assert result.exit_code == 1
         assert "cannot be written: No space left on device" in result.stderr
         assert result.stdout
-        assert (tmp_path / "m").read_bytes() == b"of yesterday"
+        assert (tmp_path / "m").read_bytes() == b"previous"
         assert not list(tmp_path.glob(".*"))
 
 
-def test_json_lines_are_no_parquet(run, model, table, tmp_path):
+def test_predict_json_to_parquet_is_a_usage_error(run, model, table, tmp_path):
     assert run("predict", model, table, "--json", "-o", tmp_path / "scores.parquet").exit_code == 2
 
 
-def test_inspect_gives_parameters_as_json_has_them(run, model):
+def test_inspect_json_has_typed_parameters(run, model):
     parameters = json.loads(run("inspect", model, "--json").stdout)["parameters"]
     assert (parameters["C"], parameters["class_weight"], parameters["feature_map"]) == (1.0, "balanced", None)
 
 
-def test_a_class_of_one_row_is_counted_as_one(run, tmp_path):
+def test_class_of_one_row_is_printed_as_integer(run, tmp_path):
     (tmp_path / "few.csv").write_text("a,y\n1,no\n2,no\n3,yes\n", encoding="utf-8")
     result = run("fit", tmp_path / "few.csv", "--target", "y", "-o", tmp_path / "m")
     assert "no: 2, yes: 1\n" in result.stdout
@@ -175,7 +175,7 @@ def test_ctrl_c_exits_with_130_and_saves_nothing(run, table, tmp_path, monkeypat
     assert not (tmp_path / "m").exists()
 
 
-def test_an_output_that_cannot_be_written_gives_a_sentence(run, monkeypatch):
+def test_os_error_of_standard_output_gives_error_message(run, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 

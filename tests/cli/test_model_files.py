@@ -13,7 +13,7 @@ from steelyard import ProximalSVC
 from steelyard.cli import main
 from tests.runner import cli_runner
 
-PLANES = ("--model", "proximal")  # what merges, and equals one fit to the last digit
+PLANES = ("--model", "proximal")  # the model that merges exactly
 
 
 @pytest.fixture
@@ -49,17 +49,17 @@ def _scores(run, model, rows):
 
 
 @pytest.mark.parametrize("command", ["fit", "tune"])
-def test_the_same_seed_gives_the_same_model(run, files, command):
-    quantizer = ("--grid", "C=1") if command == "tune" else ()
+def test_same_seed_gives_same_model(run, files, command):
+    grid = ("--grid", "C=1") if command == "tune" else ()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        kind = ("--model", "koil", "--seed", seed, *quantizer)
+        kind = ("--model", "koil", "--seed", seed, *grid)
         run(command, files / "first.csv", "--target", "y", *kind, "-o", files / name)
     a, b, c = (_scores(run, files / name, files / "first.csv") for name in "abc")
     np.testing.assert_array_equal(a, b)
     assert (a != c).any()
 
 
-def test_predict_gives_the_scores_of_the_learner(run, files):
+def test_predict_prints_scores_of_the_learner(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     frame = _frame(seed=0)
     X = np.column_stack(
@@ -69,7 +69,7 @@ def test_predict_gives_the_scores_of_the_learner(run, files):
     np.testing.assert_allclose(_scores(run, files / "m", files / "first.csv"), expected, atol=1e-9)
 
 
-def test_predict_needs_no_target_and_writes_csv_and_parquet(run, files):
+def test_predict_without_target_writes_csv_and_parquet(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     _frame(5).drop(columns="y").to_csv(files / "rows.csv", index=False)
     run("predict", files / "m", files / "rows.csv", "-o", files / "out.csv")
@@ -79,7 +79,7 @@ def test_predict_needs_no_target_and_writes_csv_and_parquet(run, files):
     pd.testing.assert_frame_equal(as_csv, as_parquet)
 
 
-def test_continuing_equals_learning_all_at_once(run, files):
+def test_fit_continue_equals_fit_on_all_rows(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     run("fit", files / "second.parquet", "--continue", files / "a", "-o", files / "ab")
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
@@ -87,7 +87,7 @@ def test_continuing_equals_learning_all_at_once(run, files):
     np.testing.assert_allclose(*scores, atol=1e-9)
 
 
-def test_merging_equals_learning_all_at_once_whatever_categories_each_has_met(run, files):
+def test_merge_with_different_categories_equals_fit_on_all_rows(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
@@ -96,7 +96,7 @@ def test_merging_equals_learning_all_at_once_whatever_categories_each_has_met(ru
     np.testing.assert_allclose(*scores, atol=1e-9)
 
 
-def test_forgetting_equals_never_having_learned(run, files):
+def test_forget_equals_fit_without_these_rows(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     out = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
     assert out["forgot"] == 600
@@ -105,7 +105,7 @@ def test_forgetting_equals_never_having_learned(run, files):
     np.testing.assert_allclose(*scores, atol=1e-7)
 
 
-def test_forgetting_rows_that_never_came_changes_nothing(files):
+def test_forget_unknown_rows_is_an_error_and_keeps_model(files):
     cli_runner().invoke(
         main, ["fit", str(files / "first.csv"), "--target", "y", *PLANES, "-o", str(files / "m")]
     )
@@ -116,7 +116,7 @@ def test_forgetting_rows_that_never_came_changes_nothing(files):
     assert (files / "m").read_bytes() == before
 
 
-def test_inspect_tells_classes_features_size_and_history(run, files):
+def test_inspect_lists_classes_features_size_and_history(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m", "--set", "C=5")
     facts = json.loads(run("inspect", files / "m", "--json"))
     assert facts["class"] == "ProximalSVC"
@@ -128,7 +128,7 @@ def test_inspect_tells_classes_features_size_and_history(run, files):
     assert "telling" not in run("inspect", files / "m").splitlines()[0]
 
 
-def test_evaluate_agrees_with_the_metrics_of_the_package(run, files):
+def test_evaluate_equals_metrics_of_the_package(run, files):
     from steelyard.metrics import g_mean_score, roc_auc_score
 
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
@@ -145,41 +145,41 @@ def test_evaluate_agrees_with_the_metrics_of_the_package(run, files):
     assert sum(map(sum, facts["confusion"]["counts"])) == 600
 
 
-def test_tune_finds_the_best_of_a_grid_and_saves_it(run, files):
+def test_tune_saves_best_candidate_of_grid(run, files):
     out = json.loads(
         run("tune", files / "both.csv", "--target", "y", "--grid", "C=1e-9,1",
             "--grid", "standardize=True,False", "--chunk", 100, "-o", files / "best", "--json")
     )  # fmt: skip
     assert len(out["candidates"]) == 4
     assert out["best"].startswith("C=1,")
-    assert steelyard.load(files / "best").learner.C == 1
+    assert steelyard.load(files / "best").estimator.C == 1
 
 
-def test_a_file_that_holds_no_table_model_is_refused(files):
+def test_predict_with_model_without_columns_is_an_error(files):
     steelyard.save(ProximalSVC(), files / "bare")
     result = cli_runner().invoke(main, ["predict", str(files / "bare"), str(files / "first.csv")])
     assert result.exit_code == 1
-    assert "without the columns" in result.stderr
+    assert "without table columns" in result.stderr
 
 
-# -- the same rows twice ------------------------------------------------------------------------------
+# -- rows learned or forgotten twice ------------------------------------------------------------------
 
 
-def refused(*arguments):
+def error_of(*arguments):
     result = cli_runner().invoke(main, [str(argument) for argument in arguments])
     assert result.exit_code == 1, result.output
     return result.stderr
 
 
-def test_the_same_rows_are_not_forgotten_twice(run, files):
+def test_forget_same_rows_twice_is_an_error(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     before = (files / "m").read_bytes()
-    assert "600 rows were forgotten already" in refused("forget", files / "m", files / "second.parquet")
+    assert "600 rows were forgotten already" in error_of("forget", files / "m", files / "second.parquet")
     assert (files / "m").read_bytes() == before
 
 
-def test_rows_that_were_learned_twice_are_forgotten_again_on_request(run, files):
+def test_forget_again_removes_rows_learned_twice(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     for _ in range(2):
         run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
@@ -190,33 +190,33 @@ def test_rows_that_were_learned_twice_are_forgotten_again_on_request(run, files)
     np.testing.assert_allclose(*scores, atol=1e-7)
 
 
-def test_rows_that_were_learned_again_may_be_forgotten_again(run, files):
+def test_forget_after_relearning_same_rows(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
     assert json.loads(run("forget", files / "m", files / "second.parquet", "--json"))["forgot"] == 600
 
 
-def test_the_receipt_says_what_went_and_what_is_left(run, files):
+def test_forget_receipt_lists_removed_and_remaining_rows(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     receipt = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
-    gone = _frame(seed=1)["y"].value_counts()
-    assert receipt["forgot by class"] == {str(label): n for label, n in gone.items()}
+    removed = _frame(seed=1)["y"].value_counts()
+    assert receipt["forgot by class"] == {str(label): n for label, n in removed.items()}
     assert sum(receipt["classes"].values()) == 600
     assert receipt["id"].endswith("-600")
     assert receipt["id"] == json.loads(run("inspect", files / "m", "--json"))["history"][-1]["id"]
 
 
-def test_a_model_is_not_merged_with_itself_nor_with_one_that_it_is_part_of(run, files):
+def test_merge_of_overlapping_models_is_an_error(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
     run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("merge", files / "a", files / "b", "-o", files / "ab")
     for pair in (("a", "a"), ("ab", "b"), ("a", "ab")):
-        assert "would count twice" in refused("merge", *(files / name for name in pair), "-o", files / "no")
+        assert "would count twice" in error_of("merge", *(files / name for name in pair), "-o", files / "no")
     assert not (files / "no").exists()
 
 
-def test_rows_that_both_had_may_be_merged_after_one_has_forgotten_them(run, files):
+def test_merge_after_forgetting_shared_rows(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("fit", files / "second.parquet", "--continue", files / "both", "-o", files / "more")
@@ -224,28 +224,28 @@ def test_rows_that_both_had_may_be_merged_after_one_has_forgotten_them(run, file
     run("merge", files / "more", files / "b", "-o", files / "merged")
 
 
-def test_statistics_and_models_merge(run, files):
+def test_merge_of_model_and_statistics_equals_fit_on_all_rows(run, files):
     run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
     run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("merge", files / "b", files / "a.stats", "-o", files / "ab")
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     scores = [_scores(run, files / name, files / "both.csv") for name in ("ab", "both")]
     np.testing.assert_allclose(*scores, atol=1e-9)
-    message = refused("merge", files / "b", files / "a.stats", "-o", files / "ab.stats")
+    message = error_of("merge", files / "b", files / "a.stats", "-o", files / "ab.stats")
     assert "only statistics can be merged into statistics" in message
 
 
-def test_statistics_of_rows_that_a_model_has_learned_are_refused(run, files):
+def test_merge_of_model_and_statistics_of_same_rows_is_an_error(run, files):
     run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats")
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "a")
-    assert "would count twice" in refused("merge", files / "a", files / "a.stats", "-o", files / "no")
+    assert "would count twice" in error_of("merge", files / "a", files / "a.stats", "-o", files / "no")
 
 
-def test_combine_says_where_it_has_gone():
-    assert "is `steelyard merge` now" in refused("combine", "a.stats", "--set", "C=1", "-o", "m")
+def test_combine_names_new_command():
+    assert "use `steelyard merge`" in error_of("combine", "a.stats", "--set", "C=1", "-o", "m")
 
 
-def test_inspect_understands_statistics(run, files):
+def test_inspect_statistics_lists_parts(run, files):
     part = json.loads(
         run("statistics", files / "first.csv", "--target", "y", "-o", files / "a.stats", "--json")
     )
@@ -256,7 +256,7 @@ def test_inspect_understands_statistics(run, files):
     assert part["id"] in run("inspect", files / "a.stats")
 
 
-def test_inspect_tells_what_a_learner_without_columns_is(run, files):
+def test_inspect_learner_without_columns(run, files):
     frame = _frame()
     steelyard.save(ProximalSVC(C=3).fit(frame[["a", "b"]].to_numpy(), frame["y"]), files / "bare")
     facts = json.loads(run("inspect", files / "bare", "--json"))
@@ -265,16 +265,16 @@ def test_inspect_tells_what_a_learner_without_columns_is(run, files):
     assert "ProximalSVC" in run("inspect", files / "bare")
 
 
-def test_learning_the_same_rows_again_is_said(run, files):
+def test_fit_continue_with_same_rows_prints_note(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     words = ["fit", files / "first.csv", "--continue", files / "m", "-o", files / "m"]
     result = cli_runner().invoke(main, [str(word) for word in words])
     assert result.exit_code == 0
-    assert "these very rows were learned before" in result.stderr
+    assert "the same rows were learned before" in result.stderr
     assert sum(json.loads(run("inspect", files / "m", "--json"))["classes"].values()) == 1200
 
 
-def test_without_a_name_the_committee_is_fitted_and_every_command_takes_its_file(run, files):
+def test_default_model_is_stream_classifier_and_works_with_every_command(run, files):
     run("fit", files / "first.csv", "--target", "y", "-o", files / "m")
     assert json.loads(run("inspect", files / "m", "--json"))["class"] == "StreamClassifier"
     measured = json.loads(run("evaluate", files / "m", files / "second.parquet", "--json"))
@@ -284,8 +284,8 @@ def test_without_a_name_the_committee_is_fitted_and_every_command_takes_its_file
         for line in run("predict", files / "m", files / "first.csv", "--proba", "--json").splitlines()
     ]
     assert all(0.0 <= line["proba_1"] <= 1.0 for line in lines)
-    _frame().head(20).to_csv(files / "gone.csv", index=False)
-    run("forget", files / "m", files / "gone.csv", "-o", files / "less")
+    _frame().head(20).to_csv(files / "removed.csv", index=False)
+    run("forget", files / "m", files / "removed.csv", "-o", files / "less")
     assert (
         json.loads(run("inspect", files / "less", "--json"))["classes"]
         != json.loads(run("inspect", files / "m", "--json"))["classes"]
@@ -295,8 +295,8 @@ def test_without_a_name_the_committee_is_fitted_and_every_command_takes_its_file
         ["merge", files / "m", files / "less", "-o", files / "n"],
         ["export", files / "m", "--c", files / "m.h"],
     ):
-        refused = cli_runner().invoke(main, [str(word) for word in words])
-        assert refused.exit_code == 1
-        assert "StreamClassifier" in refused.stderr
-        assert "ProximalSVC" in refused.stderr or "--model proximal" in refused.stderr
+        failed = cli_runner().invoke(main, [str(word) for word in words])
+        assert failed.exit_code == 1
+        assert "StreamClassifier" in failed.stderr
+        assert "ProximalSVC" in failed.stderr or "--model proximal" in failed.stderr
     assert not (files / "n").exists()

@@ -1,4 +1,4 @@
-"""predict: thresholds, costs, probabilities, columns that pass through, and files by their names."""
+"""``steelyard predict``: thresholds, costs, probabilities, kept columns and output formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runner import cli_runner
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model of rare fraud, and rows with an id that must not lose its zeros."""
+    """Folder with models of rare fraud, and rows whose ids have leading zeros."""
     folder = tmp_path_factory.mktemp("predict")
     rng = np.random.default_rng(0)
     y = rng.random(3000) < 0.1
@@ -55,30 +55,32 @@ def lines(result):
     return pd.DataFrame([json.loads(line) for line in result.stdout.splitlines()])
 
 
-def test_a_threshold_decides_by_the_score_of_the_rarer_class(predict):
+def test_threshold_applies_to_score_of_rarer_class(predict):
     table = lines(predict("--json", "--threshold", 0.4))
     assert (table["label"] == np.where(table["score_fraud"] > 0.4, "fraud", "ok")).all()
     own = lines(predict("--json"))
     assert (own["label"] == "fraud").sum() > (table["label"] == "fraud").sum() > 0
 
 
-def test_the_threshold_may_be_about_the_other_class(predict):
+def test_threshold_applies_to_given_positive_class(predict):
     table = lines(predict("--json", "--threshold", -0.4, "--positive", "ok"))
     assert (table["label"] == np.where(table["score_ok"] > -0.4, "ok", "fraud")).all()
 
 
-def test_costs_decide_by_the_probability_at_the_frequencies_that_were_learned(predict, folder):
+def test_cost_uses_probabilities_at_learned_class_frequencies(predict, folder):
     table = lines(predict("--json", "--proba", "--cost", "miss=20,alarm=1"))
     np.testing.assert_allclose(table["proba_fraud"] + table["proba_ok"], 1.0)
     assert (table["label"] == np.where(20 * table["proba_fraud"] > table["proba_ok"], "fraud", "ok")).all()
-    learner = steelyard.load(folder / "rows").learner
+    learner = steelyard.load(folder / "rows").estimator
     odds = table["proba_fraud"] / table["proba_ok"]
     n_fraud, n_ok = learner.class_count_
-    own = lines(predict("--json"))  # a balanced model's own cut is where its classes are equally likely
+    own = lines(
+        predict("--json")
+    )  # a balanced model predicts fraud where its balanced probability exceeds 0.5
     assert ((odds > n_fraud / n_ok) == (own["label"] == "fraud")).all()
 
 
-def test_a_miss_that_costs_more_raises_more_alarms(predict):
+def test_higher_miss_cost_gives_more_alarms(predict):
     counts = [
         (lines(predict("--json", "--cost", f"miss={c}"))["label"] == "fraud").sum() for c in (1, 10, 100)
     ]
@@ -86,19 +88,19 @@ def test_a_miss_that_costs_more_raises_more_alarms(predict):
     assert counts[0] < counts[-1]
 
 
-def test_probabilities_are_near_the_frequencies(predict):
+def test_mean_probability_is_near_class_frequency(predict):
     table = lines(predict("--json", "--proba"))
     assert table["proba_fraud"].mean() == pytest.approx(0.1, abs=0.04)
 
 
-def test_kept_columns_pass_through_as_they_were_written(predict):
+def test_kept_columns_are_copied_unchanged(predict):
     table = lines(predict("--json", "--keep", "id", "--keep", "kind", "--limit", 3))
     assert table["id"].tolist() == ["000000", "000001", "000002"]
     assert table.columns.tolist()[:4] == ["row", "id", "kind", "label"]
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.jsonl", "p.parquet", "new/p.ndjson"])
-def test_the_name_of_the_file_decides_its_form(predict, tmp_path, name):
+def test_output_suffix_selects_format(predict, tmp_path, name):
     result = predict("-o", tmp_path / name, "--keep", "id", "--proba", "--chunk", 150)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
@@ -111,19 +113,19 @@ def test_the_name_of_the_file_decides_its_form(predict, tmp_path, name):
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)
 
 
-def test_a_bad_row_leaves_the_predictions_of_yesterday(folder, tmp_path):
+def test_predict_bad_row_keeps_previous_output_file(folder, tmp_path):
     out = tmp_path / "p.csv"
-    out.write_text("of yesterday", encoding="utf-8")
+    out.write_text("previous", encoding="utf-8")
     good = "".join(f"{k},x\n" for k in range(3000))
     (tmp_path / "bad.csv").write_text(f"a,kind\n{good}what,x\n", encoding="utf-8")
     words = ["predict", str(folder / "rows"), str(tmp_path / "bad.csv"), "-o", str(out)]
     result = cli_runner().invoke(main, words)
     assert result.exit_code == 1
     assert "line 3,002" in result.stderr
-    assert out.read_text(encoding="utf-8") == "of yesterday"
+    assert out.read_text(encoding="utf-8") == "previous"
 
 
-def test_of_three_classes_one_is_told_to_be_positive(predict):
+def test_threshold_with_three_classes_needs_positive(predict):
     result = predict("--threshold", 0, model="three")
     assert result.exit_code == 1
     assert "hint: --positive LABEL" in result.stderr
@@ -135,7 +137,7 @@ def test_of_three_classes_one_is_told_to_be_positive(predict):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--positive", 7), 1, "--positive: there is no class '7'; there are fraud, ok."),
+        (("--positive", 7), 1, "--positive: there is no class '7'; the classes are fraud, ok."),
         (("--keep", "ids"), 1, "there is no kept column 'ids'"),
         (("--cost", "miss=0"), 2, "positive numbers"),
         (("--cost", "hit=2"), 2, "expected miss=A,alarm=B"),
@@ -143,21 +145,21 @@ def test_of_three_classes_one_is_told_to_be_positive(predict):
         (("--cost", "miss=2", "--threshold", 1), 2, "give one of them"),
     ],
 )
-def test_what_cannot_be_is_refused(predict, options, code, message):
+def test_predict_invalid_options_give_error_messages(predict, options, code, message):
     result = predict(*options)
     assert result.exit_code == code
     assert message in result.stderr
 
 
-def test_evaluate_refuses_a_class_that_the_model_does_not_know_before_it_reads(folder):
+def test_evaluate_unknown_positive_class_is_an_error_before_reading(folder):
     words = ["evaluate", str(folder / "rows"), "nowhere.csv", "--positive", "7"]
     result = cli_runner().invoke(main, words)
     assert result.exit_code == 1
-    assert "there is no class '7'; there are fraud, ok" in result.stderr
+    assert "there is no class '7'; the classes are fraud, ok" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["evaluate", "tune"])
-def test_evaluate_and_tune_write_reports_too(folder, tmp_path, command):
+def test_evaluate_and_tune_write_report(folder, tmp_path, command):
     out = str(tmp_path / "r.html")
     source = [str(folder / "rows"), str(folder / "rows.csv")] if command == "evaluate" else [
         str(folder / "rows.csv"), "--target", "y", "--grid", "C=0.1,1"
@@ -167,6 +169,6 @@ def test_evaluate_and_tune_write_reports_too(folder, tmp_path, command):
     assert "Finds" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_tune_decides_by_the_mean_recall_where_there_are_many_classes(folder):
+def test_tune_with_many_classes_maximises_mean_recall(folder):
     words = ["tune", str(folder / "three.csv"), "--target", "y", "--grid", "C=0.1,1", "--json"]
     assert json.loads(cli_runner().invoke(main, words).stdout)["by"] == "mean_macro_recall"

@@ -1,4 +1,4 @@
-"""``steelyard statistics`` and ``steelyard merge``: from files of rows to one model."""
+"""``steelyard statistics`` and ``steelyard merge``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def statistics(run, tables, *options):
     return parts
 
 
-def test_merged_statistics_are_the_model_of_one_machine(run, tables, rows, tmp_path):
+def test_merge_of_statistics_equals_fit_on_all_rows(run, tables, rows, tmp_path):
     out = tmp_path / "model.steelyard"
     result = run("merge", *statistics(run, tables), "-o", out, "--set", "C=3", "--json")
     assert result.exit_code == 0, result.output
@@ -53,10 +53,10 @@ def test_merged_statistics_are_the_model_of_one_machine(run, tables, rows, tmp_p
     assert summary["rows"] == 300
     assert [part["source"].rpartition("/")[2] for part in summary["parts"]] == [t.name for t in tables]
     X, y = rows
-    assert_same_model(load(out).learner, ProximalSVC(C=3).fit(X, np.where(y, "fraud", "ok")))
+    assert_same_model(load(out).estimator, ProximalSVC(C=3).fit(X, np.where(y, "fraud", "ok")))
 
 
-def test_the_same_part_twice_is_refused_and_nothing_is_written(run, tables, tmp_path):
+def test_merge_of_same_statistics_twice_is_an_error_and_writes_nothing(run, tables, tmp_path):
     parts = statistics(run, tables)
     shutil.copy(parts[0], tmp_path / "copy.stats")
     result = run("merge", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
@@ -71,47 +71,47 @@ def test_merged_statistics_can_be_merged_again(run, tables, rows, tmp_path):
     result = run("merge", tmp_path / "west.stats", parts[2], "-o", tmp_path / "model")
     assert result.exit_code == 0, result.output
     X, y = rows
-    assert_same_model(load(tmp_path / "model").learner, ProximalSVC().fit(X, np.where(y, "fraud", "ok")))
+    assert_same_model(load(tmp_path / "model").estimator, ProximalSVC().fit(X, np.where(y, "fraud", "ok")))
 
 
-def test_random_maps_train_in_the_same_pass(run, tables, rows, tmp_path):
+def test_merge_with_random_features_equals_fit_on_all_rows(run, tables, rows, tmp_path):
     options = ("--random-features", 20, "--gamma", 0.01, "--gamma", 0.1, "--seed", 5)
     result = run("merge", *statistics(run, tables, *options), "-o", tmp_path / "model")
     assert result.exit_code == 0, result.output
     X, y = rows
     feature_map = RandomFeatures(20, gamma=[0.01, 0.1], random_state=5)
     fresh = ProximalSVC(feature_map=feature_map).fit(X, np.where(y, "fraud", "ok"))
-    scores = load(tmp_path / "model").learner.decision_function(X)
+    scores = load(tmp_path / "model").estimator.decision_function(X)
     np.testing.assert_allclose(scores, fresh.decision_function(X), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--missing", "mean"), "differs from machine to machine"),
+        (("--missing", "mean"), "differs between machines"),
         (("--random-features", "20"), "give numbers: --gamma"),
         (("--set", "C=-1"), "C must be"),
     ],
 )
-def test_what_machines_could_not_agree_on_is_refused(run, tables, tmp_path, options, message):
+def test_statistics_with_data_dependent_options_is_an_error(run, tables, tmp_path, options, message):
     result = run("statistics", tables[0], "--target", "label", "-o", tmp_path / "part.stats", *options)
     assert result.exit_code == 1
     assert message in result.stderr
     assert not (tmp_path / "part.stats").exists()
 
 
-def test_categories_that_only_some_machines_have_met_are_brought_together(run, tmp_path):
+def test_merge_aligns_categories_of_statistics(run, tmp_path):
     lines = [("1,red,x", "2,blue,y", "3,red,y"), ("1,green,x", "5,blue,x", "4,red,y")]
     paths = [tmp_path / "one.csv", tmp_path / "two.csv", tmp_path / "all.csv"]
     for path, rows in zip(paths, (*lines, (*lines[0], *lines[1])), strict=True):
         path.write_text("\n".join(["a,colour,label", *rows, ""]), encoding="utf-8")
-    *parts, whole = statistics(run, paths)
+    *parts, complete = statistics(run, paths)
     assert run("merge", *parts, "-o", tmp_path / "model").exit_code == 0
-    assert run("merge", whole, "-o", tmp_path / "whole").exit_code == 0
-    assert_same_model(load(tmp_path / "model").learner, load(tmp_path / "whole").learner)
+    assert run("merge", complete, "-o", tmp_path / "complete").exit_code == 0
+    assert_same_model(load(tmp_path / "model").estimator, load(tmp_path / "complete").estimator)
 
 
-def test_a_missing_value_is_named_with_file_and_column(run, tmp_path):
+def test_statistics_missing_value_error_names_file_and_column(run, tmp_path):
     table = tmp_path / "site.csv"
     table.write_text("a,b,label\n1,2,x\n1,,y\n", encoding="utf-8")
     result = run("statistics", table, "--target", "label", "-o", tmp_path / "part.stats")
@@ -120,13 +120,13 @@ def test_a_missing_value_is_named_with_file_and_column(run, tmp_path):
     assert "'b'" in result.stderr
 
 
-def test_a_parameter_that_does_not_exist_is_refused_when_merging(run, tables, tmp_path):
+def test_merge_with_unknown_parameter_is_an_error(run, tables, tmp_path):
     result = run("merge", *statistics(run, tables), "-o", tmp_path / "model", "--set", "depth=3")
     assert result.exit_code == 1
     assert "depth" in result.stderr
 
 
-def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
+def test_merge_with_c_auto_without_folds_is_an_error(run, tables, tmp_path):
     run("statistics", tables[0], "--target", "label", "-o", tmp_path / "a.stats")
     result = run("merge", tmp_path / "a.stats", "--set", "C=auto", "-o", tmp_path / "m")
     assert result.exit_code == 1
@@ -134,20 +134,20 @@ def test_a_choice_of_c_needs_statistics_of_folds(run, tables, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-# -- rows that come and rows that go ----------------------------------------------------------------------
+# -- learn and forget in one file -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def window(tmp_path, rng):
-    """Three weeks of a shop, with a country that only the first and one that only the last week has."""
+    """Paths of three weekly tables whose categories differ."""
     X, y = imbalanced(rng, 900, 3)
     X[:, 1] = np.round(X[:, 1], 2)
     weeks = []
     for number, part in enumerate(np.split(np.arange(900), 3)):
-        places = rng.choice([["NZ", "AU"], ["NZ", "FJ"], ["FJ", "TO"]][number], 300)
+        countries = rng.choice([["NZ", "AU"], ["NZ", "FJ"], ["FJ", "TO"]][number], 300)
         lines = [
-            ",".join([*map(repr, map(float, X[i])), place, "fraud" if y[i] else "ok"])
-            for i, place in zip(part, places, strict=True)
+            ",".join([*map(repr, map(float, X[i])), country, "fraud" if y[i] else "ok"])
+            for i, country in zip(part, countries, strict=True)
         ]
         weeks.append(tmp_path / f"week{number}.csv")
         weeks[-1].write_text("\n".join(["a,b,c,place,label", *lines, ""]), encoding="utf-8")
@@ -159,77 +159,79 @@ def done(result):
     return result
 
 
-def test_one_file_a_machine_lets_a_window_slide_to_the_last_bit(run, window, tmp_path):
+def test_statistics_forget_moves_window_bit_identically(run, window, tmp_path):
     model, change, moved = (tmp_path / name for name in ("model", "change.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
-    like = ("--like", tmp_path / "week0.stats")  # one grid for all
+    like = ("--like", tmp_path / "week0.stats")  # the same quantizer for all
     done(run("statistics", window[1], *like, "-o", tmp_path / "week1.stats"))
     done(run("merge", tmp_path / "week0.stats", tmp_path / "week1.stats", "-o", model))
-    told = done(run("statistics", window[2], "--retire", window[0], "--like", model, "-o", change, "--json"))
-    facts = json.loads(told.stdout)
-    assert facts["rows"] == facts["retire"]["rows"] == 300
+    result = done(
+        run("statistics", window[2], "--forget", window[0], "--like", model, "-o", change, "--json")
+    )
+    facts = json.loads(result.stdout)
+    assert facts["rows"] == facts["forget"]["rows"] == 300
     summary = json.loads(done(run("merge", model, change, "-o", moved, "--json")).stdout)
     assert summary["rows"] == 600
-    assert [part["id"] for part in summary["retired"]] == [facts["retire"]["id"]]
-    assert facts["retire"]["id"] not in {part["id"] for part in summary["parts"]}
+    assert [part["id"] for part in summary["forgotten"]] == [facts["forget"]["id"]]
+    assert facts["forget"]["id"] not in {part["id"] for part in summary["parts"]}
     done(run("statistics", window[1], "--like", model, "-o", tmp_path / "kept.stats"))
     done(run("statistics", window[2], "--like", model, "-o", tmp_path / "new.stats"))
     done(run("merge", tmp_path / "kept.stats", tmp_path / "new.stats", "-o", tmp_path / "never"))
-    assert_same_answers(moved, tmp_path / "never", window[2])
+    assert_same_scores(moved, tmp_path / "never", window[2])
 
 
-def assert_same_answers(one, other, table):
+def assert_same_scores(one, other, table):
     frame = pd.read_csv(table).drop(columns="label")
-    far = frame.assign(a=1e3 * frame["a"], c=-1e3 * frame["c"])  # where the rows are not
+    far = frame.assign(a=1e3 * frame["a"], c=-1e3 * frame["c"])  # rows far outside the data
     for rows in (frame, far):
         np.testing.assert_array_equal(load(one).decision_function(rows), load(other).decision_function(rows))
 
 
-def test_statistics_of_changes_are_added_up_before_they_meet_a_model(run, window, tmp_path):
+def test_statistics_with_forget_merge_before_applied_to_model(run, window, tmp_path):
     model, both, moved = (tmp_path / name for name in ("model", "both.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", model))
     done(run("statistics", window[1], "--like", model, "-o", tmp_path / "come.stats"))
-    done(run("statistics", "--retire", window[0], "--like", model, "-o", tmp_path / "go.stats"))
+    done(run("statistics", "--forget", window[0], "--like", model, "-o", tmp_path / "go.stats"))
     summary = done(run("merge", tmp_path / "go.stats", tmp_path / "come.stats", "-o", both, "--json"))
-    assert len(json.loads(summary.stdout)["to retire"]) == 1
-    assert "(to retire)" in done(run("inspect", both)).stdout
+    assert len(json.loads(summary.stdout)["to forget"]) == 1
+    assert "(to forget)" in done(run("inspect", both)).stdout
     done(run("merge", model, both, "-o", moved))
     done(run("merge", tmp_path / "come.stats", "-o", tmp_path / "never"))
-    assert_same_answers(moved, tmp_path / "never", window[1])
+    assert_same_scores(moved, tmp_path / "never", window[1])
 
 
-def test_a_change_that_comes_twice_or_retires_strangers_is_refused(run, window, tmp_path):
+def test_merge_forgetting_rows_twice_or_unknown_rows_is_an_error(run, window, tmp_path):
     model, change = tmp_path / "model", tmp_path / "change.stats"
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", model))
-    done(run("statistics", "--retire", window[0], "--target", "label", "-o", change))
+    done(run("statistics", "--forget", window[0], "--target", "label", "-o", change))
     done(run("statistics", window[1], "--like", model, "-o", tmp_path / "week1.stats"))
     done(run("merge", model, tmp_path / "week1.stats", change, "-o", model))
     before = model.read_bytes()
     again = run("merge", model, change, "-o", model)
     assert (again.exit_code, "were forgotten already" in again.stderr) == (1, True)
-    done(run("statistics", "--retire", window[2], "--like", model, "-o", tmp_path / "strangers.stats"))
-    strangers = run("merge", model, tmp_path / "strangers.stats", "-o", model)
-    assert strangers.exit_code == 1
-    assert "never learned" in strangers.stderr
+    done(run("statistics", "--forget", window[2], "--like", model, "-o", tmp_path / "unknown.stats"))
+    unknown = run("merge", model, tmp_path / "unknown.stats", "-o", model)
+    assert unknown.exit_code == 1
+    assert "never learned" in unknown.stderr
     assert model.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--target", "label"], "give DATA to learn, --retire DATA to unlearn, or both"),
+        (["--target", "label"], "give DATA to learn, --forget DATA, or both"),
         (["DATA"], "--target is missing"),
         (["DATA", "--like", "MODEL", "--set", "C=3"], "parameters come from the file"),
-        (["DATA", "--like", "MODEL", "--target", "a"], "labels in 'label'"),
+        (["DATA", "--like", "MODEL", "--target", "a"], "is 'label'"),
     ],
 )
-def test_options_that_do_not_go_together_are_told(run, window, tmp_path, arguments, message):
+def test_statistics_with_conflicting_options_is_an_error(run, window, tmp_path, arguments, message):
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", tmp_path / "model"))
-    places = {"DATA": window[0], "MODEL": tmp_path / "model"}
-    result = run("statistics", *(places.get(word, word) for word in arguments), "-o", tmp_path / "x.stats")
+    paths = {"DATA": window[0], "MODEL": tmp_path / "model"}
+    result = run("statistics", *(paths.get(word, word) for word in arguments), "-o", tmp_path / "x.stats")
     assert result.exit_code != 0
     assert message in result.stderr
     assert not (tmp_path / "x.stats").exists()

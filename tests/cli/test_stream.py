@@ -1,4 +1,4 @@
-"""``steelyard stream``: what it prints where, what it writes, and how it ends."""
+"""``steelyard stream``: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 import steelyard
 from steelyard import ProximalSVC
 from steelyard.cli import main
-from steelyard.cli.panel import StreamPanel
+from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.registry import available
 from steelyard.evaluation import PrequentialEvaluator
-from steelyard.streams import demo_stream
+from steelyard.streams import ArrayStream, demo_stream
 from tests.runner import cli_runner
 
 
@@ -41,7 +41,7 @@ def table(tmp_path):
     return path
 
 
-def test_without_a_source_the_built_in_stream_shows_the_point(run):
+def test_stream_demo_ranks_balanced_model_first(run):
     result = run("stream", "--limit", 30_000, "--json")
     assert result.exit_code == 0
     summary = {row["model"]: row for row in json.loads(result.stdout)["summary"]}
@@ -53,14 +53,14 @@ def test_without_a_source_the_built_in_stream_shows_the_point(run):
     assert summary["balanced"]["lowest_g_mean"] > 0.55
 
 
-def test_data_goes_to_stdout_and_nothing_else_does(run, table):
+def test_stream_prints_table_to_stdout_and_nothing_to_stderr(run, table):
     result = run("stream", table, "--target", "label")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].startswith("model\tpositive\tg_mean")
     assert result.stderr == ""
 
 
-def test_report_table_and_model_are_written(run, table, tmp_path):
+def test_stream_writes_report_table_and_model(run, table, tmp_path):
     paths = {name: tmp_path / "new" / name for name in ("report.html",)}
     result = run(
         "stream", table, "--target", "label", "--report", paths["report.html"],
@@ -74,7 +74,7 @@ def test_report_table_and_model_are_written(run, table, tmp_path):
     assert f"report: {paths['report.html']}" in result.stderr
 
 
-def test_models_race_with_settings_windows_and_peers(run, table):
+def test_stream_compares_models_with_settings_and_peers(run, table):
     result = run(
         "stream", table, "--target", "label", "--model", "proximal", "--model", "soft=proximal",
         "--model", "adaptive", "--model", "sklearn:naive_bayes.GaussianNB", "--set", "soft.C=0.001", "--json",
@@ -89,10 +89,10 @@ STREAMING = [name for name, entry in available().items() if hasattr(entry.learne
 
 
 @pytest.mark.parametrize("name", sorted(set(available()) - set(STREAMING)))
-def test_a_model_that_learns_whole_tables_is_fitted_and_refused_for_streams(run, table, tmp_path, name):
-    refused = run("stream", table, "--target", "label", "--model", name)
-    assert refused.exit_code == 1
-    assert "learns whole tables only" in refused.stderr
+def test_batch_model_can_be_fitted_but_not_streamed(run, table, tmp_path, name):
+    failed = run("stream", table, "--target", "label", "--model", name)
+    assert failed.exit_code == 1
+    assert "learns whole tables only" in failed.stderr
     out = tmp_path / "model.steelyard"
     fitted = run("fit", table, "--target", "label", "--model", name, "--limit", 400, "-o", out)
     assert fitted.exit_code == 0, fitted.output
@@ -100,7 +100,7 @@ def test_a_model_that_learns_whole_tables_is_fitted_and_refused_for_streams(run,
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_every_model_of_the_list_learns_a_stream_and_is_saved(run, table, tmp_path, name):
+def test_every_streaming_model_learns_and_is_saved(run, table, tmp_path, name):
     out = tmp_path / "model.steelyard"
     result = run(
         "stream", table, "--target", "label", "--model", name, "--limit", 400, "--chunk", 100, "--save", out
@@ -110,7 +110,7 @@ def test_every_model_of_the_list_learns_a_stream_and_is_saved(run, table, tmp_pa
     assert json.loads(run("inspect", out, "--json").stdout)["target"] == "label"
 
 
-def test_a_river_peer_races_too(run, table):
+def test_stream_with_river_model(run, table):
     pytest.importorskip("river", reason="river is an optional peer and is not installed")
     result = run(
         "stream",
@@ -126,31 +126,31 @@ def test_a_river_peer_races_too(run, table):
     assert "river:linear_model" in result.stdout
 
 
-def test_a_window_of_time_needs_a_time_column(run, tmp_path):
+def test_time_window_without_time_column_is_an_error(run, tmp_path):
     frame = pd.DataFrame({"t": pd.date_range("2026-01-01", periods=900, freq="h"), "a": np.arange(900) % 7})
     frame["y"] = (frame["a"] > 4).astype(int)
     frame.to_csv(tmp_path / "t.csv", index=False)
     base = ("stream", tmp_path / "t.csv", "--target", "y", "--window", "10d", "--chunk", 100)
     assert run(*base, "--time", "t").exit_code == 0
-    refused = run(*base, "--drop", "t")
-    assert refused.exit_code == 1
-    assert "needs the times of the rows" in refused.stderr
+    failed = run(*base, "--drop", "t")
+    assert failed.exit_code == 1
+    assert "needs the times of the rows" in failed.stderr
 
 
-def test_the_positive_class_can_be_named(run, table):
+def test_stream_positive_option_sets_positive_class(run, table):
     document = json.loads(run("stream", table, "--target", "label", "--positive", "ok", "--json").stdout)
     assert document["positive"] == "ok"
-    refused = run("stream", table, "--target", "label", "--positive", "odd")
-    assert refused.exit_code == 1
-    assert "there is no class 'odd'" in refused.stderr
+    failed = run("stream", table, "--target", "label", "--positive", "odd")
+    assert failed.exit_code == 1
+    assert "there is no class 'odd'" in failed.stderr
 
 
-def test_standard_input_is_read(run, table):
+def test_stream_reads_standard_input(run, table):
     result = run("stream", "-", "--target", "label", "--json", input=table.read_bytes())
     assert json.loads(result.stdout)["rows"] == 4000
 
 
-def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
+def test_stream_error_still_writes_report_and_model(run, table, tmp_path):
     with table.open("a", encoding="utf-8") as file:
         file.write("1,2,oops,north,ok\n")
     result = run(
@@ -166,10 +166,10 @@ def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
     )
     assert result.exit_code == 1
     assert "rows.csv, line 4,002, column 'c': expected a number; got 'oops'." in result.stderr
-    assert "4,000 rows, was learned and reported" in result.stderr
+    assert "4,000 rows before it were learned and reported" in result.stderr
     assert json.loads(result.stdout)["rows"] == 4000
     assert (tmp_path / "r.html").exists()
-    assert steelyard.load(tmp_path / "m.steelyard").learner.class_count_.sum() == 4000
+    assert steelyard.load(tmp_path / "m.steelyard").estimator.class_count_.sum() == 4000
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_error_on_the_way_still_gives_report_and_model(run, table, tmp_path):
         ("\0\0\0", "this is a binary file"),
     ],
 )
-def test_an_error_at_once_gives_a_sentence_and_no_traceback(run, tmp_path, content, message):
+def test_stream_error_in_first_row_prints_message_only(run, tmp_path, content, message):
     path = tmp_path / "bad.csv"
     path.write_text(content, encoding="utf-8")
     result = run("stream", path, "--target", "label")
@@ -193,21 +193,21 @@ def test_an_error_at_once_gives_a_sentence_and_no_traceback(run, tmp_path, conte
     "arguments",
     [["stream", "rows.csv"], ["stream", "--save", "x"], ["stream", "--chunk", "0"], ["stream", "--nonsense"]],
 )
-def test_a_command_written_wrongly_exits_with_2(run, arguments):
+def test_usage_error_exits_with_2(run, arguments):
     assert run(*arguments).exit_code == 2
 
 
-def test_ctrl_c_ends_with_a_complete_report(tmp_path):
-    """A feed that never ends, stopped by the signal that Ctrl-C sends."""
+def test_ctrl_c_exits_with_130_and_complete_report(tmp_path):
+    """An endless feed is stopped with SIGINT."""
     command = [sys.executable, "-c", "from steelyard.cli import main; main()", "stream", "-", "--target", "y"]
     command += ["--chunk", "1000", "--report", str(tmp_path / "r.html"), "--json"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        # More than a pipe holds: when all is written, the command has started and reads.
+        # More than the capacity of a pipe: when all is written, the command is reading.
         process.stdin.write(b"a,y\n" + b"".join(b"%020d,%d\n" % (i % 9, i % 2) for i in range(20_000)))
         process.stdin.flush()
-        time.sleep(2.0)  # it has read all, and waits for more
+        time.sleep(2.0)  # the command has read everything and waits
         process.send_signal(signal.SIGINT)
         timer = threading.Timer(60, process.kill)
         timer.start()
@@ -219,7 +219,7 @@ def test_ctrl_c_ends_with_a_complete_report(tmp_path):
     assert "<svg" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
+def test_live_display_shows_progress_measures_share_and_counts(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setitem(os.environ, "COLUMNS", "100")
     stream = demo_stream(6000)
@@ -229,12 +229,12 @@ def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
     from rich.console import Console
 
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(StreamPanel(stream)._picture(evaluator))
+    console.print(LiveDisplay(stream)._render(evaluator))
     text = console.export_text()
     for part in (
         "6,000 rows",
         "rows/s",
-        "G-mean, last 1,000 rows",
+        "G-mean of the last 1,000 rows",
         "balanced",
         "share of 1",
         "positive class: 1",
@@ -243,3 +243,13 @@ def test_the_panel_shows_progress_measures_share_and_counts(monkeypatch):
         "▲",
     ):
         assert part in text
+
+
+def test_live_display_share_of_rarest_class_counts_its_rows():
+    from steelyard.cli.live_display import _class_shares
+
+    stream = ArrayStream(np.arange(4000.0)[:, None] % 7, np.array(["a", "b", "c", "a"] * 1000), chunk=100)
+    evaluator = PrequentialEvaluator({"model": ProximalSVC()}, window=1000)
+    for chunk in stream:
+        evaluator.step(chunk)
+    assert _class_shares(evaluator) == pytest.approx([0.25] * len(_class_shares(evaluator)), abs=0.01)

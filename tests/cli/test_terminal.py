@@ -1,4 +1,4 @@
-"""On a terminal: every command ends well at any width, and the panel never costs a result."""
+"""Commands on a terminal of any width, and the live display."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
-from steelyard.cli.output import folded
-from steelyard.cli.panel import StreamPanel
+from steelyard.cli.live_display import LiveDisplay
+from steelyard.cli.output import wrap_lines
 from steelyard.evaluation import PrequentialEvaluator, prequential
 from steelyard.streams import demo_stream
 from steelyard.tables import TableModel, open_stream
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 
 def _commands():
-    """Every command, in an order in which each finds what it needs."""
+    """Return one call of every command; later calls use files of earlier ones."""
     table = ["rows.csv", "--target", "label"]
     return {
         "version": ["version"],
@@ -65,13 +65,13 @@ def _commands():
     }
 
 
-def test_every_command_has_a_line_here():
-    groups = {"serve", "hub", "site"}  # which have tests of their own
+def test_terminal_commands_cover_every_command():
+    groups = {"serve", "hub", "site"}  # tested elsewhere
     assert {name.split()[0] for name in _commands()} == set(main.list_commands(None)) - groups
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_every_command_ends_well_on_a_terminal(folder, columns):
+def test_every_command_succeeds_on_a_terminal(folder, columns):
     commands = _commands()
     for name, ended in zip(
         commands, in_terminal(*commands.values(), columns=columns, folder=folder), strict=True
@@ -82,10 +82,10 @@ def test_every_command_ends_well_on_a_terminal(folder, columns):
     assert len(pd.read_csv(folder / "t.csv")) > 1
     model = steelyard.load(folder / "s.steelyard")
     assert isinstance(model, TableModel)
-    assert model.learner.class_count_.sum() == 1500
+    assert model.estimator.class_count_.sum() == 1500
 
 
-def test_every_kind_of_file_streams_to_its_end_on_a_terminal(folder):
+def test_stream_reads_every_file_format_on_a_terminal(folder):
     names = ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet", "rows.csv.gz", "rows.jsonl.gz"]
     commands = [["stream", name, "--target", "label", "--save", f"{name}.model"] for name in names]
     for name, ended in zip(names, in_terminal(*commands, folder=folder), strict=True):
@@ -96,25 +96,25 @@ def test_every_kind_of_file_streams_to_its_end_on_a_terminal(folder):
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_the_panel_stays_within_the_terminal(folder, columns):
+def test_live_display_fits_the_terminal(folder, columns):
     (ended,) = in_terminal(["stream", "--limit", "3000"], columns=columns, folder=folder)
-    panel = ended.text[: ended.text.rindex("╯") + 1]
-    # A terminal writes ^C behind the panel, which a line that is full would push down.
-    assert max(len(line) for line in panel.replace("\r", "\n").split("\n")) <= columns - 2
+    display = ended.text[: ended.text.rindex("╯") + 1]
+    # A terminal prints ^C behind the display; a full line would wrap.
+    assert max(len(line) for line in display.replace("\r", "\n").split("\n")) <= columns - 2
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_the_summary_can_be_read_at_any_width(folder, columns):
-    """A table that is too wide is turned on its side; no name and no figure is cut."""
+def test_summary_is_complete_at_any_width(folder, columns):
+    """A table that is too wide is transposed; no name and no number is truncated."""
     (ended,) = in_terminal(["stream", "rows.csv", "--target", "label"], columns=columns, folder=folder)
     summary = ended.text[ended.text.rindex("╯") + 1 :]
     for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
         assert name in summary
-    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # a whole number
+    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # an integer
     assert "…" not in summary
 
 
-def test_a_sentence_is_not_broken_within_a_word(folder):
+def test_error_message_wraps_at_word_boundaries(folder):
     (ended,) = in_terminal(["fit", "rows.csv", "--target", "nothing", "-o", "x"], columns=40, folder=folder)
     assert ended.exit_code == 1
     lines = ended.text.strip().replace("\r", "").split("\n")
@@ -125,26 +125,26 @@ def test_a_sentence_is_not_broken_within_a_word(folder):
     )
 
 
-def test_a_note_stands_above_the_panel_and_stays(folder):
+def test_note_is_printed_above_live_display(folder):
     frame = pd.read_csv(folder / "rows.csv").assign(constant=1.0)
     pd.concat([frame] * 6).to_csv(folder / "constant.csv", index=False)
     (ended,) = in_terminal(
         ["stream", "constant.csv", "--target", "label", "--model", "proximal"], folder=folder
     )
     before, _, after = ended.text.partition("note: ")
-    # The panel is wiped out before the note is written; else the next picture would wipe out the note.
+    # The display is erased before the note is printed; otherwise the next refresh would erase the note.
     assert not before.rstrip(" ").endswith("╯")
     assert "'constant'" in after[: after.index("╭")]
 
 
-def test_rows_that_wait_to_be_learned_have_not_come_yet(folder):
-    """A small packed file is read at once; the panel's bar does not run ahead with it."""
+def test_fraction_read_excludes_buffered_rows(folder):
+    """A small gzip file is read into memory at once; the progress bar counts processed rows only."""
     stream = open_stream(folder / "rows.csv.gz", "label", chunk=100)
     assert [stream.fraction_read() for _ in stream][4] == pytest.approx(500 / 1500)
     assert stream.fraction_read() == 1.0
 
 
-def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys):
+def test_error_in_live_display_does_not_end_the_run(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     stream = demo_stream(2000)
     calls = []
@@ -155,16 +155,16 @@ def test_an_error_in_drawing_ends_the_panel_and_not_the_run(monkeypatch, capsys)
 
     monkeypatch.setattr(stream, "fraction_read", broken)
     evaluator = PrequentialEvaluator({"balanced": steelyard.ProximalSVC()})
-    with StreamPanel(stream) as panel:
+    with LiveDisplay(stream) as display:
         for chunk in stream:
             evaluator.step(chunk)
-            panel.update(evaluator, final=True)
+            display.update(evaluator, final=True)
         evaluator.finish()
     assert evaluator.n_learned == 2000
     assert len(calls) == 1
-    assert "the panel ends, the run goes on: ValueError: no more" in capsys.readouterr().err
+    assert "the live display failed, the run continues: ValueError: no more" in capsys.readouterr().err
 
 
-def test_a_terminal_that_was_not_told_its_size_breaks_no_line(monkeypatch):
+def test_wrap_lines_with_unknown_terminal_width_keeps_text(monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
-    assert folded("Error: a sentence.\nhint: another") == "Error: a sentence.\nhint: another"
+    assert wrap_lines("Error: a message.\nhint: another") == "Error: a message.\nhint: another"

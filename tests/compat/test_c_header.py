@@ -1,4 +1,4 @@
-"""The C header, compiled, answers as predict does."""
+"""The compiled C header gives the results of predict()."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def answers(program, lines):
 
 @needs_compiler
 @pytest.mark.parametrize("n_classes", [1, 2, 4])
-def test_the_compiled_header_scores_and_labels_as_the_learner(tmp_path, n_classes):
+def test_compiled_header_matches_learner(tmp_path, n_classes):
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=400)
     X = rng.normal(size=(400, 6)) * 10.0 ** np.arange(-3, 3) + y[:, None]
@@ -80,12 +80,14 @@ def test_the_compiled_header_scores_and_labels_as_the_learner(tmp_path, n_classe
     assert [int(line[0]) for line in said] == model.predict(rows).tolist()
     scores = np.array([[float(score) for score in line[1:]] for line in said])
     expected = model.decision_function(rows).reshape(500, -1)
-    size = np.abs(rows) @ np.abs(model.coef_).T + np.abs(model.intercept_)  # what sums can round by
+    size = np.abs(rows) @ np.abs(model.coef_).T + np.abs(
+        model.intercept_
+    )  # scale of the rounding error of the sums
     assert (np.abs(scores - expected) <= 1e-12 * size).all()
 
 
 @needs_compiler
-def test_the_command_writes_a_model_with_categories(tmp_path):
+def test_export_command_writes_model_with_categories(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"kind": rng.choice(["x", "z", "w"], size=300), "amount": rng.normal(size=300)})
     labels = np.where(frame["amount"] + (frame["kind"] == "z") > 0.8, "yes", "no")
@@ -108,7 +110,7 @@ def test_the_command_writes_a_model_with_categories(tmp_path):
 
 
 @needs_compiler
-def test_names_and_labels_from_elsewhere_are_texts_and_nothing_else(tmp_path):
+def test_names_and_labels_are_escaped(tmp_path):
     nasty = ['"; int x = 1; //', "*/ @ @UPPER@", "??/", "new\nline\\", "naïve 1", '"']
     y = np.array(nasty)[np.arange(60) % 6]
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 6)), columns=nasty)
@@ -127,7 +129,7 @@ def test_names_and_labels_from_elsewhere_are_texts_and_nothing_else(tmp_path):
     assert texts[1::2] == nasty
 
 
-def test_what_is_not_linear_is_refused_and_nothing_is_written(tmp_path):
+def test_nonlinear_model_raises_and_writes_nothing(tmp_path):
     X, y = np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 2
     mapped = ProximalSVC(feature_map=RandomFeatures(20, random_state=0)).fit(X, y)
     save(mapped, tmp_path / "m.steelyard")
@@ -138,5 +140,5 @@ def test_what_is_not_linear_is_refused_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "model.h").exists()
     with pytest.raises(DataError, match="without a feature map"):
         c_header(object())
-    with pytest.raises(ParameterError, match="as C has names"):
+    with pytest.raises(ParameterError, match="must be a C identifier"):
         c_header(ProximalSVC().fit(X, y), "no name")

@@ -1,4 +1,4 @@
-"""Models logged to a real local folder of MLflow come back whole."""
+"""Models are saved to and loaded from a local MLflow folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ mlflow = pytest.importorskip(
 
 from steelyard.mlflow import load_model, log_model, save_model  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # MLflow emits warnings of its own
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def rows():
     return pd.DataFrame(np.random.default_rng(1).normal(size=(50, 2)), columns=["a", "b"])
 
 
-def test_a_saved_folder_gives_the_model_and_a_pyfunc(model, rows, tmp_path):
+def test_saved_folder_loads_as_model_and_pyfunc(model, rows, tmp_path):
     folder = str(tmp_path / "model")
     save_model(model, folder)
     assert load_model(folder).digest() == model.digest()
@@ -37,7 +37,7 @@ def test_a_saved_folder_gives_the_model_and_a_pyfunc(model, rows, tmp_path):
     np.testing.assert_array_equal(answers, model.predict(rows))
 
 
-def test_a_logged_model_comes_back_from_the_tracking_folder(model, rows, tmp_path, monkeypatch):
+def test_logged_model_loads_from_tracking_folder(model, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'tracking.db'}")
     mlflow.set_experiment(experiment_id=mlflow.create_experiment("e", (tmp_path / "artifacts").as_uri()))

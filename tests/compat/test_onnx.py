@@ -1,4 +1,4 @@
-"""Graphs of ONNX, run by onnxruntime, answer as the learners do."""
+"""ONNX graphs, run by onnxruntime, give the results of the learners."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(model, rows):
 
 
 def assert_agrees(model, rows, bound):
-    """Scores within the bound; labels equal wherever the two best scores are further apart."""
+    """Assert scores within the bound, and equal labels unless the two best scores are closer than it."""
     labels, scores = asked(model, rows)
     expected = model.decision_function(rows).reshape(len(rows), -1)
     assert scores.shape == expected.shape
@@ -45,7 +45,7 @@ def assert_agrees(model, rows, bound):
 
 @pytest.mark.parametrize("n_classes", [1, 2, 4])
 @pytest.mark.parametrize("offset", [0.0, 1e3])
-def test_a_linear_model_agrees_to_rounding(n_classes, offset):
+def test_onnx_linear_model_matches_up_to_rounding(n_classes, offset):
     X, y = data(n_classes, offset=offset)
     model = ProximalSVC().fit(X, y)
     rows = data(n_classes, offset=offset, seed=1)[0]
@@ -58,16 +58,16 @@ def test_a_linear_model_agrees_to_rounding(n_classes, offset):
 
 @pytest.mark.parametrize("gamma", ["rows", 0.1])
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_a_mapped_model_agrees_to_a_step_of_its_map(kind, gamma):
+def test_onnx_mapped_model_matches_up_to_quantization(kind, gamma):
     X, y = data(3)
     model = ProximalSVC(feature_map=RandomFeatures(60, kind=kind, gamma=gamma)).fit(X, y)
-    step = model.feature_map_.quantum * np.abs(model.coef_).sum(axis=1).max()
+    step = model.feature_map_.step * np.abs(model.coef_).sum(axis=1).max()
     assert_agrees(model, data(3, seed=1)[0], step)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_koil_agrees_to_rounding(kernel, n_classes):
+def test_onnx_koil_matches_up_to_rounding(kernel, n_classes):
     X, y = data(n_classes)
     model = KOIL(kernel=kernel, gamma=0.2, coef0=0.1, budget=30, random_state=0).partial_fit(X, y)
     rows = data(n_classes, seed=1)[0]
@@ -77,23 +77,23 @@ def test_koil_agrees_to_rounding(kernel, n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("kernel", KERNELS[:-1])
-def test_spheres_agree_to_rounding(kernel, n_classes):
+def test_onnx_spheres_match_up_to_rounding(kernel, n_classes):
     X, y = data(n_classes)
     model = EnclosingClassifier(shape="sphere", kernel=kernel, gamma=0.2, coef0=0.1).partial_fit(X, y)
     assert_agrees(model, data(n_classes, seed=1)[0], 1e-9)
 
 
 @pytest.mark.parametrize("names", [["no", "yes"], [False, True], [-1, 1], [2.0, 3.0]], ids=str)
-def test_labels_stay_what_they_are(names):
+def test_onnx_labels_keep_their_type(names):
     X, y = data()
     model = ProximalSVC().fit(X, np.array(names)[y])
     labels, _ = asked(model, X)
     assert labels.tolist() == model.predict(X).tolist()
 
 
-def test_what_has_no_graph_is_refused_with_a_sentence():
+def test_to_onnx_of_unsupported_model_raises():
     X, y = data()
-    with pytest.raises(DataError, match="these are ellipsoids"):
+    with pytest.raises(DataError, match="ellipsoids have no ONNX form"):
         to_onnx(EnclosingClassifier().fit(X, y))
     with pytest.raises(DataError, match="got dict"):
         to_onnx({})

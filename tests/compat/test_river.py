@@ -1,4 +1,4 @@
-"""Learners in river's pipelines, and river's models as learners here."""
+"""Learners as river models, and river models as learners."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def data():
 @pytest.mark.parametrize(
     "learner", [ProximalSVC(), KOIL(budget=20, random_state=0)], ids=lambda learner: type(learner).__name__
 )
-def test_rivers_own_checks_hold(learner):
+def test_river_estimator_checks_pass(learner):
     assert not to_river(learner)._unit_test_skips()
     checks.check_estimator(to_river(learner))
 
 
-def test_the_learner_in_river_is_the_learner_taught_with_arrays(data):
+def test_river_classifier_matches_learner_trained_on_arrays(data):
     X, y = data
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
         model.learn_one(x, label)
-    batch = ProximalSVC(quantizer=model.taught().quantizer_).fit(X, y)
-    assert model.taught().digest() == batch.digest()
+    batch = ProximalSVC(quantizer=model.to_learner().quantizer_).fit(X, y)
+    assert model.to_learner().digest() == batch.digest()
     assert [model.predict_one(x) for x in rows_of(X)] == batch.predict(X).tolist()
     chances = [[model.predict_proba_one(x)[label] for label in (0, 1)] for x in rows_of(X)]
     np.testing.assert_array_equal(chances, batch.predict_proba(X))
 
 
 @pytest.mark.parametrize("make", [ProximalSVC, StreamClassifier], ids=lambda make: make.__name__)
-def test_a_pipeline_is_evaluated_row_by_row(make):
+def test_river_pipeline_runs_progressive_validation(make):
     model = compose.Pipeline(preprocessing.StandardScaler(), to_river(make()))
     result = evaluate.progressive_val_score(datasets.Phishing().take(400), model, metrics.Accuracy())
     assert result.get() > 0.8
 
 
-def test_categories_pass_through_rivers_encoder():
+def test_categories_work_with_river_encoder():
     model = preprocessing.OneHotEncoder() | to_river(ProximalSVC())
     for _ in range(5):
         for country, label in (("NZ", "no"), ("AU", "yes"), ("FR", "no")):
@@ -57,17 +57,17 @@ def test_categories_pass_through_rivers_encoder():
     assert [model.predict_one({"country": c}) for c in ("NZ", "AU", "FR")] == ["no", "yes", "no"]
 
 
-def test_names_that_come_later_are_as_if_they_had_been_zero_before(data):
+def test_late_features_equal_zero_in_earlier_rows(data):
     X, y = data
     X[:100, 2] = 0.0
     model = to_river(ProximalSVC())
     for place, (x, label) in enumerate(zip(rows_of(X), y.tolist(), strict=True)):
         model.learn_one({name: x[name] for name in ("ab" if place < 100 else "cab")}, label)
-    learned = model.taught()
+    learned = model.to_learner()
     np.testing.assert_allclose(learned.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-7)
 
 
-def test_what_was_learned_before_goes_along_and_the_original_stays(data):
+def test_fitted_learner_is_copied_into_river(data):
     X, y = data
     learner = ProximalSVC().partial_fit(X[:200], y[:200])
     before = learner.digest()
@@ -76,10 +76,10 @@ def test_what_was_learned_before_goes_along_and_the_original_stays(data):
         model.learn_one(x, label)
     assert learner.digest() == before
     assert from_river(model).digest() == learner.partial_fit(X[200:], y[200:]).digest()
-    assert model.clone().taught().digest() == before
+    assert model.clone().to_learner().digest() == before
 
 
-def test_names_of_a_table_are_the_names_in_river(data):
+def test_feature_names_of_table_are_kept_in_river(data):
     pd = pytest.importorskip("pandas", reason="tables need pandas")
     X, y = data
     frame = pd.DataFrame(X, columns=list("abc"))
@@ -89,7 +89,7 @@ def test_names_of_a_table_are_the_names_in_river(data):
     assert [model.predict_one(x) for x in turned] == learner.predict(frame).tolist()
 
 
-def test_a_learner_that_cannot_grow_keeps_to_the_named_features(data):
+def test_learner_without_grow_ignores_new_features(data):
     X, y = data
     model = to_river(KOIL(gamma=0.5, random_state=0), features="ab")
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
@@ -98,22 +98,22 @@ def test_a_learner_that_cannot_grow_keeps_to_the_named_features(data):
     assert [model.predict_one(x) for x in rows_of(X)] == narrow.predict(X[:, :2]).tolist()
 
 
-def test_a_refused_row_changes_nothing(data):
+def test_refused_row_keeps_state(data):
     X, y = data
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
         model.learn_one(x, label)
-    before = model.taught().digest()
+    before = model.to_learner().digest()
     with pytest.raises(DataError, match="expected a number for 'd'; got 'text'"):
         model.learn_one({"a": 1.0, "d": "text"}, 1)
     with pytest.raises(DataError, match="NaN"):
         model.learn_one({"a": float("nan"), "d": 1.0}, 1)
-    assert model.taught().digest() == before
+    assert model.to_learner().digest() == before
     model.learn_one(rows_of(X)[0], 1)
-    assert model.taught().n_features_in_ == 3
+    assert model.to_learner().n_features_in_ == 3
 
 
-def test_a_model_of_river_learns_arrays_and_keeps_what_it_knew(data):
+def test_river_model_learns_arrays_and_keeps_state(data):
     X, y = data
     known, fresh = naive_bayes.GaussianNB(), naive_bayes.GaussianNB()
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
@@ -124,17 +124,17 @@ def test_a_model_of_river_learns_arrays_and_keeps_what_it_knew(data):
     assert from_river(fresh).partial_fit(X, y).predict(X).tolist() == expected
 
 
-def test_a_binary_model_of_river_keeps_its_own_labels(data):
+def test_binary_river_model_keeps_its_labels(data):
     X, y = data
     words = np.array(["good", "bad"])[y]
     peer = from_river(preprocessing.StandardScaler() | linear_model.LogisticRegression())
     assert (peer.partial_fit(X, words).predict(X) == words).mean() > 0.85
 
 
-def test_what_cannot_cross_is_refused_with_a_sentence():
+def test_invalid_conversion_raises():
     with pytest.raises(ParameterError, match=r"needs partial_fit\(\)"):
         to_river(object())
-    with pytest.raises(ParameterError, match="classifier or pipeline of river"):
+    with pytest.raises(ParameterError, match="river classifier or pipeline"):
         from_river(ProximalSVC)
     with pytest.raises(ParameterError, match="3 distinct names"):
         RiverClassifier(ProximalSVC().fit(np.eye(3), [0, 1, 0]), features=["a", "b"])

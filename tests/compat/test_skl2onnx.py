@@ -1,4 +1,4 @@
-"""Pipelines that end in a learner are converted by skl2onnx, and answer as they do here."""
+"""Pipelines that end in a learner, converted by skl2onnx, give the same results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not i
 
 import steelyard.compat.skl2onnx  # noqa: E402, F401  it registers
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of skl2onnx are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # skl2onnx emits warnings of its own
 
 LEARNERS = {
     "linear": ProximalSVC(),
@@ -39,7 +39,7 @@ def asked(pipeline, X):
 
 
 def assert_agrees(pipeline, X, bound):
-    """Scores within a share of their size; labels equal wherever the best two are further apart."""
+    """Assert scores within a relative bound, and equal labels unless the best two are closer than it."""
     labels, scores = asked(pipeline, X)
     expected = pipeline.decision_function(X).reshape(len(X), -1)
     allowed = bound * np.abs(expected).max()
@@ -53,20 +53,20 @@ def assert_agrees(pipeline, X, bound):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_a_pipeline_of_doubles_agrees(learner, n_classes):
+def test_converted_float64_pipeline_matches(learner, n_classes):
     pipeline = make_pipeline(StandardScaler(), learner).fit(*made(n_classes))
     assert_agrees(pipeline, made(n_classes, seed=1)[0], 1e-4 if learner is LEARNERS["mapped"] else 1e-9)
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_a_pipeline_of_floats_agrees_to_floats_on_real_rows(learner):
+def test_converted_float32_pipeline_matches_up_to_float32(learner):
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), learner).fit(X, y)
-    # The scaler works in single precision, 6e-8 of a value, and what it takes the mean from is up to
-    # a hundred times as large as what is left.
+    # The scaler works in single precision, 6e-8 relative, and subtracts means from values that are up to
+    # a hundred times as large as the difference.
     assert_agrees(pipeline, X.astype(np.float32), 1e-3)
 
 
-def test_the_learner_alone_is_converted_too():
+def test_learner_without_pipeline_is_converted():
     X, y = made(2)
     assert_agrees(ProximalSVC().fit(X, y), X, 1e-12)

@@ -1,4 +1,4 @@
-"""ProximalSVC among scikit-learn's tools."""
+"""ProximalSVC with scikit-learn tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def frame():
         ),
     ],
 )
-def test_weights_are_routed_through_pipelines_and_searches(frame, scoring):
+def test_sample_weight_is_routed_through_pipeline_and_search(frame, scoring):
     table, y, weights = frame
     X = table[["a", "b", "c"]].to_numpy()
     with sklearn.config_context(enable_metadata_routing=True):
@@ -56,7 +56,7 @@ def test_weights_are_routed_through_pipelines_and_searches(frame, scoring):
     assert (expected.coef_ != ProximalSVC(C=0.5).fit(scaled, y).coef_).any()
 
 
-def test_a_pipeline_hands_on_tables_with_names(frame):
+def test_pipeline_passes_data_frames_with_names(frame):
     table, y, _ = frame
     numbers = table[["a", "b", "c"]]
     steps = make_pipeline(StandardScaler(), RandomFeatures(8), ProximalSVC()).set_output(transform="pandas")
@@ -68,7 +68,7 @@ def test_a_pipeline_hands_on_tables_with_names(frame):
     )
 
 
-def test_searches_by_halving_find_a_setting(frame):
+def test_halving_search_finds_parameters(frame):
     table, y, _ = frame
     X = table[["a", "b", "c"]].to_numpy()
     search = HalvingGridSearchCV(ProximalSVC(), {"C": [1e-8, 0.1, 1.0]}, random_state=0, scoring="roc_auc")
@@ -76,16 +76,16 @@ def test_searches_by_halving_find_a_setting(frame):
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
-def test_probabilities_can_be_calibrated(frame, method):
+def test_calibrated_classifier_gives_calibrated_probabilities(frame, method):
     table, y, _ = frame
     X = table[["a", "b", "c"]].to_numpy()
     chances = CalibratedClassifierCV(ProximalSVC(), method=method).fit(X, y).predict_proba(X)[:, 1]
-    assert abs(chances.mean() - y.mean()) < 0.02  # which balanced probabilities do not have
+    assert abs(chances.mean() - y.mean()) < 0.02  # balanced probabilities do not satisfy this
     assert abs(ProximalSVC().fit(X, y).predict_proba(X)[:, 1].mean() - y.mean()) > 0.05
 
 
 @pytest.mark.parametrize("sparse_threshold", [0.0, 1.0])
-def test_columns_of_several_kinds_come_through_a_column_transformer(frame, sparse_threshold):
+def test_column_transformer_output_is_learned(frame, sparse_threshold):
     table, y, _ = frame
     parts = [("numbers", StandardScaler(), ["a", "b", "c"]), ("kinds", OneHotEncoder(), ["kind"])]
     model = make_pipeline(ColumnTransformer(parts, sparse_threshold=sparse_threshold), ProximalSVC())
@@ -101,7 +101,7 @@ def test_columns_of_several_kinds_come_through_a_column_transformer(frame, spars
     [ProximalSVC(), KOIL(random_state=0), EnclosingClassifier()],
     ids=lambda one: type(one).__name__,
 )
-def test_joblib_brings_a_learner_back_and_it_learns_on(frame, learner, tmp_path):
+def test_joblib_roundtrip_keeps_learning(frame, learner, tmp_path):
     table, y, _ = frame
     X = table[["a", "b", "c"]].to_numpy()
     model = sklearn.clone(learner).partial_fit(X[:300], y[:300])

@@ -20,7 +20,7 @@ suite = pytest.importorskip(
 
 
 class SVC(IncrementalSVC):
-    """IncrementalSVC with the parameters of SVC; those that say how to solve are without effect."""
+    """IncrementalSVC with the parameters of SVC; parameters of the solver are ignored."""
 
     def __init__(
         self, *, C=1.0, kernel="rbf", degree=3, gamma="scale", coef0=0.0, shrinking=True, tol=1e-3,
@@ -41,7 +41,7 @@ class SVC(IncrementalSVC):
 
 
 class Module:
-    """The module sklearn.svm with another SVC."""
+    """Proxy of the module sklearn.svm with another SVC."""
 
     SVC = SVC
 
@@ -49,16 +49,16 @@ class Module:
         return getattr(sklearn.svm, name)
 
 
-PAIRS = "planes are one against the rest, not one against one"
-INSIDE = "it looks into LIBSVM's own state"
-PROBABILITY = "there is no predict_proba: CalibratedClassifierCV does that from rows left out"
-NEGATIVE = "a negative weight is refused, not taken for the row's absence"
-MATRIX = "samples of PrecomputedKernel(K) are numbers of rows; it is compared with SVC in tests of its own"
+PAIRS = "classes are learned one-vs-rest, not one-vs-one"
+INSIDE = "the test reads internal state of LIBSVM"
+PROBABILITY = "there is no predict_proba; CalibratedClassifierCV calibrates on left-out rows"
+NEGATIVE = "negative weights raise an error instead of removing the row"
+MATRIX = "samples of PrecomputedKernel(K) are row indices; separate tests compare it with SVC"
 CANNOT_APPLY = {
-    "test_tweak_params": "dual_coef_ is a copy: to change it would leave the rows behind",
+    "test_tweak_params": "dual_coef_ is a copy, so changing it has no effect",
     "test_decision_function": PAIRS,
     "test_decision_function_shape": PAIRS,
-    "test_ovr_decision_function": "one against the rest by votes of pairs has other scores than planes",
+    "test_ovr_decision_function": "one-vs-rest by pairwise votes has other scores",
     "test_svc_ovr_tie_breaking": PAIRS,
     "test_svc_invalid_break_ties_param": PAIRS,
     "test_svc_raises_error_internal_representation": INSIDE,
@@ -75,19 +75,19 @@ CANNOT_APPLY = {
     "test_precomputed": MATRIX,
     "test_sparse_precomputed": MATRIX,
     "test_bad_input": "sparse rows may follow dense ones",
-    "test_svc_nonfinite_params": "values that are too large are refused in other words",
-    "test_custom_kernel_not_array_input": "texts need a sequence kernel, which is no plain function",
+    "test_svc_nonfinite_params": "the message for values that are too large differs",
+    "test_custom_kernel_not_array_input": "strings need a sequence kernel, not a plain function",
     "test_svm_with_infinite_C": "C must be finite",
 }
 
 
 def _cases() -> list[Any]:
-    """The tests that speak of SVC, with the first values of their parameters."""
+    """Return the tests of SVC, with the first values of their parameters."""
     found = []
     for name, function in vars(suite).items():
         source = inspect.getsource(function) if name.startswith("test_") else ""
         if "svm.SVC" in source:
-            # Before scikit-learn 1.9, tests of other matters ask for probabilities too.
+            # Before scikit-learn 1.9, unrelated tests use probabilities too.
             reason = CANNOT_APPLY.get(name, PROBABILITY if "probability=True" in source else None)
             marks = [] if reason is None else [pytest.mark.skip(reason=reason)]
             found += [pytest.param(name, values, id=name, marks=marks) for values in [_values(function)]]
@@ -109,7 +109,7 @@ def _values(function: Any) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "values"), _cases())
-def test_what_holds_of_svc_holds_here(name, values, monkeypatch):
+def test_scikit_learn_svc_test_passes(name, values, monkeypatch):
     monkeypatch.setattr(suite, "svm", Module())
     monkeypatch.setattr(suite, "SVC", SVC, raising=False)
     getattr(suite, name)(**{key: SVC if value is sklearn.svm.SVC else value for key, value in values.items()})

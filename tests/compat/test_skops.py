@@ -1,4 +1,4 @@
-"""Learners in files of skops, without a word of trust."""
+"""Learners in skops files, without a list of trusted types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def data():
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: type(one).__name__)
-def test_a_learner_comes_back_and_learns_on(learner, data):
+def test_skops_roundtrip_keeps_learning(learner, data):
     X, y = data
     model = sklearn.clone(learner).partial_fit(X[:300], y[:300])
     packed = skops.dumps(model)
@@ -45,7 +45,7 @@ def test_a_learner_comes_back_and_learns_on(learner, data):
     np.testing.assert_array_equal(back.decision_function(X), model.decision_function(X))
 
 
-def test_a_pipeline_comes_back(data):
+def test_skops_roundtrip_of_pipeline(data):
     X, y = data
     for learner in (ProximalSVC(), AlignedSVC()):
         steps = make_pipeline(StandardScaler(), learner).fit(X, y)
@@ -53,12 +53,12 @@ def test_a_pipeline_comes_back(data):
         np.testing.assert_array_equal(back.decision_function(X), steps.decision_function(X))
 
 
-def test_a_learner_that_has_learned_nothing_keeps_its_parameters():
+def test_skops_roundtrip_of_unfitted_learner_keeps_parameters():
     back = skops.loads(skops.dumps(ProximalSVC(C=3.0)))
     assert back.get_params() == ProximalSVC(C=3.0).get_params()
 
 
-def test_a_damaged_archive_is_refused(data):
+def test_damaged_archive_raises(data):
     packed = skops.dumps(ProximalSVC().fit(*data))
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(packed)) as source, zipfile.ZipFile(out, "w") as target:

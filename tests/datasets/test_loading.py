@@ -1,4 +1,4 @@
-"""Named sets come from the first place that has them, and only if they are the set."""
+"""Datasets are loaded from the first source that has them, and validated."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def write_heart(folder):
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "digits", "wdbc"])
-def test_scikit_learn_ships_some(name):
+def test_load_from_scikit_learn(name):
     assert load(name).source == "scikit-learn"
 
 
-def test_a_folder_has_others(tmp_path):
+def test_load_from_folder(tmp_path):
     write_heart(tmp_path)
     data = load("heart_cleveland", data_dir=tmp_path)
     assert data.numbers().shape == (303, 13)
     assert data.binary([1, 2, 3, 4]).sum() == 139
 
 
-def test_the_folder_may_be_named_by_the_environment(tmp_path, monkeypatch):
+def test_load_from_folder_of_environment_variable(tmp_path, monkeypatch):
     write_heart(tmp_path)
     monkeypatch.setenv("STEELYARD_DATA", str(tmp_path))
     assert load("heart_cleveland").source.endswith("heart_cleveland.csv.gz")
 
 
-def test_rows_without_missing_cells_are_the_set_too(monkeypatch):
+def test_load_from_package_without_incomplete_rows(monkeypatch):
     labels = {0: 160, 1: 54, 2: 35, 3: 35, 4: 13}
     y = np.repeat(list(labels), list(labels.values()))
     packaged = {"heart_cleveland": lambda: (pd.DataFrame(np.ones((297, 13))), y, "a package")}
@@ -54,12 +54,12 @@ def test_rows_without_missing_cells_are_the_set_too(monkeypatch):
     assert len(load("heart_cleveland").y) == 297
 
 
-def test_the_whole_set_in_a_folder_comes_before_a_package_without_incomplete_rows(tmp_path):
+def test_complete_dataset_of_folder_precedes_package_without_incomplete_rows(tmp_path):
     write_heart(tmp_path)
     assert len(load("heart_cleveland", data_dir=tmp_path).y) == 303
 
 
-def test_a_file_of_another_shape_is_not_the_set(tmp_path):
+def test_file_with_wrong_shape_raises(tmp_path):
     pd.DataFrame(np.ones((30, 4)), columns=["a", "b", "c", "target"]).to_csv(
         tmp_path / "oil_spill.csv.gz", index=False
     )
@@ -67,13 +67,13 @@ def test_a_file_of_another_shape_is_not_the_set(tmp_path):
         load("oil_spill", data_dir=tmp_path)
 
 
-def test_what_was_tried_and_what_to_do_is_said():
+def test_unavailable_dataset_error_lists_sources_and_hint():
     with pytest.raises(DatasetUnavailable, match="tried installed packages, no folder was named,") as e:
         load("elec2")
     assert "STEELYARD_DATA" in str(e.value)
 
 
-def test_openml_is_asked_last_and_its_trouble_is_told(monkeypatch):
+def test_openml_is_the_last_source_and_its_error_is_reported(monkeypatch):
     asked = []
 
     def no_network(request, *_, **__):
@@ -88,7 +88,7 @@ def test_openml_is_asked_last_and_its_trouble_is_told(monkeypatch):
     assert asked
 
 
-def test_labels_of_openml_are_spelt_as_ours(monkeypatch):
+def test_labels_of_openml_are_translated(monkeypatch):
     monkeypatch.delenv("STEELYARD_OFFLINE")
 
     class Bunch:
@@ -99,16 +99,16 @@ def test_labels_of_openml_are_spelt_as_ours(monkeypatch):
     assert set(load("mammography").y.tolist()) == {-1, 1}
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest():
+def test_misspelt_name_error_suggests_similar_name():
     with pytest.raises(ParameterError, match="did you mean 'abalone'"):
         load("abalon")
 
 
-def test_every_koil_set_is_known():
+def test_all_koil_datasets_are_in_the_catalog():
     assert sum(name.startswith("koil_") for name in available()) == 18
 
 
-def test_images_and_texts_are_read(tmp_path):
+def test_load_images_and_texts(tmp_path):
     images, person = np.zeros((400, 112, 92), np.uint8), np.repeat(np.arange(40), 10)
     np.savez_compressed(tmp_path / "faces_orl.npz", images=images, person=person)
     assert load("faces_orl", data_dir=tmp_path).numbers().shape == (400, 112 * 92)
@@ -119,34 +119,34 @@ def test_images_and_texts_are_read(tmp_path):
     assert (texts.X[0], texts.y[0]) == ("A\n", ("corn", "wheat"))
 
 
-def test_ordered_levels_become_numbers_in_their_order():
+def test_numbers_of_ordered_levels_keep_their_order():
     table = pd.DataFrame({"buying": ["low", "vhigh", "med"], "safety": ["high", "low", "med"]})
     numbers = Dataset("car", table, np.zeros(3), "here").numbers(nominal="onehot")
     np.testing.assert_array_equal(numbers, [[0, 2], [3, 0], [1, 1]])
 
 
-def test_other_levels_become_codes_or_columns():
+def test_numbers_of_unordered_levels_are_codes_or_columns():
     table = pd.DataFrame({"sex": ["M", "F", "I"], "length": [0.1, 0.2, 0.3]})
     data = Dataset("abalone", table, np.zeros(3), "here")
     np.testing.assert_array_equal(data.numbers()[:, 0], [2, 0, 1])
     np.testing.assert_array_equal(data.numbers(nominal="onehot")[:, :3], [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
 
 
-def test_missing_cells_stay_missing_until_rows_are_dropped():
+def test_missing_cells_are_nan_until_complete_is_called():
     table = pd.DataFrame({"a": [1.0, np.nan], "b": ["t", None]})
     data = Dataset("set", table, np.array([0, 1]), "here")
     assert np.isnan(data.numbers()[1]).all()
     assert len(data.complete().y) == 1
 
 
-def test_positive_may_be_a_label_several_or_a_question():
+def test_binary_accepts_label_collection_or_function():
     data = Dataset("set", None, np.array([1, 2, 3]), "here")
     assert data.binary(2).tolist() == [0, 1, 0]
     assert data.binary([1, 3]).tolist() == [1, 0, 1]
     assert data.binary(lambda rings: rings < 3).tolist() == [1, 1, 0]
 
 
-def test_runs_follow_the_authors_walk_through_the_inner_folds(tmp_path):
+def test_inner_folds_follow_the_order_of_the_authors(tmp_path):
     rows = CATALOG["koil_sonar"].rows
     folds = np.tile((np.arange(rows) % 5 + 1).astype(np.int8)[:, None], (1, 4))
     inner = (np.arange(5 * rows) % 100).astype(np.int8)[:, None] * np.ones((1, 4), np.int8)
@@ -159,11 +159,11 @@ def test_runs_follow_the_authors_walk_through_the_inner_folds(tmp_path):
     assert second.inner[0] == inner[len(first.train), 1]
 
 
-def test_splits_that_cannot_be_had_are_said():
+def test_missing_splits_file_raises():
     with pytest.raises(DatasetUnavailable, match="no folder was named"):
         load_splits("koil_sonar")
 
 
-def test_there_are_no_more_than_twenty_runs():
+def test_split_index_beyond_twenty_raises():
     with pytest.raises(IndexError, match="20 runs"):
         Splits("koil_s4", np.ones((5, 4), np.int8), np.ones((25, 4), np.int8))[20]

@@ -1,4 +1,4 @@
-"""Made-up trajectories."""
+"""Synthetic trajectories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.datasets.trajectories import SUSPICIOUS, make_trajectories
 
 
-def test_the_counts_are_those_of_the_paper():
+def test_default_counts_are_those_of_the_paper():
     X, patterns = make_trajectories(random_state=0)
     counts = Counter(patterns.tolist())
     assert counts == {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}
@@ -17,7 +17,7 @@ def test_the_counts_are_those_of_the_paper():
     assert np.isin(patterns, SUSPICIOUS).sum() == 92
 
 
-def test_lengths_vary_and_positions_are_in_and_around_the_lot():
+def test_lengths_and_positions_are_in_range():
     X, _ = make_trajectories(
         {"circling": 20, "zigzag": 20, "back-and-forth": 20, "parking": 20}, random_state=1
     )
@@ -28,13 +28,13 @@ def test_lengths_vary_and_positions_are_in_and_around_the_lot():
     assert (everything < 140).all()
 
 
-def test_the_same_seed_gives_the_same_trajectories():
+def test_same_seed_gives_same_trajectories():
     first, again = (make_trajectories({"parking": 3, "zigzag": 2}, random_state=7)[0] for _ in range(2))
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_cars_that_go_back_and_forth_turn_round():
+def test_back_and_forth_trajectories_reverse_direction():
     X, _ = make_trajectories({"back-and-forth": 10}, noise=0.0, random_state=0)
     for x in X:
         assert (np.diff(x[:, 0]) > 0).any()

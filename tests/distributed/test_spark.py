@@ -389,8 +389,8 @@ def test_partitions_add_up_to_the_cube_of_all_rows(spark):
     cube = StatisticsCube(["shop"], "y").add(spark.createDataFrame(rows).repartition(3))
     whole = StatisticsCube(["shop"], "y").add(rows)
     assert cube.cells == whole.cells
-    quantizer = cube.model().learner.quantizer_
+    quantizer = cube.model().estimator.quantizer_
     for shop, model in cube.models("shop").items():
         part = rows[rows["shop"] == shop]
         fresh = ProximalSVC(quantizer=quantizer).fit(part[["x"]].to_numpy(), part["y"].to_numpy())
-        assert model.learner.digest() == fresh.digest()
+        assert model.estimator.digest() == fresh.digest()

@@ -1,4 +1,4 @@
-"""The enclosing machine written from its formulas: matrices in full, a general solver, four steps."""
+"""Transcription of the enclosing classifier: full matrices, a general solver, the four steps of the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def kernel_matrix(X, Z, kernel, *, gamma=1.0, degree=3, coef0=0.0):
 
 
 def solve_dual(G, bounds):
-    """Weights that maximise sum a_i G_ii - a'Ga, by a general solver from several starts of its own."""
+    """Return weights that maximize sum a_i G_ii - a'Ga, by a general solver from several starting points."""
     n, diagonal = len(G), np.diag(G)
     scale = max(np.abs(diagonal).max(), 1e-300)
     start = bounds / bounds.sum()
@@ -41,7 +41,7 @@ def squared_distances(G, alpha):
 
 
 def whitened_matrix(K, ridge):
-    """phi(x_i)' (S + ridge I)^-1 phi(x_j) between centred rows, from the kernel matrix of one class."""
+    """Return phi(x_i)' (S + ridge I)^-1 phi(x_j) of centered rows, from the kernel matrix of one class."""
     l = len(K)
     H = np.eye(l) - 1.0 / l
     centred = H @ K @ H
@@ -50,11 +50,11 @@ def whitened_matrix(K, ridge):
 
 
 def four_steps(distances, radii):
-    """The decision of the paper for one row: positions of the classes, equations (9) to (11)."""
+    """Return the decision of the paper for one row, by equations (9) to (11)."""
     inside = [m for m in range(len(radii)) if distances[m] <= radii[m]]
     if len(inside) == 1:  # step 2
         return inside[0]
     if not inside:  # step 3: the largest R / d
         return int(np.argmax([radius / d for radius, d in zip(radii, distances, strict=True)]))
-    # step 4: the largest 1 - d / R; a class that does not hold the row has a negative membership
+    # step 4: the largest 1 - d / R; a class that does not contain the row has a negative membership
     return int(np.argmax([1.0 - d / radius for radius, d in zip(radii, distances, strict=True)]))

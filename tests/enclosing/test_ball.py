@@ -1,4 +1,4 @@
-"""The native solver: the smallest ball in a given inner product."""
+"""The native solver of the smallest enclosing ball."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def solve(kernel, X, bounds, *, tolerance=1e-10, cache_bytes=CACHE_BYTES, n_thre
 
 
 def assert_optimal(G, bounds, answer, tolerance):
-    """The conditions (8) of the paper: no weight inside, all the weight a row may have outside."""
+    """Assert the conditions (8) of the paper: weight 0 inside, weight at its bound outside."""
     alpha, radius = answer["alpha"], answer["squared_radius"]
     distances = squared_distances(G, alpha)
     np.testing.assert_allclose(answer["squared_distances"], distances, atol=1e-9 * np.abs(G).max())
@@ -43,7 +43,7 @@ def assert_optimal(G, bounds, answer, tolerance):
 @pytest.mark.parametrize("outliers", [0.0, 0.2])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel)
 @pytest.mark.parametrize("seed", range(3))
-def test_dual_solution_agrees_with_a_general_solver(kernel, outliers, seed):
+def test_ball_matches_general_solver(kernel, outliers, seed):
     X = np.random.default_rng(seed).normal(size=(24, 3))
     bounds = weight_bounds(np.ones(24), None, outliers)
     G = kernel.block(X)
@@ -57,7 +57,7 @@ def test_dual_solution_agrees_with_a_general_solver(kernel, outliers, seed):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kernel)
 @pytest.mark.parametrize("outliers", [0.0, 0.01, 0.3, 1.0])
-def test_optimality_conditions_hold_where_the_solution_is_refined_from_coarser_ones(kernel, outliers):
+def test_optimality_conditions_hold_after_refinement_from_coarse_problem(kernel, outliers):
     X = np.random.default_rng(0).normal(size=(1700, 4))
     bounds = weight_bounds(np.ones(len(X)), None, outliers)
     answer = solve(kernel, X, bounds, tolerance=1e-8)
@@ -69,13 +69,13 @@ def test_optimality_conditions_hold_where_the_solution_is_refined_from_coarser_o
 @settings(max_examples=60, deadline=None)
 def test_optimality_conditions_hold_with_ties_duplicates_and_weights(seed, n, d, outliers):
     rng = np.random.default_rng(seed)
-    X = rng.integers(-1, 2, size=(n, d)).astype(float)  # few distinct values: ties everywhere
+    X = rng.integers(-1, 2, size=(n, d)).astype(float)  # few distinct values give many ties
     bounds = weight_bounds(rng.integers(1, 4, size=n).astype(float), None, outliers)
     for kernel in KERNELS[:2]:
         assert_optimal(kernel.block(X), bounds, solve(kernel, X, bounds), 1e-8)
 
 
-def test_a_tiny_cache_changes_nothing():
+def test_tiny_cache_gives_same_ball():
     X = np.random.default_rng(1).normal(size=(900, 5))
     bounds = weight_bounds(np.ones(900), None, 0.1)
     roomy, tight = (solve(KERNELS[1], X, bounds, cache_bytes=size) for size in (CACHE_BYTES, 0))
@@ -83,7 +83,7 @@ def test_a_tiny_cache_changes_nothing():
     assert roomy["steps"] == tight["steps"]
 
 
-def test_shrinking_is_exercised_and_leaves_the_optimum():
+def test_shrinking_preserves_the_optimum():
     # A narrow kernel makes many rows support vectors, which takes thousands of steps.
     X = np.random.default_rng(2).normal(size=(3000, 2))
     kernel, bounds = Kernel("rbf", gamma=5.0), weight_bounds(np.ones(3000), None, 0.2)
@@ -92,7 +92,7 @@ def test_shrinking_is_exercised_and_leaves_the_optimum():
     assert_optimal(kernel.block(X), bounds, answer, 1e-5)
 
 
-def test_number_of_threads_changes_no_bit():
+def test_ball_is_bitwise_independent_of_threads():
     X = np.random.default_rng(3).normal(size=(2500, 20))
     bounds = weight_bounds(np.ones(2500), None, 0.05)
     one, two = (solve(KERNELS[1], X, bounds, n_threads=threads) for threads in (1, 2))
@@ -100,7 +100,7 @@ def test_number_of_threads_changes_no_bit():
     np.testing.assert_array_equal(one["squared_distances"], two["squared_distances"])
 
 
-def test_instruction_levels_agree():
+def test_simd_levels_agree():
     X = np.random.default_rng(4).normal(size=(501, 7))
     bounds = weight_bounds(np.ones(501), None, 0.1)
     level = _native.simd_level()
@@ -112,15 +112,15 @@ def test_instruction_levels_agree():
         _native.use_simd_level(level)
 
 
-def test_far_from_the_origin_the_centred_ball_is_the_same():
+def test_ball_is_translation_invariant_far_from_origin():
     X = np.random.default_rng(5).normal(size=(60, 3))
     near = solve(KERNELS[0], X, np.ones(60))
-    far = solve(KERNELS[1], X + 1e6, np.ones(60))  # differences carry the rbf kernel through
+    far = solve(KERNELS[1], X + 1e6, np.ones(60))  # the rbf kernel depends on differences only
     assert_optimal(KERNELS[1].block(X + 1e6), np.ones(60), far, 1e-8)
     assert near["squared_radius"] > 0
 
 
-def test_rbf_sphere_is_the_one_class_machine():
+def test_rbf_sphere_matches_one_class_svm():
     X = np.random.default_rng(6).normal(size=(800, 4))
     nu, gamma = 0.1, 0.2
     answer = solve(Kernel("rbf", gamma=gamma), X, weight_bounds(np.ones(800), None, nu))
@@ -132,7 +132,7 @@ def test_rbf_sphere_is_the_one_class_machine():
     assert (machine.decision_function(X)[inside] > 0).all()
 
 
-def test_bounds_that_could_not_sum_to_one_are_raised_to_the_mean():
+def test_bounds_below_sum_one_are_raised_to_the_mean():
     bounds = weight_bounds(np.ones(5), 0.1, 0.0)
     np.testing.assert_allclose(bounds, 0.2)
     assert bounds.sum() >= 1.0
@@ -140,14 +140,14 @@ def test_bounds_that_could_not_sum_to_one_are_raised_to_the_mean():
     np.testing.assert_allclose(solve(KERNELS[0], X, bounds)["alpha"], 0.2)
 
 
-def test_shapes_that_disagree_are_refused():
+def test_mismatched_shapes_raise():
     with pytest.raises(ValueError, match="array shapes disagree"):
         solve(KERNELS[0], np.zeros((3, 2)), np.ones(2))
     with pytest.raises(ValueError, match="expected 1 to"):
         solve(KERNELS[0], np.zeros((0, 2)), np.ones(0))
 
 
-def test_reference_kernel_is_the_library_kernel():
+def test_reference_kernel_matches_library_kernel():
     X = np.random.default_rng(8).normal(size=(9, 3))
     for kernel in KERNELS[:3]:
         parameters = {name: getattr(kernel, name) for name in ("gamma", "degree", "coef0")}

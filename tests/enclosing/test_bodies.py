@@ -1,4 +1,4 @@
-"""Bodies: the ball of whitened coordinates, explicitly and through kernel values."""
+"""Enclosing bodies in explicit and in kernel form."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _tight(solve):
 @pytest.mark.parametrize("outliers", [0.0, 0.2])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_body_is_the_optimum_of_the_dual_written_in_full(shape, kernel, outliers):
+def test_body_matches_dual_optimum(shape, kernel, outliers):
     rows = rows_of(np.random.default_rng(0).normal(size=(25, 3)))
     body = build_body(rows, settings_of(shape=shape, kernel=kernel, outliers=outliers, **KERNELS[kernel]))
     G = kernel_matrix(rows.X, rows.X, kernel, **KERNELS[kernel])
@@ -77,7 +77,7 @@ def test_body_is_the_optimum_of_the_dual_written_in_full(shape, kernel, outliers
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, "auto"])
 @pytest.mark.parametrize("shape", [(40, 6), (12, 30)], ids=["n > d", "n < d"])
-def test_kernel_form_and_explicit_form_of_the_linear_ellipsoid_agree(shape, ridge):
+def test_linear_ellipsoid_in_kernel_form_matches_explicit_form(shape, ridge):
     rng = np.random.default_rng(1)
     rows = rows_of(rng.normal(size=shape) @ rng.normal(size=(shape[1], shape[1])) + 3.0)
     fresh = rng.normal(size=(50, shape[1])) * 3
@@ -89,7 +89,7 @@ def test_kernel_form_and_explicit_form_of_the_linear_ellipsoid_agree(shape, ridg
     )
 
 
-def test_kernel_form_and_explicit_form_of_the_linear_sphere_agree():
+def test_linear_sphere_in_kernel_form_matches_explicit_form():
     rows = rows_of(np.random.default_rng(2).normal(size=(60, 3)))
     fresh = np.random.default_rng(3).normal(size=(20, 3))
     explicit, kernelised = (kind.build(rows, settings_of(shape="sphere")) for kind in (Sphere, KernelSphere))
@@ -99,13 +99,13 @@ def test_kernel_form_and_explicit_form_of_the_linear_sphere_agree():
     )
 
 
-def test_wide_tables_of_few_rows_take_the_kernel_form():
+def test_few_wide_rows_use_kernel_form():
     rows = rows_of(np.random.default_rng(4).normal(size=(5, 600)))
     assert isinstance(build_body(rows, settings_of()), KernelEllipsoid)
     assert isinstance(build_body(rows_of(rows.X[:, :100]), settings_of()), Ellipsoid)
 
 
-def test_ellipsoid_does_not_mind_how_features_are_turned():
+def test_ellipsoid_is_rotation_invariant():
     rng = np.random.default_rng(5)
     X, fresh = rng.normal(size=(80, 4)), rng.normal(size=(10, 4))
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
@@ -116,7 +116,7 @@ def test_ellipsoid_does_not_mind_how_features_are_turned():
     )
 
 
-def test_a_large_ridge_makes_a_sphere_and_a_small_one_the_bare_ellipsoid():
+def test_ridge_interpolates_between_ellipsoid_and_sphere():
     rng = np.random.default_rng(6)
     rows, fresh = rows_of(rng.normal(size=(50, 3)) * [1, 5, 0.2]), rng.normal(size=(20, 3))
     sphere = build_body(rows, settings_of(shape="sphere"))
@@ -133,7 +133,7 @@ def test_a_large_ridge_makes_a_sphere_and_a_small_one_the_bare_ellipsoid():
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
 @pytest.mark.parametrize("ridge", [0.01, "auto"])
-def test_one_row_is_a_point_of_radius_zero(shape, kernel, ridge):
+def test_single_row_has_radius_zero(shape, kernel, ridge):
     row = np.random.default_rng(7).normal(size=(1, 3))
     body = build_body(rows_of(row), settings_of(shape=shape, kernel=kernel, ridge=ridge, **KERNELS[kernel]))
     assert body.ball.radius == 0.0
@@ -142,7 +142,7 @@ def test_one_row_is_a_point_of_radius_zero(shape, kernel, ridge):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_training_rows_lie_inside_their_ellipsoid_also_when_it_is_flat(kernel):
+def test_training_rows_are_inside_degenerate_ellipsoid(kernel):
     X = np.random.default_rng(8).normal(size=(90, 4))
     X[:, 2] = 1.5  # constant
     X[:, 3] = X[:, 0]  # dependent
@@ -151,7 +151,7 @@ def test_training_rows_lie_inside_their_ellipsoid_also_when_it_is_flat(kernel):
     assert np.sqrt(body.squared_distances(rows.X)).max() <= body.ball.radius * (1 + 1e-4)
 
 
-def test_a_constant_feature_counts_as_if_it_had_the_variance_of_the_ridge():
+def test_constant_feature_has_variance_ridge():
     X = np.random.default_rng(9).normal(size=(50, 2))
     body = build_body(rows_of(np.column_stack([X, np.full(50, 4.0)])), settings_of(ridge=0.25))
     moved = body.ball.alpha @ rows_of(np.column_stack([X, np.full(50, 4.0)])).X
@@ -161,10 +161,10 @@ def test_a_constant_feature_counts_as_if_it_had_the_variance_of_the_ridge():
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
 @pytest.mark.parametrize("n_classes", [1, 3, 9])
-def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes):
+def test_nearest_body_is_first_with_smallest_ratio(shape, n_classes):
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(20, 4)) + 2 * rng.normal(size=4) for _ in range(n_classes)]
-    rows += [rows[0], rows[-1], rows[0][:1]]  # bodies that are equal, and a point
+    rows += [rows[0], rows[-1], rows[0][:1]]  # equal bodies, and a single point
     all_bodies = [build_body(rows_of(X), settings_of(shape=shape)) for X in rows]
     X = np.concatenate([rng.normal(size=(300, 4)) * 3, *rows, [[1e90, 0.0, 0.0, 0.0]]])
     ratios = distance_ratios(all_bodies, X)
@@ -175,7 +175,7 @@ def test_the_nearest_body_is_the_first_with_the_smallest_ratio(shape, n_classes)
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, 1e12])
 @pytest.mark.parametrize("scale", [1e-70, 1.0, 1e70])
-def test_the_nearest_sphere_does_not_hang_on_where_the_rows_lie_and_how_large_they_are(offset, scale):
+def test_nearest_sphere_is_invariant_to_offset_and_scale(offset, scale):
     rng = np.random.default_rng(1)
     middles = rng.normal(size=(12, 5))
     spreads = [1e-9, 1e-3, 1.0] * 4
@@ -183,7 +183,7 @@ def test_the_nearest_sphere_does_not_hang_on_where_the_rows_lie_and_how_large_th
     classes = [X + scale * offset for X in classes]
     spheres = [build_body(rows_of(X), settings_of(shape="sphere")) for X in classes]
     X = scale * (2 * rng.normal(size=(400, 5)) + offset)
-    halfway = (classes[2][:200] + classes[5][:200]) / 2  # rows that no sphere is clearly nearest to
+    halfway = (classes[2][:200] + classes[5][:200]) / 2  # rows at similar distances to two spheres
     X = np.concatenate([X, halfway, *classes])
     ratios = distance_ratios(spheres, X)
     nearest, smallest = nearest_bodies(spheres, X)

@@ -1,4 +1,4 @@
-"""EnclosingClassifier: the decision, classes that come and go, unknown rows."""
+"""EnclosingClassifier: decision rule, adding and removing classes, unknown rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ models = pytest.mark.parametrize("model", MODELS, ids=repr)
 
 @pytest.fixture
 def blobs(rng):
-    """Four overlapping classes of different size and shape."""
+    """Return four overlapping classes of different size and shape."""
     y = np.repeat([0, 1, 2, 3], [80, 40, 60, 15])
     X = rng.normal(size=(len(y), 3)) * [1.0, 2.0, 0.5] + rng.normal(size=(4, 3))[y] * 3
     return X, y
@@ -40,7 +40,7 @@ def blobs(rng):
 
 
 @models
-def test_one_line_decides_as_the_four_steps_of_the_paper(model, blobs, rng):
+def test_predict_matches_four_steps_of_the_paper(model, blobs, rng):
     X, y = blobs
     model = clone(model).fit(X, y)
     fresh = rng.normal(size=(400, 3)) * 4
@@ -49,18 +49,18 @@ def test_one_line_decides_as_the_four_steps_of_the_paper(model, blobs, rng):
     expected = [model.classes_[four_steps(row, radii)] for row in distances]
     np.testing.assert_array_equal(model.predict(fresh), expected)
     inside = (distances <= radii).sum(axis=1)
-    assert {0, 1} <= set(inside.tolist())  # each step has been asked
+    assert {0, 1} <= set(inside.tolist())  # every step of the rule occurs
     assert inside.max() > 1
 
 
-def test_four_steps_and_one_line_agree_on_random_distances(rng):
+def test_smallest_ratio_matches_four_steps_on_random_distances(rng):
     for _ in range(500):
         distances, radii = rng.gamma(2.0, size=(2, rng.integers(1, 6)))
         assert four_steps(distances, radii) == np.argmin(distances / radii)
 
 
 @models
-def test_scores_are_different_faces_of_the_ratio(model, blobs):
+def test_scores_are_derived_from_distance_ratios(model, blobs):
     X, y = blobs
     model = clone(model).fit(X, y)
     ratio = model.distance_ratio(X)
@@ -73,7 +73,7 @@ def test_scores_are_different_faces_of_the_ratio(model, blobs):
 
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_without_outliers_every_row_is_inside_its_class(shape, blobs):
+def test_zero_outliers_keep_every_row_inside(shape, blobs):
     X, y = blobs
     model = EnclosingClassifier(shape=shape).fit(X, y)
     own = model.distance_ratio(X)[np.arange(len(y)), y]
@@ -82,7 +82,7 @@ def test_without_outliers_every_row_is_inside_its_class(shape, blobs):
 
 
 @models
-def test_centre_radius_and_support_vectors_fit_together(model, blobs):
+def test_center_radius_and_support_vectors_are_consistent(model, blobs):
     X, y = blobs
     model = clone(model).fit(X, y)
     assert model.radius_.shape == (4,)
@@ -100,7 +100,7 @@ def test_centre_radius_and_support_vectors_fit_together(model, blobs):
 
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_outliers_is_the_share_left_outside(shape):
+def test_outliers_is_fraction_outside(shape):
     shares = []
     for seed in range(20):
         X = np.random.default_rng(seed).normal(size=(400, 3))
@@ -109,19 +109,21 @@ def test_outliers_is_the_share_left_outside(shape):
     assert np.mean(shares) == pytest.approx(0.05, abs=0.01)
 
 
-def test_C_and_outliers_are_two_names_for_one_bound(blobs):
+def test_C_and_outliers_are_equivalent(blobs):
     X, y = blobs
     named = EnclosingClassifier(outliers=0.1).fit(X[y == 0], y[y == 0])
     bounded = EnclosingClassifier(C=1 / (0.1 * 80)).fit(X[y == 0], y[y == 0])
     np.testing.assert_allclose(bounded.distance_ratio(X), named.distance_ratio(X), rtol=1e-6)
-    huge = EnclosingClassifier(C=10).fit(X, y)  # the paper's C: the weights sum to 1, so it cannot bind
+    huge = EnclosingClassifier(C=10).fit(
+        X, y
+    )  # the paper's C: the weights sum to 1, so the bound is never active
     np.testing.assert_array_equal(huge.distance_ratio(X), EnclosingClassifier().fit(X, y).distance_ratio(X))
 
 
 # -- unknown rows -----------------------------------------------------------------------------------
 
 
-def test_rows_outside_of_all_bodies_are_unknown(blobs):
+def test_rows_outside_all_bodies_are_unknown(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     far = np.full((1, 3), 1e3)
@@ -141,25 +143,25 @@ def test_rows_outside_of_all_bodies_are_unknown(blobs):
         (np.array([1, 2]), "unknown", np.dtype(object)),
     ],
 )
-def test_unknown_may_be_of_any_type_and_stays_as_it_is(labels, unknown, dtype):
+def test_unknown_label_may_have_any_type(labels, unknown, dtype):
     X = np.array([[0.0], [0.1], [5.0], [5.1]])
     answers = EnclosingClassifier().fit(X, labels[[0, 0, 1, 1]]).predict([[0.05], [99.0]], unknown=unknown)
     assert answers.dtype == dtype
     assert answers.tolist() == [labels[0], unknown]
 
 
-def test_novelty_score_ranks_digits_never_seen_above_known_ones():
+def test_novelty_score_ranks_unseen_digits_above_known_digits():
     X, y = load_digits(return_X_y=True)
     known, train = y < 7, np.arange(len(y)) % 2 == 0
     model = EnclosingClassifier(ridge=1.0, outliers=0.05).fit(X[known & train], y[known & train])
     assert roc_auc_score(~known[~train], model.novelty_score(X[~train])) > 0.93
 
 
-# -- classes come and go ----------------------------------------------------------------------------
+# -- adding and removing classes --------------------------------------------------------------------
 
 
 @models
-def test_a_new_class_leaves_the_others_bit_identical(model, blobs):
+def test_new_class_leaves_other_classes_bitwise_unchanged(model, blobs):
     X, y = blobs
     model = clone(model).partial_fit(X[y < 3], y[y < 3])
     before = model.distance_ratio(X)
@@ -168,7 +170,7 @@ def test_a_new_class_leaves_the_others_bit_identical(model, blobs):
 
 
 @models
-def test_order_of_classes_and_rows_changes_no_bit(model, blobs, rng):
+def test_model_is_bitwise_independent_of_row_order(model, blobs, rng):
     X, y = blobs
     expected = clone(model).fit(X, y).distance_ratio(X)
     by_class = clone(model)
@@ -184,7 +186,7 @@ def test_order_of_classes_and_rows_changes_no_bit(model, blobs, rng):
 
 
 @models
-def test_more_rows_of_a_class_retrain_that_class_alone(model, blobs):
+def test_new_rows_change_only_their_class(model, blobs):
     X, y = blobs
     first = np.arange(len(y)) % 2 == 0
     model = clone(model).fit(X[first | (y != 1)], y[first | (y != 1)])
@@ -196,7 +198,7 @@ def test_more_rows_of_a_class_retrain_that_class_alone(model, blobs):
 
 
 @models
-def test_a_forgotten_class_leaves_nothing_behind(model, blobs):
+def test_forget_class_equals_never_learning_it(model, blobs):
     X, y = blobs
     forgot = clone(model).fit(X, y).forget_class(1)
     never = clone(model).fit(X[y != 1], y[y != 1])
@@ -205,10 +207,10 @@ def test_a_forgotten_class_leaves_nothing_behind(model, blobs):
     assert persistence.to_bytes(forgot) == persistence.to_bytes(never)
 
 
-def test_forgetting_all_classes_and_going_on(blobs):
+def test_forget_all_classes_raises_on_predict_and_allows_learning(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X[y == 0], y[y == 0]).forget_class(0)
-    with pytest.raises(NotFittedError, match="no class is left"):
+    with pytest.raises(NotFittedError, match="all classes have been forgotten"):
         model.predict(X)
     again = persistence.from_bytes(persistence.to_bytes(model))
     for learner in (model, again):
@@ -216,28 +218,28 @@ def test_forgetting_all_classes_and_going_on(blobs):
         assert (learner.predict(X) == 2).all()
 
 
-def test_forgetting_a_class_that_is_not_there_changes_nothing(blobs):
+def test_forget_unknown_class_raises_and_keeps_state(blobs):
     model = EnclosingClassifier().fit(*blobs)
     before = persistence.to_bytes(model)
-    with pytest.raises(DataError, match="there is no class 9"):
+    with pytest.raises(DataError, match="unknown class 9"):
         model.forget_class(9)
     assert persistence.to_bytes(model) == before
 
 
 @models
-def test_merging_learners_of_different_classes_equals_learning_them_together(model, blobs):
+def test_merge_equals_joint_learning(model, blobs):
     X, y = blobs
     low = clone(model).fit(X[y < 2], y[y < 2])
     high = clone(model).fit(X[y >= 2], y[y >= 2])
     low.merge(high)
     np.testing.assert_array_equal(low.distance_ratio(X), clone(model).fit(X, y).distance_ratio(X))
-    low.partial_fit(X[y == 3] + 1.0, y[y == 3])  # the two go their own ways from here on
+    low.partial_fit(X[y == 3] + 1.0, y[y == 3])  # the two learners are independent from here on
     np.testing.assert_array_equal(
         high.distance_ratio(X), clone(model).fit(X[y >= 2], y[y >= 2]).distance_ratio(X)
     )
 
 
-def test_merging_into_and_from_an_empty_learner(blobs):
+def test_merge_with_empty_learner(blobs):
     X, y = blobs
     full = EnclosingClassifier().fit(X, y)
     empty = EnclosingClassifier().merge(full)
@@ -246,7 +248,7 @@ def test_merging_into_and_from_an_empty_learner(blobs):
     assert full.classes_.tolist() == [0, 1, 2, 3]
 
 
-def test_merges_that_make_no_sense_are_refused_and_change_nothing(blobs):
+def test_invalid_merge_raises_and_keeps_state(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     before = persistence.to_bytes(model)
@@ -262,11 +264,11 @@ def test_merges_that_make_no_sense_are_refused_and_change_nothing(blobs):
         assert persistence.to_bytes(model) == before
 
 
-# -- weights, parameters, corners -------------------------------------------------------------------
+# -- weights, parameters, edge cases ----------------------------------------------------------------
 
 
 @models
-def test_a_weight_of_k_equals_k_repetitions_bit_for_bit(model, blobs, rng):
+def test_integer_weight_equals_repetition_bitwise(model, blobs, rng):
     X, y = blobs
     weights = rng.integers(0, 4, size=len(y))
     weighted = clone(model).fit(X, y, sample_weight=weights)
@@ -275,7 +277,7 @@ def test_a_weight_of_k_equals_k_repetitions_bit_for_bit(model, blobs, rng):
     np.testing.assert_array_equal(weighted.class_count_, repeated.class_count_)
 
 
-def test_parameters_may_change_without_a_second_fit(blobs):
+def test_set_params_takes_effect_without_refit(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     model.predict(X)
@@ -294,21 +296,21 @@ def test_parameters_may_change_without_a_second_fit(blobs):
         ({"outliers": 1.5}, "outliers must be"),
         ({"ridge": -0.1}, "ridge must be a finite number of at least 0 or 'auto'"),
         ({"coef0": np.nan}, "coef0 must be a finite number"),
-        ({"C": 0.5, "outliers": 0.1}, "both say how many rows may stay outside"),
+        ({"C": 0.5, "outliers": 0.1}, "C and outliers are alternatives"),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(parameters, words, blobs):
+def test_invalid_parameters_raise(parameters, words, blobs):
     with pytest.raises(ParameterError, match=words):
         EnclosingClassifier(**parameters).fit(*blobs)
 
 
-def test_points_are_recognised_where_they_are_and_the_nearest_wins_among_them():
+def test_single_point_classes_are_predicted_at_their_point_or_nearest():
     points = EnclosingClassifier().fit([[0.0, 0.0], [4.0, 0.0]], ["a", "b"])
     assert points.predict([[1.0, 0.0], [3.0, 0.0]]).tolist() == ["a", "b"]
     assert points.predict([[0.0, 0.0], [3.9, 0.0]], unknown="?").tolist() == ["a", "?"]
     assert np.isfinite(points.decision_function([[1e50, 0.0]])).all()
     points.partial_fit([[0.0, 9.0], [0.0, 10.0], [1.0, 9.0]], ["c", "c", "c"])
-    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a body goes before a point
+    assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a proper body wins over a point
 
 
 def test_repeated_rows_are_one_point():
@@ -317,7 +319,7 @@ def test_repeated_rows_are_one_point():
     assert model.distance_ratio(np.full((1, 3), 0.1)).tolist() == [[0.0]]
 
 
-def test_fewer_rows_than_features_give_a_body_that_holds_them(rng):
+def test_fewer_rows_than_features_are_inside_their_body(rng):
     X = rng.normal(size=(8, 50))
     for ridge in (0.01, "auto"):
         model = EnclosingClassifier(ridge=ridge).fit(X, np.zeros(8))
@@ -325,7 +327,7 @@ def test_fewer_rows_than_features_give_a_body_that_holds_them(rng):
         assert model.novelty_score(rng.normal(size=(20, 50)) + 3.0).min() > 0.0
 
 
-def test_values_that_would_overflow_are_refused(blobs):
+def test_values_that_would_overflow_raise(blobs):
     X, y = blobs
     model = EnclosingClassifier().fit(X, y)
     with pytest.raises(DataError, match="squares overflow"):
@@ -334,22 +336,22 @@ def test_values_that_would_overflow_are_refused(blobs):
         model.predict(np.full((1, 3), 1e200))
 
 
-def test_a_kernel_ellipsoid_beyond_memory_is_refused_before_it_is_built(monkeypatch, blobs):
+def test_kernel_ellipsoid_beyond_memory_raises_before_allocation(monkeypatch, blobs):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 1000)
-    monkeypatch.setattr("steelyard._memory._SMALL", 0)
+    monkeypatch.setattr("steelyard._memory._MIN_CHECKED_BYTES", 0)
     model = EnclosingClassifier(kernel="rbf").fit(*blobs)
     with pytest.raises(MemoryLimitError, match="kernel ellipsoid around a class of 80 distinct rows"):
         model.predict(blobs[0])
 
 
-def test_a_search_cut_short_says_so(monkeypatch, rng):
+def test_solver_at_max_steps_warns(monkeypatch, rng):
     monkeypatch.setattr(ball, "MAX_STEPS", 2)
     model = EnclosingClassifier(shape="sphere").fit(rng.normal(size=(300, 5)), np.zeros(300))
-    with pytest.warns(ConvergenceWarning, match="known to"):
+    with pytest.warns(ConvergenceWarning, match="the solver stopped"):
         model.radius_
 
 
-def test_float32_rows_are_the_rows_they_stand_for(blobs):
+def test_float32_rows_match_float64_rows(blobs):
     X, y = blobs
     single = X.astype(np.float32)
     left = EnclosingClassifier().fit(single, y).distance_ratio(single)
@@ -358,7 +360,7 @@ def test_float32_rows_are_the_rows_they_stand_for(blobs):
 
 
 @models
-def test_damaged_states_are_refused(model, blobs):
+def test_damaged_state_raises(model, blobs):
     model = clone(model).fit(*blobs)
     damages = [
         lambda s: s["classes"].pop(),
@@ -378,7 +380,7 @@ def test_damaged_states_are_refused(model, blobs):
             clone(model)._set_state(state)
 
 
-def test_loading_does_not_search_again(monkeypatch, blobs):
+def test_loading_does_not_run_the_solver(monkeypatch, blobs):
     X, y = blobs
     model = EnclosingClassifier(kernel="rbf").fit(X, y)
     expected, stored = model.distance_ratio(X), persistence.to_bytes(model)
@@ -390,26 +392,26 @@ def test_loading_does_not_search_again(monkeypatch, blobs):
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian", "poly"])
-def test_a_copy_that_has_answered_before_answers_alike(shape, kernel):
+def test_copy_of_used_model_gives_same_scores(shape, kernel):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     model = EnclosingClassifier(shape=shape, kernel=kernel).fit(X, y)
-    answers = model.decision_function(X)  # the bodies are built by now
+    answers = model.decision_function(X)  # the bodies are cached now
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(twin.decision_function(X), answers)
 
 
-# -- the pseudo-inverse, and membership as the paper has it ----------------------------------------
+# -- pseudo-inverse and membership of the paper ----------------------------------------------------
 
 
 @pytest.mark.parametrize("n_rows", [4, 40])
 @pytest.mark.parametrize("kernel", ["linear", "polynomial"])
-def test_a_ridge_of_zero_is_the_pseudo_inverse_of_the_covariance(rng, n_rows, kernel):
-    """(7) with pinv, in the explicit space of the kernel; with few rows most directions have no extent."""
+def test_ridge_zero_uses_pseudo_inverse(rng, n_rows, kernel):
+    """Check (7) with pinv in the explicit feature space; with few rows most directions have no variance."""
     X, fresh = rng.normal(size=(n_rows, 6)), rng.normal(size=(20, 6))
     degree = 1 if kernel == "linear" else 2
     model = EnclosingClassifier(ridge=0, kernel=kernel, degree=degree, gamma=1.0).fit(X, np.zeros(n_rows))
-    stored = model._classes[0.0].rows.X  # the same rows in an order of their own
+    stored = model._classes[0.0].rows.X  # the same rows in sorted order
 
     def explicit(rows):  # (x'z)^2 is the inner product of all pairwise products
         return rows if kernel == "linear" else np.einsum("ni,nj->nij", rows, rows).reshape(len(rows), -1)
@@ -422,20 +424,20 @@ def test_a_ridge_of_zero_is_the_pseudo_inverse_of_the_covariance(rng, n_rows, ke
     np.testing.assert_allclose(model.distance_ratio(fresh)[:, 0], expected, rtol=1e-6)
 
 
-def test_a_direction_without_extent_does_not_count_under_the_pseudo_inverse(rng):
+def test_direction_without_variance_is_ignored_with_ridge_zero(rng):
     X = rng.normal(size=(30, 2)) * [1.0, 0.0]
     model = EnclosingClassifier(ridge=0).fit(X, np.zeros(30))
     near, far = model.distance_ratio([[0.3, 0.0], [0.3, 50.0]])[:, 0]
     assert near == pytest.approx(far)
 
 
-def test_equal_rows_are_a_point_under_the_pseudo_inverse_too():
+def test_equal_rows_with_ridge_zero_have_radius_zero():
     model = EnclosingClassifier(ridge=0).fit([[1.0, 2.0]] * 4, ["a"] * 4)
     assert model.predict([[1.0, 2.0], [5.0, 5.0]], unknown="?").tolist() == ["a", "?"]
 
 
 @models
-def test_membership_is_that_of_equations_9_and_11(model, blobs, rng):
+def test_membership_matches_equations_9_and_11(model, blobs, rng):
     X, y = blobs
     model = clone(model).fit(X, y)
     fresh = rng.normal(size=(300, 3)) * 4

@@ -1,4 +1,4 @@
-"""The shrinkage of a covariance, estimated from one class alone."""
+"""Estimated shrinkage of a class covariance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spread_of(X, weights=None):
 
 
 def distances_by_leaving_out(X, shrinkage):
-    """Squared distances, and what they are with mean and covariance computed afresh without each row."""
+    """Return squared distances, fitted and with mean and covariance computed without each row."""
     n, d = X.shape
     S = np.cov(X.T, bias=True)
     keep, floor = 1 - shrinkage, shrinkage * np.trace(S) / d
@@ -33,21 +33,21 @@ def distances_by_leaving_out(X, shrinkage):
     unseen = []
     for i in range(n):
         rest = np.delete(X, i, axis=0)
-        scatter = (rest - rest.mean(0)).T @ (rest - rest.mean(0)) / n  # as heavy as in the whole
+        scatter = (rest - rest.mean(0)).T @ (rest - rest.mean(0)) / n  # divided by n, as with all rows
         away = X[i] - rest.mean(0)
         unseen.append(away @ np.linalg.solve(keep * scatter + floor * np.eye(d), away))
     return np.array(distances), np.array(unseen)
 
 
 def texts(rng, n=60, d=100):
-    """Rows of unit length, most of whose features are 0."""
+    """Return sparse rows of unit length."""
     X = rng.exponential(size=(n, d)) * (rng.random((n, d)) < rng.uniform(0.01, 0.2, d))
     X[:, 0] += 0.1
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("shrinkage", [0.02, 0.5, 1.0])
-def test_leaving_out_in_closed_form_equals_fitting_without_each_row(shrinkage):
+def test_closed_form_leave_one_out_matches_refitting(shrinkage):
     rng = np.random.default_rng(0)
     X = rng.standard_t(4, size=(30, 5)) @ rng.normal(size=(5, 5))
     spread = spread_of(X)
@@ -56,7 +56,7 @@ def test_leaving_out_in_closed_form_equals_fitting_without_each_row(shrinkage):
 
 
 @pytest.mark.parametrize("shrinkage", [0.02, 1.0])
-def test_noise_over_signal_equals_the_written_formula(shrinkage):
+def test_noise_over_signal_matches_formula(shrinkage):
     X = np.random.default_rng(1).normal(size=(30, 4)) * [1, 2, 3, 4]
     distances, unseen = distances_by_leaving_out(X, shrinkage)
     variances = np.linalg.eigvalsh(np.cov(X.T, bias=True))
@@ -65,12 +65,12 @@ def test_noise_over_signal_equals_the_written_formula(shrinkage):
     assert _noise_over_signal(spread_of(X), shrinkage) == pytest.approx(expected)
 
 
-def test_many_rows_of_a_long_ellipsoid_are_not_shrunk():
+def test_many_rows_are_not_shrunk():
     X = np.random.default_rng(1).normal(size=(2000, 4)) * [1, 10, 0.1, 3]
     assert estimate_shrinkage(spread_of(X)) == 1e-9
 
 
-def test_rows_left_out_lie_twice_as_far_where_shrinkage_decides_it():
+def test_estimated_shrinkage_doubles_left_out_distances():
     X = np.random.default_rng(2).normal(size=(60, 40)) * np.geomspace(1, 30, 40)
     shrinkage = estimate_shrinkage(spread_of(X))
     distances, unseen = distances_by_leaving_out(X, shrinkage)
@@ -83,16 +83,16 @@ def test_fewer_rows_than_features_are_shrunk_by_a_tenth():
     assert estimate_shrinkage(spread_of(X)) == 0.1
 
 
-def test_a_constant_feature_counts_as_one_row_more_in_a_new_direction():
+def test_constant_feature_shrinks_by_one_additional_row():
     X = np.column_stack([np.random.default_rng(4).normal(size=(99, 3)), np.ones(99)])
     assert estimate_shrinkage(spread_of(X)) == pytest.approx(0.01)
 
 
-def test_sparse_heavy_tailed_rows_in_many_dimensions_become_a_sphere():
+def test_sparse_heavy_tailed_rows_are_shrunk_to_a_sphere():
     assert estimate_shrinkage(spread_of(texts(np.random.default_rng(2)))) == 1.0
 
 
-def test_kurtosis_is_the_fourth_moment_over_the_squared_variance():
+def test_median_kurtosis_matches_formula():
     X = np.random.default_rng(5).laplace(size=(500, 3))
     centred = X - X.mean(axis=0)
     expected = np.median((centred**4).mean(axis=0) / X.var(axis=0) ** 2)
@@ -100,19 +100,19 @@ def test_kurtosis_is_the_fourth_moment_over_the_squared_variance():
     assert median_kurtosis(np.zeros((4, 2)), np.ones(4)) == 0.0
 
 
-def test_shrinkage_does_not_depend_on_scale():
+def test_shrinkage_is_scale_invariant():
     X = texts(np.random.default_rng(3), n=150, d=30)
     assert estimate_shrinkage(spread_of(1000 * X)) == pytest.approx(estimate_shrinkage(spread_of(X)))
 
 
-def test_shrinkage_of_light_tails_does_not_depend_on_rotation():
+def test_shrinkage_of_light_tails_is_rotation_invariant():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(30, 20)) * np.geomspace(1, 5, 20)
     turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
     assert estimate_shrinkage(spread_of(X @ turn)) == pytest.approx(estimate_shrinkage(spread_of(X)))
 
 
-def test_a_weight_counts_as_repetitions():
+def test_weight_equals_repetition():
     rng = np.random.default_rng(4)
     X, weights = rng.normal(size=(15, 8)), rng.integers(1, 4, size=15).astype(float)
     repeated = np.repeat(X, weights.astype(int), axis=0)
@@ -120,13 +120,13 @@ def test_a_weight_counts_as_repetitions():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_few_rows_have_a_shrinkage_between_its_ends(n):
+def test_shrinkage_of_few_rows_is_between_zero_and_one(n):
     spread = spread_of(np.random.default_rng(5).normal(size=(n, 3)))
-    covariance = Covariance.settle("auto", lambda: spread)
+    covariance = Covariance.from_ridge("auto", lambda: spread)
     assert covariance.floor > 0.0
     assert 0.0 <= covariance.keep <= 1.0
 
 
-def test_a_number_is_added_to_every_eigenvalue():
-    covariance = Covariance.settle(0.5, lambda: spread_of(np.eye(3)))
+def test_numeric_ridge_is_added_to_every_eigenvalue():
+    covariance = Covariance.from_ridge(0.5, lambda: spread_of(np.eye(3)))
     np.testing.assert_allclose(covariance.stretch(np.array([0.0, 3.5])), [np.sqrt(0.5), 2.0])

@@ -12,10 +12,10 @@ from sklearn.naive_bayes import GaussianNB
 
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, IncrementalSVC, ProximalSVC
-from steelyard.ensemble.cuts import choose_cut
 from steelyard.evaluation import RiverPeer
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.metrics import g_mean_score
+from steelyard.thresholds import choose_threshold
 from tests.safety.interruption import interrupt_at
 
 
@@ -31,7 +31,7 @@ def _chunks(stream, size=100):
     return [(X[b : b + size], y[b : b + size]) for b in range(0, len(y), size)]
 
 
-def test_the_cut_is_the_best_on_scores_given_before_learning(stream):
+def test_threshold_is_best_on_out_of_sample_scores(stream):
     moved, plain, given = AdaptiveThresholdClassifier(GaussianNB()), GaussianNB(), {0: [], 1: []}
     for X, y in _chunks(stream)[:9]:
         if hasattr(plain, "classes_"):
@@ -41,7 +41,7 @@ def test_the_cut_is_the_best_on_scores_given_before_learning(stream):
         plain.partial_fit(X, y, classes=[0, 1])
         moved.partial_fit(X, y, classes=[0, 1])
     assert len(given[0]) < 1000 * 0.9
-    assert moved.cuts_[0] == choose_cut(np.array(given[1]), np.array(given[0]), "gmean", 0.04)
+    assert moved.thresholds_[0] == choose_threshold(np.array(given[1]), np.array(given[0]), "gmean", 0.04)
 
 
 def _river():
@@ -59,21 +59,21 @@ def _river():
     ],
     ids=["sklearn-proba", "river", "ours", "sklearn-scores"],
 )
-def test_it_finds_the_rare_class_where_the_classifier_does_not(stream, make):
+def test_rare_class_is_found_where_the_classifier_alone_misses_it(stream, make):
     moved, truth, own, better = AdaptiveThresholdClassifier(make()), [], [], []
     for number, (X, y) in enumerate(_chunks(stream)):
         if number > 8:
             truth.append(y)
-            own.append(np.asarray(moved.classifier_.predict(X)).astype(int))
+            own.append(np.asarray(moved.estimator_.predict(X)).astype(int))
             better.append(moved.predict(X))
-        is_sklearn = type(moved.classifier).__module__.startswith("sklearn")
+        is_sklearn = type(moved.estimator).__module__.startswith("sklearn")
         moved.partial_fit(X, y, classes=[0, 1] if is_sklearn else None)
     truth, own, better = map(np.concatenate, (truth, own, better))
     assert g_mean_score(truth, better, pos_label=1) > g_mean_score(truth, own, pos_label=1) + 0.2
     assert g_mean_score(truth, better, pos_label=1) > 0.7
 
 
-def test_a_budget_of_alarms_is_kept(stream):
+def test_alarm_budget_is_kept(stream):
     moved, raised = AdaptiveThresholdClassifier(ProximalSVC(), threshold={"alarms": 0.02}), []
     for number, (X, y) in enumerate(_chunks(stream)):
         if number > 6:
@@ -82,19 +82,19 @@ def test_a_budget_of_alarms_is_kept(stream):
     assert 0.005 < np.concatenate(raised).mean() < 0.04
 
 
-def test_many_classes_have_one_cut_each():
+def test_each_of_many_classes_has_a_threshold():
     rng = np.random.default_rng(1)
     y = rng.choice(3, p=[0.8, 0.15, 0.05], size=1500)
     X = rng.normal(size=(1500, 2)) + 2.5 * np.column_stack([y == 1, y == 2])
     moved = AdaptiveThresholdClassifier(ProximalSVC())
     for b in range(0, 1500, 100):
         moved.partial_fit(X[b : b + 100], y[b : b + 100])
-    assert moved.cuts_.shape == (3,)
+    assert moved.thresholds_.shape == (3,)
     recall = [(moved.predict(X)[y == label] == label).mean() for label in range(3)]
     assert min(recall) > 0.6
 
 
-def test_stop_save_load_and_go_on_equals_never_stopping(stream, tmp_path):
+def test_save_and_load_equals_never_stopping(stream, tmp_path):
     chunks = _chunks(stream)
     model = AdaptiveThresholdClassifier(ProximalSVC())
     for X, y in chunks[:10]:
@@ -108,11 +108,11 @@ def test_stop_save_load_and_go_on_equals_never_stopping(stream, tmp_path):
 
 
 @pytest.mark.parametrize("classifier", [ProximalSVC(), IncrementalSVC(gamma=0.3), GaussianNB()], ids=repr)
-def test_rows_that_cannot_be_learned_change_nothing(stream, classifier):
+def test_invalid_rows_change_nothing(stream, classifier):
     X, y = stream
     model = AdaptiveThresholdClassifier(classifier).partial_fit(X[:300], y[:300], classes=[0, 1])
     model.partial_fit(X[300:500], y[300:500])
-    before, cut = model.decision_function(X), model.cuts_.copy()
+    before, cut = model.decision_function(X), model.thresholds_.copy()
     bad = X[:5].copy()
     bad[3, 1] = np.nan
     with pytest.raises(DataError, match="NaN"):
@@ -124,11 +124,11 @@ def test_rows_that_cannot_be_learned_change_nothing(stream, classifier):
         with pytest.raises(DataError, match=r"AdaptiveThresholdClassifier.partial_fit: X has values beyond"):
             model.partial_fit(bad, y[:5])
     np.testing.assert_array_equal(model.decision_function(X), before)
-    np.testing.assert_array_equal(model.cuts_, cut)
+    np.testing.assert_array_equal(model.thresholds_, cut)
 
 
 @pytest.mark.parametrize("make", [GaussianNB, lambda: SGDClassifier(random_state=0)], ids=["bayes", "sgd"])
-def test_what_interrupts_it_finds_a_foreign_classifier_and_the_cut_before_or_after(stream, make):
+def test_interrupt_leaves_classifier_and_threshold_before_or_after_the_call(stream, make):
     X, y = stream
     taught = AdaptiveThresholdClassifier(make()).fit(X[:400], y[:400])
     done = copy.deepcopy(taught).partial_fit(X[400:500], y[400:500])
@@ -144,7 +144,7 @@ def test_what_interrupts_it_finds_a_foreign_classifier_and_the_cut_before_or_aft
     assert found == {0, 1}
 
 
-def test_misuse_is_told_in_a_sentence():
+def test_misuse_raises_errors_with_a_reason():
     with pytest.raises(NotFittedError, match="has seen no rows"):
         AdaptiveThresholdClassifier(ProximalSVC()).predict(np.zeros((1, 2)))
     with pytest.raises(ParameterError, match="partial_fit"):

@@ -1,4 +1,4 @@
-"""Many classes: what the committee spares, and how it weighs and cuts."""
+"""More than two classes: budget restrictions, weights and thresholds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, StreamClassifier
-from steelyard.ensemble.evidence import Evidence
+from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.experts import EXPERTS, Expert
-from steelyard.ensemble.multiclass import judge_many
-from steelyard.ensemble.work import Work
+from steelyard.ensemble.multiclass import weigh_classes
+from steelyard.ensemble.score_buffer import ScoreBuffer
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.persistence import from_bytes, to_bytes
 
-NAMES = [trade.name for trade in EXPERTS]
+NAMES = [config.name for config in EXPERTS]
 
 
 def _rows(n_rows, n_classes, seed=0, d=6):
@@ -33,7 +34,7 @@ def hundred():
     return X, y, _run(StreamClassifier(), X[:3000], y[:3000])
 
 
-def test_a_hundred_classes_are_learned_and_told_apart(hundred):
+def test_hundred_classes_are_predicted_better_than_by_planes_alone(hundred):
     X, y, model = hundred
     hits = model.predict(X[3000:]) == y[3000:]
     planes = ProximalSVC().fit(X[:3000], y[:3000]).predict(X[3000:]) == y[3000:]
@@ -41,42 +42,46 @@ def test_a_hundred_classes_are_learned_and_told_apart(hundred):
     assert model.decision_function(X[:5]).shape == (5, 100)
 
 
-def test_what_is_spared_with_a_hundred_classes_is_told(hundred):
+def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
     _, _, model = hundred
-    told = model.explain()
+    explanation = model.explain()
     assert model._experts[NAMES.index("kernel")].learner is None
-    assert "100 planes" in told.spared["kernel"]
-    assert "random features instead of 300" in told.spared["mapped"]
-    assert len(told.planes) == 100
-    assert "and 88 more classes" in str(told)
-    assert str(told).count("\n") < 25
-    assert model._experts[NAMES.index("mapped")].n_columns < 200
-    assert len(model._evidence._log.places) <= 1.5 * 20 * 100 + 100
+    assert "100 planes" in explanation.limits["kernel"]
+    assert "random features instead of 300" in explanation.limits["mapped"]
+    assert len(explanation.classes) == 100
+    assert "and 88 more classes" in str(explanation)
+    assert str(explanation).count("\n") < 40
+    assert model._experts[NAMES.index("mapped")].learner.n_features_in_ < 200
+    assert model._recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
-def test_planes_are_solved_by_what_they_cost_and_not_by_the_chunk(monkeypatch):
+def test_planes_are_solved_as_often_as_the_budget_allows(monkeypatch):
     solved = dict.fromkeys(NAMES, 0)
-    answer_anew = Expert.answer_anew
+    refresh_rule = Expert.refresh_rule
 
-    def counted(self, recent):
-        solved[self.trade.name] += 1
-        return answer_anew(self, recent)
+    def counted(self, stream):
+        solved[self.config.name] += 1
+        return refresh_rule(self, stream)
 
-    monkeypatch.setattr(Expert, "answer_anew", counted)
+    monkeypatch.setattr(Expert, "refresh_rule", counted)
     X, y = _rows(4000, 60)
     _run(StreamClassifier(), X, y, size=20)
-    every = Work("auto", 60).solves_every(6)
-    assert every > 100
-    early = 15  # when classes come and rows are few
-    assert solved["linear"] <= 4000 / every + early
-    assert solved["mapped"] <= 4000 / Work("auto", 60).solves_every(200) + early
+    budget = CostBudget("auto", 60)
+
+    def interval(n_columns):
+        return budget.interval_rows(60 * (60.0 + n_columns**3 / 20_000.0), SETTINGS.solve_share)
+
+    assert interval(6) > 100
+    early = 15  # while classes appear and rows are few
+    assert solved["linear"] <= 4000 / interval(6) + early
+    assert solved["mapped"] <= 4000 / interval(200) + early
 
 
-def test_stopping_while_planes_wait_to_be_solved_changes_nothing():
+def test_save_and_load_between_two_solutions_changes_nothing():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._experts[0]
-    assert linear.answers_upto < linear.high  # it has learned more than it answers with
+    assert linear.rule_rows < linear.high  # the rule is older than the learner
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
     for learner in (model, stored):
@@ -84,7 +89,7 @@ def test_stopping_while_planes_wait_to_be_solved_changes_nothing():
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
 
 
-def test_forgotten_rows_of_many_classes_leave_the_answers_at_once():
+def test_forgotten_class_is_not_predicted():
     X, y = _rows(1200, 40, seed=4)
     model = _run(StreamClassifier(), X, y)
     gone = y == 7
@@ -94,7 +99,7 @@ def test_forgotten_rows_of_many_classes_leave_the_answers_at_once():
     assert not (model.predict(X) == 7).any()
 
 
-def test_a_class_that_nobody_knows_yet_comes_last():
+def test_class_that_no_expert_knows_gets_the_lowest_score():
     X, y = _rows(800, 35, seed=5)
     early = y < 34
     model = _run(StreamClassifier(), X[early], y[early])
@@ -102,62 +107,65 @@ def test_a_class_that_nobody_knows_yet_comes_last():
     model.partial_fit(late, [34])
     assert 34 in model.classes_
     assert np.isfinite(model.decision_function(X)).all()
-    assert 34 not in model._experts[0].rule.classes  # its first row waits to be solved
+    assert 34 not in model._experts[0].rule.classes  # the planes are not solved with its first row yet
     assert not (model.predict(X[early]) == 34).any()
     _run(model, X[~early][1:], y[~early][1:])
     _run(model, X, y)
     assert (model.predict(X[~early]) == 34).mean() > 0.5
 
 
-def test_beyond_two_hundred_classes_the_planes_over_all_rows_answer():
+def test_with_more_than_200_classes_the_linear_expert_predicts_alone():
     X, y = _rows(2500, 250, seed=6)
     model = _run(StreamClassifier(), X, y, size=500)
     linear = model._experts[0]
-    planes = ProximalSVC().fit(X[: linear.answers_upto], y[: linear.answers_upto])
+    planes = ProximalSVC().fit(X[: linear.rule_rows], y[: linear.rule_rows])
     np.testing.assert_allclose(
         model.decision_function(X)[:, linear.rule.classes], planes.decision_function(X), rtol=1e-6, atol=1e-8
     )
-    assert "weights and cuts" in model.explain().spared
+    assert "weights and thresholds" in model.explain().limits
     assert sum(expert.n_rows > 0 for expert in model._experts) == 1
 
 
-def _evidence(rng, n_rows, quality):
-    """Scores of experts, of which each points at the right class as clearly as ``quality`` says."""
+def _recent_scores(rng, n_rows, quality):
+    """Return scores of experts whose score of the true class is larger by ``quality``."""
     places = np.minimum(rng.geometric(0.5, n_rows) - 1, 3)
     scores = rng.normal(size=(n_rows, len(quality), 4)) * np.array([1.0, 50.0, 0.01])[:, None]
     for e, q in enumerate(quality):
         scores[np.arange(n_rows), e, places] += q * [1.0, 50.0, 0.01][e]
-    evidence = Evidence(len(quality))
-    evidence.know([0, 1, 2, 3])
-    evidence.push(places, scores, np.arange(n_rows, dtype=np.uint64))
-    return evidence
+    buffer = ScoreBuffer(len(quality))
+    buffer.set_classes([0, 1, 2, 3])
+    buffer.push(places, scores, np.arange(n_rows, dtype=np.uint64))
+    return buffer
 
 
-def test_whoever_tells_classes_apart_is_heard_whatever_the_size_of_the_scores():
+def test_weight_depends_on_recall_and_not_on_the_scale_of_scores():
     rng = np.random.default_rng(0)
-    evidence = _evidence(rng, 900, [0.5, 3.0, 0.5])
-    judgement = judge_many(evidence, "gmean", np.ones(3))
-    assert judgement.weights[1] > 0.9
-    places, raw = evidence.recent()
-    for expert in range(3):  # the mean over classes of the hit rates, written out
+    buffer = _recent_scores(rng, 900, [0.5, 3.0, 0.5])
+    weights = weigh_classes(buffer, "gmean", np.ones(3))
+    assert weights.weights[1] > 0.9
+    places, raw = buffer.recent()
+    for expert in range(3):
         answers = raw[:, expert].argmax(axis=1)
         rates = [(answers[places == k] == k).mean() for k in range(4)]
-        assert judgement.record[expert] == pytest.approx(np.mean(rates))
+        assert weights.recall[expert] == pytest.approx(np.mean(rates))
 
 
-def test_cuts_raise_the_mean_of_the_hit_rates():
+def test_thresholds_increase_the_mean_recall():
     rng = np.random.default_rng(1)
-    evidence = _evidence(rng, 1000, [1.5, 1.5, 1.5])
-    places, raw = evidence.recent()
+    buffer = _recent_scores(rng, 1000, [1.5, 1.5, 1.5])
+    places, raw = buffer.recent()
     raw[:, :, 0] += np.array([2.0, 100.0, 0.02])  # all experts favour the first class
-    tilted = Evidence(3)
-    tilted.know([0, 1, 2, 3])
+    tilted = ScoreBuffer(3)
+    tilted.set_classes([0, 1, 2, 3])
     tilted.push(places, raw, np.arange(len(places), dtype=np.uint64))
-    judgement = judge_many(tilted, "gmean", np.ones(3))
+    weights = weigh_classes(tilted, "gmean", np.ones(3))
 
     def mean_rate(scores):
         answers = scores.argmax(axis=1)
         return np.mean([(answers[places == k] == k).mean() for k in range(4)])
 
-    assert mean_rate(judgement.scores(raw)) > mean_rate(judgement.scores(raw) + judgement.cuts) + 0.1
-    assert judgement.cuts[0] > judgement.cuts[1:].max()
+    assert (
+        mean_rate(weights.scores(raw))
+        > mean_rate(weights.scores(raw) + weights.slope * weights.thresholds) + 0.1
+    )
+    assert weights.thresholds[0] > weights.thresholds[1:].max()

@@ -1,8 +1,12 @@
-"""StreamClassifier: what it promises beyond the contract that all learners keep."""
+"""StreamClassifier: guarantees beyond the contract of all learners."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import os
+import subprocess
+import sys
 from datetime import timedelta
 
 import numpy as np
@@ -11,17 +15,20 @@ import scipy.sparse as sp
 
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
+from steelyard.ensemble import score_buffer
 from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.score_buffer import PredictedScores
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 
-NAMES = [trade.name for trade in EXPERTS]
+NAMES = [config.name for config in EXPERTS]
 
 
 def _run(model, X, y, size=100, **options):
-    """Scores given before the rows were learned, and the model afterwards."""
+    """Return out-of-sample scores and the model after all rows."""
     scores = np.zeros(len(y))
     for b in range(0, len(y), size):
         part = slice(b, b + size)
@@ -42,17 +49,17 @@ def learned(curved):
     return _run(StreamClassifier(), *curved)
 
 
-def test_it_learns_what_no_plane_can(curved, learned):
+def test_nonlinear_classes_are_learned(curved, learned):
     X, y = curved
     scores, model = learned
     planes, _ = _run(ProximalSVC(), X, y)
     assert roc_auc_score(y[500:], planes[500:]) < 0.6
     assert roc_auc_score(y[500:], scores[500:]) > 0.93
     assert g_mean_score(y[500:], (scores[500:] > 0).astype(int), pos_label=1) > 0.85
-    assert model.explain().leader in {"kernel", "mapped"}
+    assert model.explain().leader in {"kernel", "mapped", "trees"}
 
 
-def test_after_a_sudden_change_short_memories_are_heard():
+def test_after_sudden_drift_scores_are_better_than_those_of_all_rows():
     X = np.random.default_rng(3).normal(size=(3000, 5))
     y = (np.where(np.arange(3000) < 1500, X[:, 0], X[:, 1]) > 1.0).astype(int)
     scores, _ = _run(StreamClassifier(), X, y)
@@ -61,15 +68,15 @@ def test_after_a_sudden_change_short_memories_are_heard():
     assert roc_auc_score(y[soon], scores[soon]) > roc_auc_score(y[soon], planes[soon]) + 0.03
 
 
-def test_labels_that_follow_labels_are_followed():
+def test_runs_of_labels_give_weight_to_label_frequencies():
     rng = np.random.default_rng(0)
     y = np.repeat(rng.integers(0, 2, 30), 100)
     scores, model = _run(StreamClassifier(), rng.normal(size=(3000, 3)), y, size=10)
     assert roc_auc_score(y[1000:], scores[1000:]) > 0.75
-    assert model.explain().leader == "labels"
+    assert "label" in model.explain().leader
 
 
-def test_every_expert_equals_its_learner_fitted_on_what_it_remembers(curved, learned):
+def test_every_expert_equals_its_learner_fitted_on_the_remembered_rows(curved, learned):
     X, y = curved
     _, model = learned
     for name, rows in (("linear", slice(None)), ("recent", slice(-200, None))):
@@ -80,13 +87,13 @@ def test_every_expert_equals_its_learner_fitted_on_what_it_remembers(curved, lea
     last = [np.arange(2000, 3000), *(np.flatnonzero(y == label)[-200:] for label in (0, 1))]
     rows = np.unique(np.concatenate(last))
     np.testing.assert_array_equal(kernel.held, rows)
-    seen = kernel.views.ranks.apply(X[rows])
+    seen = model._views.ranks.apply(X[rows])
     fresh = type(kernel.learner)(**kernel.learner.get_params()).fit(seen, y[rows])
     difference = kernel.learner.decision_function(seen) - fresh.decision_function(seen)
     assert np.abs(difference).max() < 0.02  # of a margin of 1; both are optimal to 1e-3
 
 
-def test_forgotten_rows_leave_every_memory(curved):
+def test_forget_removes_rows_from_every_expert(curved):
     X, y = curved
     X, y = X[:1500], y[:1500]
     kept = _run(StreamClassifier(), X, y)[1]
@@ -94,19 +101,19 @@ def test_forgotten_rows_leave_every_memory(curved):
     model.partial_fit(X[:100] + 0.3, 1 - y[:100]).forget(X[:100] + 0.3, 1 - y[:100])
     probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # also where no rows are
     ours, theirs = model.decision_function(probe), kept.decision_function(probe)
-    # Evidence on the forgotten rows is gone, but weights are judged at another row than before.
+    # The experts are weighed at another row than in the model that never had the rows.
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
     for one, other in zip(model._experts, kept._experts, strict=True):
-        if isinstance(one.learner, ProximalSVC):
+        if isinstance(getattr(one, "learner", None), ProximalSVC):
             np.testing.assert_allclose(one.learner.coef_, other.learner.coef_, rtol=1e-5, atol=1e-7)
     for one, other in zip(model._experts, kept._experts, strict=True):
-        if one.trade.regrown:  # at other rows than those of the other one
-            assert one.held.max() < 1500
-        else:
+        if one.refits:  # the other model refits at other rows
+            assert one.held.max(initial=0) < 1500
+        elif hasattr(one, "held"):
             np.testing.assert_array_equal(one.held, other.held)
 
 
-def test_the_aim_of_the_cut_is_kept(curved):
+def test_threshold_follows_prices_and_alarm_budget(curved):
     X, y = curved
     careful = _run(StreamClassifier(threshold={"miss": 100, "alarm": 1}), X, y)[0][500:] > 0
     calm = _run(StreamClassifier(threshold={"miss": 1, "alarm": 10}), X, y)[0][500:] > 0
@@ -117,12 +124,12 @@ def test_the_aim_of_the_cut_is_kept(curved):
     assert 0.008 < few.mean() < 0.032
 
 
-def test_a_memory_of_rows_holds_no_others():
+def test_window_of_rows_forgets_older_rows():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(1200, 3))
     y = np.where(np.arange(1200) < 500, 2, (X[:, 0] > 1).astype(int))
-    model = _run(StreamClassifier(memory=400), X, y)[1]
-    assert model.classes_.tolist() == [0, 1]  # the third left with its rows
+    model = _run(StreamClassifier(window=400), X, y)[1]
+    assert model.classes_.tolist() == [0, 1]  # the third class left with its rows
     fresh = ProximalSVC().fit(X[-400:], y[-400:])
     np.testing.assert_allclose(model._experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     model.forget(X[-10:], y[-10:])
@@ -130,11 +137,11 @@ def test_a_memory_of_rows_holds_no_others():
         model.forget(X[:1], y[:1])
 
 
-def test_a_memory_of_time_follows_the_clock_of_the_rows():
+def test_window_of_time_follows_the_times_of_the_rows():
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(600, 3)), rng.integers(0, 2, size=600)
     time = np.cumsum(rng.exponential(30.0, size=600))
-    model = _run(StreamClassifier(memory="1h"), X, y, time=time)[1]
+    model = _run(StreamClassifier(window="1h"), X, y, time=time)[1]
     inside = time > time[-1] - 3600.0
     fresh = ProximalSVC().fit(X[inside], y[inside])
     np.testing.assert_allclose(model._experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
@@ -144,25 +151,25 @@ def test_a_memory_of_time_follows_the_clock_of_the_rows():
     with pytest.raises(DataError, match="must not go back"):
         model.partial_fit(X[:2], y[:2], time=[0.0, 1.0])
     assert steelyard.persistence.to_bytes(model) == before
-    assert StreamClassifier(memory=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).memory
+    assert StreamClassifier(window=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).window
 
 
-def test_a_budget_spares_the_dear_expert_rows(curved):
+def test_small_budget_reduces_the_rows_of_the_kernel_expert(curved):
     X, y = curved
     kernel = NAMES.index("kernel")
     remembered = {}
     for budget in (30.0, 90.0, 500.0):
-        model = _run(StreamClassifier(budget=budget), X[:900], y[:900])[1]
+        model = _run(StreamClassifier(compute_budget=budget), X[:900], y[:900])[1]
         remembered[budget] = model._experts[kernel].n_rows
         assert (model._experts[kernel].learner is None) == (budget == 30.0)
         assert model._experts[0].n_rows == 900
     assert remembered == {30.0: 0, 90.0: 450, 500.0: 900}
     fast = _run(StreamClassifier(), X, y, size=1000)[1]
-    assert fast._recent.block.offered[-1000:].sum() == 250
+    assert (fast._experts[kernel].sampled >= 2000).sum() == 250
     assert roc_auc_score(y[1000:], fast.decision_function(X[1000:])) > 0.93
 
 
-def test_sparse_rows_are_the_same_rows(curved):
+def test_sparse_rows_give_the_same_model_as_dense_rows(curved):
     X, y = curved
     dense = _run(StreamClassifier(), X[:600], y[:600])[1]
     sparse = StreamClassifier()
@@ -171,7 +178,7 @@ def test_sparse_rows_are_the_same_rows(curved):
     np.testing.assert_array_equal(sparse.decision_function(sp.csr_matrix(X)), dense.decision_function(X))
 
 
-def test_wide_sparse_rows_are_folded_and_learned():
+def test_wide_sparse_rows_are_learned_in_bounded_memory():
     rng = np.random.default_rng(6)
     y = (rng.random(1500) < 0.2).astype(int)
     X = sp.random(1500, 5000, density=0.01, random_state=0, format="csr").tolil()
@@ -187,7 +194,7 @@ def test_wide_sparse_rows_are_folded_and_learned():
     assert len(steelyard.persistence.to_bytes(model)) < 20_000_000
 
 
-def test_many_classes_each_have_a_cut():
+def test_each_of_many_classes_has_a_threshold():
     rng = np.random.default_rng(7)
     y = rng.choice(4, p=[0.7, 0.15, 0.1, 0.05], size=2000)
     X = rng.normal(size=(2000, 4)) + 3.0 * np.eye(4)[y]
@@ -196,29 +203,29 @@ def test_many_classes_each_have_a_cut():
     answers = model.predict(X[1500:])
     recall = [(answers[y[1500:] == label] == label).mean() for label in range(4)]
     assert min(recall) > 0.75
-    assert len(model.explain().planes) == 4
+    assert len(model.explain().classes) == 4
 
 
-def test_explain_has_three_forms(learned):
+def test_explanation_has_text_table_and_plot(learned):
     _, model = learned
-    told = model.explain()
-    text, html = str(told), told._repr_html_()
+    explanation = model.explain()
+    text, html = str(explanation), explanation._repr_html_()
     for name in NAMES:
         assert name in text
         assert name in html
-    assert sum(expert.weight for expert in told.experts) == pytest.approx(1.0)
-    assert told.n_rows == 3000
+    assert sum(expert.weight for expert in explanation.experts) == pytest.approx(1.0)
+    assert explanation.n_rows == 3000
     matplotlib = pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     matplotlib.use("Agg")
-    ax = told.plot()
+    ax = explanation.plot()
     assert [label.get_text() for label in ax.get_yticklabels()] == NAMES
     early = StreamClassifier().partial_fit([[0.0], [1.0]], ["<no>", "<yes>"]).explain()
     assert "Too few rows" in str(early)
     assert "&lt;yes&gt;" in early._repr_html_()
 
 
-@pytest.mark.parametrize("learns_first", [False, True], ids=["before it learns", "after it has learned"])
-def test_an_interrupted_kernel_machine_leaves_everything_as_it_was(curved, monkeypatch, learns_first):
+@pytest.mark.parametrize("learns_first", [False, True], ids=["before the update", "after the update"])
+def test_interrupted_kernel_update_keeps_the_state(curved, monkeypatch, learns_first):
     X, y = curved
     model = _run(StreamClassifier(), X[:800], y[:800])[1]
     probe = X[:300]
@@ -240,15 +247,15 @@ def test_an_interrupted_kernel_machine_leaves_everything_as_it_was(curved, monke
     copied, stored = copy.deepcopy(model), from_bytes(to_bytes(model))
     for learner in (model, twin, copied, stored):
         learner.partial_fit(X[800:1100], y[800:1100])
-    # A kernel machine that was made anew agrees up to its tolerance of 0.001.
+    # A kernel SVM that was fitted again agrees up to its tolerance of 0.001.
     for learner in (model, copied, stored):
         expected = twin.decision_function(probe)
-        np.testing.assert_allclose(learner.decision_function(probe), expected, atol=0.02)
+        np.testing.assert_allclose(learner.decision_function(probe), expected, atol=0.05)
 
 
-def test_the_times_of_an_interrupted_call_are_not_those_of_the_next(curved):
+def test_times_of_a_failed_call_are_not_used_by_the_next_call(curved):
     X, y = curved
-    model = StreamClassifier(memory="1h").partial_fit(X[:50], y[:50], time=np.arange(50.0))
+    model = StreamClassifier(window="1h").partial_fit(X[:50], y[:50], time=np.arange(50.0))
     with pytest.raises(DataError, match="NaN"):
         model.partial_fit(np.full_like(X[:5], np.nan), y[:5], time=np.arange(50.0, 55.0))
     with pytest.raises(DataError, match="needs the times"):
@@ -256,8 +263,94 @@ def test_the_times_of_an_interrupted_call_are_not_those_of_the_next(curved):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"threshold": "zero"}, {"memory": 0}, {"memory": "soon"}, {"budget": 0.0}, {"random_state": -1}]
+    "wrong",
+    [{"threshold": "zero"}, {"window": 0}, {"window": "soon"}, {"compute_budget": 0.0}, {"random_state": -1}],
 )
-def test_parameters_that_make_no_sense_are_refused(wrong):
+def test_invalid_parameters_are_rejected(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         StreamClassifier(**wrong).partial_fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("old", [{"memory": 300}, {"budget": 200.0}])
+def test_former_parameter_names_warn_and_work(old):
+    ((name, value),) = old.items()
+    with pytest.warns(FutureWarning, match=name):
+        model = StreamClassifier(**old)
+    assert model.get_params()[{"memory": "window", "budget": "compute_budget"}[name]] == value
+
+
+@pytest.mark.parametrize("measure", ["kappa", "f1"])
+def test_threshold_for_kappa_and_f1_raises_fewer_alarms_than_gmean(curved, measure):
+    X, y = curved
+    alarms, balanced = (
+        _run(StreamClassifier(threshold=threshold), X, y)[0][500:] > 0 for threshold in (measure, "gmean")
+    )
+    truth = y[500:] == 1
+    assert alarms.sum() < balanced.sum()
+    assert alarms[truth].mean() > 0.3
+
+
+def test_delayed_labels_use_the_scores_given_at_prediction_time(curved):
+    X, y = curved
+    model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
+    late, snapshot = slice(1000, 1100), model._snapshot
+    model.decision_function(X[late])
+    given = snapshot.raw_scores(X[late])
+    for begin in range(1200, 1700, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    model.partial_fit(X[late], y[late])
+    kept = model._recent_scores._log.rows[0][-100:]
+    np.testing.assert_array_equal(kept, given)
+    assert np.abs(kept[:, 1] - model._snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
+
+
+def test_scores_of_predicted_rows_are_bounded(monkeypatch):
+    monkeypatch.setattr(score_buffer, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
+    predicted = PredictedScores()
+    for begin in range(0, 200, 20):
+        predicted.keep(np.arange(begin, begin + 20, dtype=np.uint64), [0, 1], np.zeros((20, 3, 1)))
+    assert [scores is None for scores in predicted.take(np.array([149, 150, 199], np.uint64), [0, 1])] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_longer_memories_of_the_rare_class_take_part_in_longer_streams():
+    rng = np.random.default_rng(8)
+    y = (rng.random(24_000) < 0.01).astype(int)
+    X = rng.normal(size=(24_000, 3)) + y[:, None]
+    model = StreamClassifier(compute_budget=2000.0)
+    for begin in range(0, 24_000, 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    longest = model._experts[NAMES.index("trees all")]
+    assert set(np.flatnonzero(y[: longest.high])) <= set(longest.held.tolist())
+    assert 5000 <= (y[longest.held] == 0).sum() <= 5500
+    gone = np.flatnonzero(y)[:3]
+    model.forget(X[gone], y[gone])
+    assert not any(
+        np.isin(gone, numbers).any() for expert in model._experts for numbers in expert.held_rows()
+    )
+
+
+def test_scores_do_not_depend_on_omp_threads():
+    code = (
+        "import numpy as np, hashlib\n"
+        "from steelyard import StreamClassifier\n"
+        "rng = np.random.default_rng(0)\n"
+        "y = (rng.random(1500) < 0.1).astype(int)\n"
+        "X = rng.normal(size=(1500, 5)) + y[:, None]\n"
+        "model = StreamClassifier().partial_fit(X, y)\n"
+        "print(hashlib.sha256(model.decision_function(X).tobytes()).hexdigest())\n"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OMP_NUM_THREADS": str(n)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for n in (1, 2)
+    ]
+    assert digests[0] == digests[1]

@@ -1,4 +1,4 @@
-"""Measures from their definitions, one row at a time."""
+"""Reference implementation of the measures, one row at a time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ __all__ = ["measured"]
 
 
 def measured(true, predicted, positive):
-    """Every measure of lists of labels; ``positive=None`` when all classes count alike."""
+    """Return all measures of two lists of labels; with ``positive=None`` all classes count alike."""
     classes = sorted(set(true))
     recall = {c: _share(true, predicted, c) for c in classes}
     values = {
         "accuracy": sum(a == b for a, b in zip(true, predicted, strict=True)) / len(true),
         "macro_recall": float(np.mean(list(recall.values()))),
         "imbalance_ratio": math.nan,
+        "cohen_kappa": _kappa(true, predicted),
     }
     if len(classes) > 1:
         sizes = [true.count(c) for c in classes]
@@ -51,3 +52,10 @@ def _f1(true, predicted, label):
     hits = sum(t == p == label for t, p in zip(true, predicted, strict=True))
     both = true.count(label) + predicted.count(label)
     return 2 * hits / both if both else math.nan
+
+
+def _kappa(true, predicted):
+    n = len(true)
+    observed = sum(t == p for t, p in zip(true, predicted, strict=True)) / n
+    by_chance = sum(true.count(c) * predicted.count(c) for c in {*true, *predicted}) / n**2
+    return (observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan

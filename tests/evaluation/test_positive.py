@@ -17,7 +17,7 @@ from tests.runner import cli_runner
 
 
 class Scripted:
-    """A model whose scores are the first feature: they depend on nothing that it was taught."""
+    """A model whose scores are the first feature, independent of the learned rows."""
 
     labels_follow_scores = True
 
@@ -31,8 +31,8 @@ class Scripted:
         return X[:, 0]
 
 
-def _turning(labels=("rare", "usual")):
-    """Rows of which the class that is rare overall is the frequent one at first."""
+def _rows_with_changing_minority(labels=("rare", "usual")):
+    """Return rows in which the overall rarer class is the more frequent one at first."""
     rng = np.random.default_rng(1)
     n = 6000
     share = np.where(np.arange(n) < 400, 0.9, 0.05)
@@ -42,8 +42,8 @@ def _turning(labels=("rare", "usual")):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 1000, 6000])
-def test_measures_are_the_same_whatever_the_chunks(chunk):
-    X, y = _turning()
+def test_measures_do_not_depend_on_chunks(chunk):
+    X, y = _rows_with_changing_minority()
     result = prequential(Scripted(["rare", "usual"]), ArrayStream(X, y, chunk=chunk), window=500)
     assert result.positive == "rare"
     said = np.where(X[:, 0] > 0, "usual", "rare")
@@ -60,8 +60,8 @@ def test_measures_are_the_same_whatever_the_chunks(chunk):
 
 
 @pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
-def test_scores_speak_for_the_positive_class_whichever_it_is(labels):
-    X, y = _turning(labels)
+def test_scores_are_for_the_positive_class(labels):
+    X, y = _rows_with_changing_minority(labels)
     result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
     assert result.positive == labels[0]
     scores, is_positive, weights = result.score_sample("Scripted").against(labels[0])
@@ -69,8 +69,8 @@ def test_scores_speak_for_the_positive_class_whichever_it_is(labels):
     assert result.summary()[0]["auc"] > 0.8
 
 
-def test_a_third_class_makes_all_classes_count_alike_also_for_the_rows_before_it():
-    X, y = _turning()
+def test_third_class_changes_measures_of_earlier_rows_to_means_over_classes():
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[5000:5100] = "third"
     result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500)
@@ -81,8 +81,8 @@ def test_a_third_class_makes_all_classes_count_alike_also_for_the_rows_before_it
     assert result.leading == "macro_recall"
 
 
-def test_a_named_class_counts_from_its_first_row_on_however_late_it_comes():
-    X, y = _turning()
+def test_given_positive_class_that_appears_late_is_counted():
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[5000:5100] = "third"
     result = prequential(ProximalSVC(), ArrayStream(X, y, chunk=100), window=500, positive="third")
@@ -91,15 +91,15 @@ def test_a_named_class_counts_from_its_first_row_on_however_late_it_comes():
     assert not np.isnan([line["sensitivity"] for line in result.table if line["row"] == 5250]).any()
 
 
-def test_of_two_equally_frequent_classes_the_larger_label_is_positive():
+def test_default_positive_of_equal_classes_is_the_larger_label():
     for y in ([0, 1, 0, 1], [1, 0, 1, 0]):
         evaluator = PrequentialEvaluator({"p": ProximalSVC()})
         evaluator.run(ArrayStream(np.arange(4.0)[:, None], np.array(y), chunk=2))
         assert evaluator.positive == 1
 
 
-def test_events_tell_when_a_class_came_whatever_the_chunks():
-    X, y = _turning()
+def test_class_events_do_not_depend_on_chunks():
+    X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[4321:4500] = "third"
     for chunk in (10, 999):
@@ -108,8 +108,8 @@ def test_events_tell_when_a_class_came_whatever_the_chunks():
         assert (event.row, event.kind, event.model) == (4321, "class", None)
 
 
-def test_the_command_names_the_rarer_class_in_table_and_document(tmp_path):
-    X, y = _turning()
+def test_stream_command_reports_the_rarer_class_as_positive(tmp_path):
+    X, y = _rows_with_changing_minority()
     pd.DataFrame({"a": X[:, 0], "y": y}).to_csv(tmp_path / "t.csv", index=False)
     documents = {}
     for chunk in (10, 1000):
@@ -123,7 +123,7 @@ def test_the_command_names_the_rarer_class_in_table_and_document(tmp_path):
     assert dict(zip(*lines, strict=True))["positive"] == "rare"
 
 
-def test_every_class_has_its_recall_precision_and_support():
+def test_by_class_returns_recall_precision_and_support():
     rng = np.random.default_rng(0)
     y = rng.choice(["a", "b", "c"], size=3000, p=[0.1, 0.7, 0.2])
     X = rng.normal(size=(3000, 2)) + np.column_stack([y == "a", y == "b"]) * 1.5

@@ -14,17 +14,27 @@ from sklearn.naive_bayes import GaussianNB
 from steelyard import KOIL, ProximalSVC, StreamClassifier
 from steelyard.evaluation import SklearnPeer, prequential
 from steelyard.evaluation.contributions import contributions
-from steelyard.evaluation.measures import bands
-from steelyard.evaluation.samples import ScoreSample
+from steelyard.evaluation.tracking import ScoreSample
 from steelyard.exceptions import DataError, FileAccessError, ParameterError, SteelyardError
-from steelyard.metrics import g_mean_score, pmauc_score
+from steelyard.metrics import (
+    average_precision_score,
+    brier_score,
+    cohen_kappa_score,
+    expected_calibration_error,
+    g_mean_score,
+    log_loss_score,
+    pmauc_score,
+    precision_at_k_score,
+    recall_at_k_score,
+)
+from steelyard.metrics.blocks import bootstrap_bands
 from steelyard.streams import ArrayStream, Drift, Gaussians, ImbalanceSchedule
 from steelyard.tables import open_stream
 from steelyard.windowing import AdaptiveWindows, SlidingWindow
 
 
-class Diary:
-    """A model that writes down what it is asked and taught, and answers the last label it was taught."""
+class RecordingModel:
+    """A model that records its calls and predicts the last learned label."""
 
     def __init__(self):
         self.events = []
@@ -39,12 +49,12 @@ class Diary:
         return np.zeros(len(X), dtype=int)
 
 
-def _numbered(n, chunk):
+def _rows_in_order(n, chunk):
     return ArrayStream(np.arange(n, dtype=float)[:, None], np.arange(n) % 2, chunk=chunk)
 
 
 def _by_hand(stream, model, window):
-    """The measures of the last window, from scikit-learn, after predicting every chunk before learning it."""
+    """Return labels, predictions and scores of the last window of a hand-written test-then-train loop."""
     true, predicted, scores = [], [], []
     for chunk in stream:
         if chunk.first_row:
@@ -56,38 +66,38 @@ def _by_hand(stream, model, window):
 
 
 def test_every_row_is_predicted_before_it_is_learned():
-    diary = Diary()
-    prequential(diary, _numbered(10, 2))
+    model = RecordingModel()
+    prequential(model, _rows_in_order(10, 2))
     seen = set()
-    for event, row in diary.events:
+    for event, row in model.events:
         assert (event == "learn") or row not in seen
         if event == "learn":
             seen.add(row)
-    assert [row for event, row in diary.events if event == "learn"] == list(range(10))
+    assert [row for event, row in model.events if event == "learn"] == list(range(10))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
 @pytest.mark.parametrize("delay", [0, 1, 4, 50])
-def test_a_label_is_learned_when_delay_further_rows_have_come(chunk, delay):
-    diary = Diary()
-    prequential(diary, _numbered(30, chunk), delay=delay)
-    learned = [row for event, row in diary.events if event == "learn"]
+def test_label_is_learned_after_delay_further_rows(chunk, delay):
+    model = RecordingModel()
+    prequential(model, _rows_in_order(30, chunk), delay=delay)
+    learned = [row for event, row in model.events if event == "learn"]
     assert learned == list(range(30))
-    for position, (event, row) in enumerate(diary.events):
+    for position, (event, row) in enumerate(model.events):
         if event == "predict":
             assert all(
-                kind == "predict" or other < row - delay + chunk for kind, other in diary.events[:position]
+                kind == "predict" or other < row - delay + chunk for kind, other in model.events[:position]
             )
 
 
-def test_rows_of_the_warm_up_are_learned_and_not_tested():
-    diary = Diary()
-    result = prequential(diary, _numbered(30, 10), warmup=15)
-    assert min(row for event, row in diary.events if event == "predict") == 15
+def test_warmup_rows_are_learned_and_not_tested():
+    model = RecordingModel()
+    result = prequential(model, _rows_in_order(30, 10), warmup=15)
+    assert min(row for event, row in model.events if event == "predict") == 15
     assert result.summary()[0]["tested"] == 15
 
 
-def test_running_measures_equal_those_of_the_last_window():
+def test_last_line_of_table_equals_measures_of_last_window():
     stream = Gaussians(6000, schedule=ImbalanceSchedule.constant(0.2), distance=1.2, chunk=300)
     result = prequential(ProximalSVC(), stream, window=900, positive=1)
     true, predicted, scores = _by_hand(stream, ProximalSVC(), 900)
@@ -102,7 +112,7 @@ def test_running_measures_equal_those_of_the_last_window():
     assert last["imbalance_ratio"] == pytest.approx(np.bincount(true)[0] / np.bincount(true)[1])
 
 
-def test_totals_equal_those_of_all_tested_rows():
+def test_summary_equals_measures_of_all_tested_rows():
     stream = Gaussians(3000, schedule=ImbalanceSchedule.constant(0.3), distance=1.2, chunk=500)
     (total,) = prequential(ProximalSVC(), stream, positive=1).summary()
     true, predicted, scores = _by_hand(stream, ProximalSVC(), 3000)
@@ -110,7 +120,7 @@ def test_totals_equal_those_of_all_tested_rows():
     assert total["auc"] == pytest.approx(roc_auc_score(true, scores))  # all rows fit into the sample
 
 
-def test_many_classes_get_pmauc_and_means_over_classes():
+def test_four_classes_give_pmauc_and_means_over_classes():
     stream = Gaussians(3000, n_classes=4, schedule=ImbalanceSchedule.constant(0.5), presence={3: (900, 3000)})
     model = ProximalSVC()
     metrics = ("g_mean", "sensitivity", "specificity", "pmauc", "auc")
@@ -124,7 +134,7 @@ def test_many_classes_get_pmauc_and_means_over_classes():
     assert np.isnan(last["specificity"])
 
 
-def test_the_rarer_label_is_positive_whatever_its_name():
+def test_default_positive_class_is_the_rarer_label():
     rng = np.random.default_rng(0)
     y = np.where(rng.random(3000) < 0.1, "a rare one", "zero")
     X = rng.normal(size=(3000, 2)) + 2.0 * (y == "a rare one")[:, None]
@@ -134,7 +144,7 @@ def test_the_rarer_label_is_positive_whatever_its_name():
     assert result.table[-1]["auc"] > 0.8
 
 
-def test_several_models_race_on_the_same_rows():
+def test_several_models_are_tested_on_the_same_rows():
     stream = Gaussians(4000, schedule=ImbalanceSchedule.constant(0.05))
     models = {
         "balanced": ProximalSVC(),
@@ -148,7 +158,7 @@ def test_several_models_race_on_the_same_rows():
     assert all(0.5 < row["auc"] <= 1 for row in result.summary())
 
 
-def test_new_categories_widen_one_model_and_not_the_other():
+def test_new_categories_grow_only_models_that_can_grow():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=3000), "c": [f"v{i // 500}" for i in range(3000)]})
     frame["y"] = ((frame["a"] > 0) | (frame["c"] == "v5")).astype(int)
@@ -163,7 +173,7 @@ def test_new_categories_widen_one_model_and_not_the_other():
     )
 
 
-def test_a_peer_that_cannot_take_a_late_class_counts_what_it_refused():
+def test_sklearn_peer_counts_refused_rows_of_late_class():
     stream = Gaussians(3000, n_classes=3, presence={2: (2000, 3000)})
     peer = SklearnPeer(SGDClassifier(random_state=0))
     prequential(peer, stream)
@@ -171,7 +181,7 @@ def test_a_peer_that_cannot_take_a_late_class_counts_what_it_refused():
     assert peer.n_refused_ == n_late > 0
 
 
-def test_an_error_in_the_stream_keeps_what_was_measured(tmp_path):
+def test_error_in_the_stream_carries_result_so_far(tmp_path):
     path = tmp_path / "data.csv"
     lines = [f"{i % 7},{i % 2}" for i in range(2500)]
     path.write_text("\n".join(["a,y", *lines, "1,0,3"]) + "\n", encoding="utf-8")
@@ -181,7 +191,7 @@ def test_an_error_in_the_stream_keeps_what_was_measured(tmp_path):
     assert caught.value.result.models["ProximalSVC"].class_count_.sum() == 2500
 
 
-def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
+def test_result_converts_to_pandas_polars_csv_and_json(tmp_path):
     result = prequential(ProximalSVC(), Gaussians(4000), window=1000)
     frame = result.to_pandas()
     assert len(frame) == len(result.table) == 6  # at 1,500, 2,000, ..., 4,000
@@ -193,19 +203,19 @@ def test_results_go_to_pandas_polars_csv_and_json(tmp_path):
     assert json.loads((tmp_path / "all.json").read_text()) == document
 
 
-def test_the_table_of_a_long_stream_stays_bounded(monkeypatch):
+def test_table_of_a_long_stream_is_bounded(monkeypatch):
     monkeypatch.setattr("steelyard.evaluation.tracking._MAX_CELLS", 0)
     result = prequential(ProximalSVC(), Gaussians(3000, n_features=2, chunk=10), window=10, every=10)
     assert 50 <= len(result.table) <= 101
     assert result.table[-1]["row"] == 3000
 
 
-def test_a_sudden_drift_is_found_where_it_was():
+def test_changes_finds_abrupt_drift():
     result = prequential(ProximalSVC(), Gaussians(40_000, drifts=[Drift(20_000)], distance=3.0, seed=3))
     assert any(abs(row - 20_000) <= 2000 for row in result.changes("ProximalSVC"))
 
 
-def test_no_change_is_found_in_a_quiet_stream():
+def test_changes_of_stationary_stream_is_empty():
     result = prequential(ProximalSVC(), Gaussians(40_000, seed=3), warmup=1000)
     assert result.changes("ProximalSVC") == []
 
@@ -218,12 +228,12 @@ def test_no_change_is_found_in_a_quiet_stream():
         ({"delay": -1}, "delay must be a whole number of at least 0"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ParameterError, match=message):
         prequential(ProximalSVC(), Gaussians(10), **options)
 
 
-def test_bands_come_from_resampled_blocks():
+def test_bootstrap_bands_equal_percentiles_of_resampled_blocks():
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 30, size=(20, 2, 2)).astype(float)
     draws = rng.multinomial(20, np.full(20, 0.05), size=200).astype(float)
@@ -232,19 +242,19 @@ def test_bands_come_from_resampled_blocks():
         (tn, fp), (fn, tp) = np.tensordot(draw, counts, 1)
         samples.append(np.sqrt(tp / (tp + fn) * tn / (tn + fp)))
     tallies = np.stack([counts.diagonal(axis1=1, axis2=2), counts.sum(axis=2), counts.sum(axis=1)], axis=1)
-    low, high = bands(tallies, draws, 1)["g_mean"]
+    low, high = bootstrap_bands(tallies, draws, 1)["g_mean"]
     assert (low, high) == pytest.approx((sorted(samples)[5], sorted(samples)[-6]))
-    many = bands(tallies, draws, None)["g_mean"]
+    many = bootstrap_bands(tallies, draws, None)["g_mean"]
     assert many == pytest.approx((low, high))
 
 
-def test_bands_hold_the_measure_between_them():
+def test_measure_is_within_its_band():
     result = prequential(ProximalSVC(), Gaussians(20_000), window=2000)
     for line in result.table:
         assert line["g_mean_low"] <= line["g_mean"] <= line["g_mean_high"]
 
 
-def test_the_sample_of_scores_is_fair_and_does_not_depend_on_chunks():
+def test_score_sample_is_uniform_and_does_not_depend_on_chunks():
     labels = np.arange(10_000) % 2
     scores = np.arange(10_000, dtype=float)
     samples = []
@@ -259,7 +269,7 @@ def test_the_sample_of_scores_is_fair_and_does_not_depend_on_chunks():
 
 
 @pytest.mark.parametrize("delay", [0, 5])
-def test_the_measures_agree_with_rivers_progressive_validation(delay):
+def test_measures_equal_river_progressive_validation(delay):
     from river import evaluate, linear_model, metrics, preprocessing
 
     from steelyard.evaluation import RiverPeer
@@ -269,7 +279,7 @@ def test_the_measures_agree_with_rivers_progressive_validation(delay):
     rows = [(dict(enumerate(row)), bool(label)) for row, label in zip(X.tolist(), y.tolist(), strict=True)]
     theirs = {"accuracy": metrics.Accuracy(), "f1": metrics.F1(), "g_mean": metrics.GeometricMean()}
     pipeline = preprocessing.StandardScaler() | linear_model.LogisticRegression()
-    # river counts from the row itself: with its delay of 1 a label comes before the next row.
+    # river counts the delay from the row itself: with 1 a label arrives before the next row.
     both = theirs["accuracy"] + theirs["f1"] + theirs["g_mean"]
     evaluate.progressive_val_score(rows, pipeline, both, delay=delay + 1 if delay else None, moment=None)
     ours = prequential(
@@ -283,21 +293,20 @@ def test_the_measures_agree_with_rivers_progressive_validation(delay):
 
 
 @pytest.mark.parametrize("method", ["changes", "confusion"])
-def test_a_model_that_did_not_race_is_named(method):
+def test_unknown_model_name_raises(method):
     result = prequential({"a": ProximalSVC()}, Gaussians(200, chunk=50))
     with pytest.raises(ParameterError, match="no model 'b'; there are 'a'"):
         getattr(result, method)("b")
 
 
-def test_a_table_that_cannot_be_written_gives_a_sentence(tmp_path):
+def test_to_csv_to_invalid_path_raises(tmp_path):
     result = prequential(ProximalSVC(), Gaussians(200, chunk=50))
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(FileAccessError, match="cannot be written"):
         result.to_csv(tmp_path / "file" / "table.csv")
 
 
-def test_a_measure_that_is_nan_has_no_band():
-    """One class alone has no G-mean, so it can lie in no interval."""
+def test_band_of_undefined_measure_is_nan():
     stream = ArrayStream(np.arange(400.0)[:, None], np.zeros(400, dtype=int), chunk=50)
     (line,) = prequential(ProximalSVC(), stream, window=100).summary()
     assert np.isnan([line["g_mean"], line["g_mean_low"], line["g_mean_high"]]).all()
@@ -314,60 +323,143 @@ def test_a_measure_that_is_nan_has_no_band():
         lambda: ArrayStream([["a"]], [0]),
         lambda: ArrayStream([[1.0], [2.0]], [0, 1], time=[1.0]),
     ],
-    ids=["seed of a race", "seed of rows", "rows", "no length", "text", "text in X", "times"],
+    ids=["seed of an evaluation", "seed of rows", "rows", "no length", "text", "text in X", "times"],
 )
-def test_what_cannot_be_gives_a_sentence(call):
+def test_invalid_arguments_raise(call):
     with pytest.raises(SteelyardError, match=r"must be|expected"):
         call()
 
 
-# -- what carries a model, and when -------------------------------------------------------------------
+# -- feature strengths and times ---------------------------------------------------------------------
 
 
-def test_the_strength_of_features_is_followed_along_the_stream():
+def test_feature_strengths_follow_concept_drift():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(8000, 3)) * [1.0, 10.0, 1.0], rng.integers(0, 2, size=8000)
-    X[:4000, 0] += 3.0 * y[:4000]  # the first feature tells the classes apart, later the last one does
+    X[:4000, 0] += 3.0 * y[:4000]  # the first feature separates the classes, later the last one
     X[4000:, 2] += 3.0 * y[4000:]
     model = SlidingWindow(ProximalSVC(), 1000)
     result = prequential({"a": model}, ArrayStream(X, y, chunk=100), window=400)
-    rows, strengths = result.carried_by("a")
+    rows, strengths = result.feature_strengths("a")
     assert rows == sorted(set(rows))
     assert strengths.shape == (len(rows), 3)
     assert strengths[rows.index(3800)].argmax() == 0
     assert strengths[rows.index(7800)].argmax() == 2
-    expected = model.learner_.coef_ * X[7000:].std(axis=0)
+    expected = model.estimator_.coef_ * X[7000:].std(axis=0)
     np.testing.assert_allclose(contributions(model), expected, rtol=1e-9)
 
 
-def test_a_committee_is_carried_by_the_features_of_its_linear_expert():
+def test_feature_strengths_of_ensemble_are_those_of_its_linear_expert():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1500, 3)) * [1.0, 10.0, 1.0], rng.integers(0, 2, size=1500)
     X[:, 2] += 3.0 * y
     model = StreamClassifier()
     result = prequential({"a": model}, ArrayStream(X, y, chunk=100), window=400)
-    rows, strengths = result.carried_by("a")
+    rows, strengths = result.feature_strengths("a")
     assert len(rows) > 1
     assert strengths.shape == (len(rows), 3)
     assert strengths[-1].argmax() == 2
-    told = model.linear_.class_count_.sum()
-    model.linear_.partial_fit(X[:10], y[:10])  # a copy: the committee does not hear of it
-    assert model.linear_.class_count_.sum() == told
+    n_rows = model.linear_.class_count_.sum()
+    model.linear_.partial_fit(X[:10], y[:10])  # a copy, so the ensemble does not change
+    assert model.linear_.class_count_.sum() == n_rows
     assert not hasattr(StreamClassifier(), "linear_")
 
 
-def test_strengths_and_moments_stay_bounded():
+def test_feature_strengths_and_times_are_bounded():
     X, y = np.random.default_rng(1).normal(size=(30_000, 2)), np.arange(30_000) % 2
     stream = ArrayStream(X, y, chunk=20, time=np.arange(30_000.0))
     result = prequential({"a": ProximalSVC()}, stream, window=40)
-    assert len(result.carried_by("a")[0]) <= 64
+    assert len(result.feature_strengths("a")[0]) <= 64
     assert len(result.moments) <= 1001
     assert result.moments[0] == (0, 0.0)
     assert result.moments[-1] == (30_000, 29_999.0)
     assert result.time_of(15_000) == pytest.approx(15_000, abs=60)
 
 
-def test_a_stream_without_times_and_a_model_without_planes_have_neither():
+def test_stream_without_times_and_kernel_model_have_no_times_and_strengths():
     result = prequential({"a": KOIL()}, Gaussians(600, chunk=100))
     assert result.time_of(100) is None
-    assert result.carried_by("a")[0] == []
+    assert result.feature_strengths("a")[0] == []
+
+
+# -- measures of scores and probabilities ---------------------------------------------------------------
+
+SCORE_METRICS = ("average_precision", "precision_at_k", "recall_at_k", "cohen_kappa")
+PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
+
+
+def _rare_rows(flip=False):
+    rng = np.random.default_rng(3)
+    y = (rng.random(3000) < 0.15).astype(int)
+    X = rng.normal(size=(3000, 2)) + 1.2 * y[:, None]
+    return X, 1 - y if flip else y
+
+
+def _scored_by_hand(X, y, window):
+    model, true, predicted, scores, probabilities = ProximalSVC(), [], [], [], []
+    for begin in range(0, len(y), 100):
+        part = slice(begin, begin + 100)
+        if begin:
+            true += y[part].tolist()
+            predicted += model.predict(X[part]).tolist()
+            scores += model.decision_function(X[part]).tolist()
+            probabilities += model.predict_proba(X[part])[:, 1].tolist()
+        model.partial_fit(X[part], y[part])
+    return (np.array(values[-window:]) for values in (true, predicted, scores, probabilities))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_score_measures_of_a_window_equal_the_batch_functions_for_either_positive_class(flip):
+    X, y = _rare_rows(flip)
+    result = prequential(ProximalSVC(), X, y, metrics=SCORE_METRICS + PROBABILITY_METRICS, window=800, k=50)
+    positive = result.positive
+    assert positive == (0 if flip else 1)
+    true, predicted, scores, probabilities = _scored_by_hand(X, y, 800)
+    if flip:
+        scores, probabilities = -scores, 1 - probabilities
+    last = result.table[-1]
+    expected = {
+        "average_precision": average_precision_score(true, scores, pos_label=positive),
+        "precision_at_k": precision_at_k_score(true, scores, k=50, pos_label=positive),
+        "recall_at_k": recall_at_k_score(true, scores, k=50, pos_label=positive),
+        "cohen_kappa": cohen_kappa_score(true, predicted),
+        "log_loss": log_loss_score(true == positive, probabilities),
+        "brier": brier_score(true == positive, probabilities),
+        "expected_calibration_error": expected_calibration_error(true, probabilities, pos_label=positive),
+    }
+    assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    true, _, scores, probabilities = _scored_by_hand(X, y, 3000)
+    (total,) = result.summary()
+    assert total["log_loss"] == pytest.approx(log_loss_score(true, probabilities))
+    assert total["brier"] == pytest.approx(brier_score(true, probabilities))
+    sign = -1 if flip else 1
+    assert total["average_precision"] == pytest.approx(
+        average_precision_score(true, sign * scores, pos_label=positive)
+    )
+    document = json.loads(result.to_json())
+    curve = document["reliability"]["ProximalSVC"]
+    assert sum(curve["n_rows"]) == total["tested"]
+    assert document["summary"][0]["average_precision"] == total["average_precision"]
+
+
+def test_probability_measures_of_three_classes_cover_all_classes():
+    stream = Gaussians(2000, n_classes=3, schedule=ImbalanceSchedule.constant(0.5), chunk=100)
+    (line,) = prequential(ProximalSVC(), stream, metrics=("log_loss", "brier", "average_precision")).summary()
+    true, probabilities = [], []
+    model = ProximalSVC()
+    for chunk in stream:
+        if chunk.first_row:
+            true += chunk.y.tolist()
+            probabilities.append(model.predict_proba(chunk.X))
+        model.partial_fit(chunk.X, chunk.y)
+    assert line["log_loss"] == pytest.approx(log_loss_score(true, np.concatenate(probabilities)))
+    assert line["brier"] == pytest.approx(brier_score(true, np.concatenate(probabilities)))
+    assert np.isnan(line["average_precision"])
+
+
+def test_probability_measures_of_model_without_probabilities_are_nan():
+    stream = Gaussians(600, chunk=100)
+    result = prequential(KOIL(), stream, metrics=("g_mean", "log_loss", "expected_calibration_error"))
+    assert np.isnan(result.summary()[0]["log_loss"])
+    assert np.isnan(result.table[-1]["expected_calibration_error"])
+    assert result.reliability("KOIL") is None

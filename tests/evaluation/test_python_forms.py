@@ -15,7 +15,7 @@ from steelyard.metrics import g_mean_score, get_scorer, get_scorer_names, make_s
 from steelyard.streams import ArrayStream, Gaussians
 from steelyard.tables import TableModel, open_stream
 
-matplotlib = pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+matplotlib = pytest.importorskip("matplotlib", reason="plots need matplotlib")
 matplotlib.use("Agg")
 
 
@@ -58,7 +58,7 @@ def test_arrays_frames_and_files_give_the_same_measures(rows, tmp_path):
         assert found == pytest.approx(expected)
 
 
-def test_records_with_labels_are_taken_as_river_gives_them(rows):
+def test_pairs_of_record_and_label_are_accepted(rows):
     X, y = rows
     pairs = [({"a": a, 1: b}, bool(label)) for (a, b), label in zip(X.tolist(), y.tolist(), strict=True)]
     assert _summary(iter(pairs)) == pytest.approx(_summary(X, y))
@@ -68,7 +68,7 @@ def test_records_with_labels_are_taken_as_river_gives_them(rows):
     assert result.summary()[0]["g_mean"] > 0.95
 
 
-def test_a_data_set_of_river_is_taken_as_it_is():
+def test_river_dataset_is_accepted():
     river = pytest.importorskip("river.datasets", reason="river is an optional peer and is not installed")
     result = prequential(ProximalSVC(), river.Phishing())
     assert result.n_rows == 1250
@@ -84,17 +84,17 @@ def test_a_data_set_of_river_is_taken_as_it_is():
         (lambda X, y: _summary("rows.csv"), ParameterError, "needs target"),
         (lambda X, y: _summary(X, y, target="y"), ParameterError, "got both"),
         (lambda X, y: _summary(7), DataTypeError, "got int"),
-        (lambda X, y: _summary(ArrayStream(X, y), chunk=5), ParameterError, "chunks of its own"),
+        (lambda X, y: _summary(ArrayStream(X, y), chunk=5), ParameterError, "its own chunk size"),
         (lambda X, y: _summary(pd.DataFrame({"label": y}), y), DataError, "has a column 'label'"),
         (lambda X, y: _summary([({}, 1)]), DataError, "no rows"),
     ],
 )
-def test_what_cannot_be_read_gives_a_sentence(rows, call, error, message):
+def test_invalid_data_raises(rows, call, error, message):
     with pytest.raises(error, match=message):
         call(*rows)
 
 
-def test_a_result_shows_itself(rows, tmp_path):
+def test_result_has_text_and_html_representation(rows, tmp_path):
     result = prequential({"<b>": ProximalSVC(), "plain": ProximalSVC(class_weight=None)}, *rows)
     text = repr(result)
     assert text.splitlines()[0] == "PrequentialResult: 1,200 rows of arrays, positive class 1"
@@ -106,13 +106,13 @@ def test_a_result_shows_itself(rows, tmp_path):
     assert len(result.to_pandas()) == len(result.table)
 
 
-def test_many_classes_show_the_mean_recall_first():
+def test_leading_measure_of_many_classes_is_mean_recall():
     result = prequential(ProximalSVC(), Gaussians(3000, n_classes=4))
     assert "macro_recall" in repr(result)
     assert "sensitivity" not in repr(result)
 
 
-def test_the_picture_of_a_result_holds_its_values(rows):
+def test_prequential_display_plots_the_values_of_the_result(rows):
     result = prequential({"one": ProximalSVC(), "two": ProximalSVC(C=0.01)}, *rows, window=200)
     display = result.plot("sensitivity")
     assert isinstance(display, PrequentialDisplay)
@@ -127,7 +127,7 @@ def test_the_picture_of_a_result_holds_its_values(rows):
         result.plot("luck")
 
 
-def test_a_boundary_is_drawn_where_the_answers_change(rows):
+def test_boundary_display_shows_regions_of_predictions(rows):
     X, y = rows
     model = ProximalSVC().fit(X, y)
     display = BoundaryDisplay.from_estimator(model, X, y, resolution=40)
@@ -137,7 +137,7 @@ def test_a_boundary_is_drawn_where_the_answers_change(rows):
         BoundaryDisplay.from_estimator(model, X[:, :1])
 
 
-def test_forgetting_is_drawn_on_a_copy(rows):
+def test_forget_display_does_not_change_the_estimator(rows):
     X, y = rows
     model = ProximalSVC().fit(X, y)
     before = model.coef_.copy()
@@ -154,14 +154,14 @@ def test_forgetting_is_drawn_on_a_copy(rows):
 
 
 @pytest.mark.parametrize("name", get_scorer_names())
-def test_every_scorer_works_in_cross_validation(rows, name):
+def test_all_scorers_work_in_cross_validation(rows, name):
     X, y = rows
     scores = cross_val_score(ProximalSVC(), X, y, scoring=get_scorer(name), cv=3)
     assert np.isfinite(scores).all()
-    assert (scores > 0.5).all()
+    assert (scores > (-0.5 if name.startswith("neg_") else 0.3 if name == "recall_at_k" else 0.5)).all()
 
 
-def test_a_scorer_is_its_measure_with_options(rows):
+def test_scorer_equals_its_measure_with_options(rows):
     X, y = rows
     model = ProximalSVC().fit(X, y)
     assert get_scorer("g_mean")(model, X, y) == g_mean_score(y, model.predict(X))
@@ -182,7 +182,7 @@ def _frame(n=400, seed=0):
     return frame, np.where((frame["a"] > 0.5) | (frame["kind"] == "z"), "bad", "ok")
 
 
-def test_a_frame_with_categories_is_encoded_in_fit_and_predict():
+def test_table_model_encodes_categories_in_fit_and_predict():
     frame, y = _frame()
     model = TableModel(ProximalSVC()).fit(frame, y)
     coded = pd.get_dummies(frame, columns=["kind"], dtype=float)
@@ -196,16 +196,16 @@ def test_a_frame_with_categories_is_encoded_in_fit_and_predict():
     np.testing.assert_array_equal(turned, model.predict(frame))
 
 
-def test_learning_a_frame_in_parts_equals_learning_it_at_once():
+def test_table_model_partial_fit_equals_fit():
     frame, y = _frame()
     whole = TableModel(ProximalSVC()).fit(frame, y)
     parts = TableModel(ProximalSVC()).fit(frame[:3], y[:3])
     parts.partial_fit(frame[3:], y[3:])
     np.testing.assert_allclose(parts.decision_function(frame), whole.decision_function(frame), rtol=1e-7)
-    assert parts.fit(frame[:100], y[:100]).learner.class_count_.sum() == 100
+    assert parts.fit(frame[:100], y[:100]).estimator.class_count_.sum() == 100
 
 
-def test_a_frame_that_cannot_be_learned_changes_nothing():
+def test_table_model_failing_partial_fit_changes_nothing():
     frame, y = _frame()
     model = TableModel(ProximalSVC()).fit(frame, y)
     before = model.decision_function(frame)
@@ -217,7 +217,7 @@ def test_a_frame_that_cannot_be_learned_changes_nothing():
     assert "kind=new" not in model.feature_names
 
 
-def test_labels_may_stand_in_the_table():
+def test_table_model_reads_labels_from_target_column():
     frame, y = _frame()
     model = TableModel(ProximalSVC(), target="what").fit(frame.assign(what=y))
     assert model.classes_.tolist() == ["bad", "ok"]

@@ -65,7 +65,7 @@ def test_publish_collect_compare_and_drop_update_pooled_model(run, place):
     )
     assert (facts["site"], facts["version"], facts["rows"]) == ("east", 1, 120)
     assert digest(run("hub", "collect", place, "-o", "three.steelyard")) != two
-    assert steelyard.load("three.steelyard").learner.statistics_.n_rows == 360
+    assert steelyard.load("three.steelyard").estimator.statistics_.n_rows == 360
     rows = json.loads(done(run("hub", "compare", place, "--json")).stdout)
     assert [row["site"] for row in rows] == ["east", "north", "south"]
     assert done(run("hub", "compare", place)).stdout.splitlines()[0].split("\t")[:2] == ["site", "rows"]
@@ -171,7 +171,7 @@ def test_hub_serve_follows_folder_until_terminated(run, tmp_path):
         assert "left out" in hub.stderr.readline()
         done(run("hub", "drop", "shared", "south"))
         assert next_digest(hub) == seen[0]
-        assert steelyard.load("pooled.steelyard").learner.statistics_.n_rows == 120
+        assert steelyard.load("pooled.steelyard").estimator.statistics_.n_rows == 120
     finally:
         hub.terminate()  # background jobs of some shells ignore SIGINT
         rest = hub.communicate(timeout=60)[1]
@@ -204,7 +204,7 @@ def test_hub_over_http_after_kill_keeps_acknowledged_updates(run):
         finally:
             hub.kill()
             hub.communicate(timeout=60)
-    assert steelyard.load("pooled.steelyard").learner.statistics_.n_rows == 240
+    assert steelyard.load("pooled.steelyard").estimator.statistics_.n_rows == 240
     assert digests[0] != digests[1]
 
 

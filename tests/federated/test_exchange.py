@@ -179,7 +179,7 @@ def test_service_model_and_table_equal_those_of_hub(tmp_path):
     for row, summary in zip(remote_table["sites"], hub.compare(), strict=True):
         assert row["auc"] == summary.auc
         assert row["squared_error"] == summary.squared_error
-    np.testing.assert_array_equal(model.learner.coef_, hub.model().learner.coef_)
+    np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
 def test_service_with_invalid_url_or_no_server_raises():

@@ -32,7 +32,7 @@ def pooled_scores(frames, probe):
 
 
 def hub_scores(hub, probe):
-    scores = [answers.scores[:, 1] for _, answers in hub.model().answers(probe.drop(columns="ill"))]
+    scores = [answers.scores[:, 1] for _, answers in hub.model().predictions(probe.drop(columns="ill"))]
     return np.concatenate(scores)
 
 
@@ -122,10 +122,10 @@ def test_publish_few_rows_contains_no_raw_value():
     site = Site("a", "ill", policy=OPEN)
     site.learn(frame)
     needle = np.float64(1234567.25).tobytes()
-    assert needle in site.model.learner.statistics_.to_bytes(), "control: the estimator buffers the raw row"
+    assert needle in site.model.estimator.statistics_.to_bytes(), "control: the estimator buffers the raw row"
     site_update = site.publish()
     assert needle not in site_update.to_bytes()
-    assert site_update.statistics.digest() == resolution.quantized(site.model.learner.statistics_).digest()
+    assert site_update.statistics.digest() == resolution.quantized(site.model.estimator.statistics_).digest()
 
 
 def test_resume_after_reading_rows_again_continues_versions_and_policy():

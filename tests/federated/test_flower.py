@@ -85,7 +85,7 @@ def test_collect_over_flower_equals_digest_of_all_rows():
     assert adapter.collect(grid, hub, sites=N_SITES) == N_SITES
     assert grid.n_rounds == 1
     assert hub.digest() == pooled().digest()
-    np.testing.assert_array_equal(hub.model().learner.coef_, pooled().model().learner.coef_)
+    np.testing.assert_array_equal(hub.model().estimator.coef_, pooled().model().estimator.coef_)
     assert adapter.collect(grid, hub, sites=N_SITES) == 0, "a repeated call changes nothing"
 
 

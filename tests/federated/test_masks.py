@@ -16,7 +16,7 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.federated import Hub, MaskedSum, Masker, ReleasePolicy, RoundKeys, Site
 from steelyard.federated.site_update import Schema
 from steelyard.federated.vectors import from_numbers, to_numbers
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
 pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
@@ -65,7 +65,7 @@ def reference_numbers(X, y, labels, quantizer):
     numbers = []
     for label in labels:
         rows = [
-            [*(int(np.floor(v / q + 0.5)) for v, q in zip(row, quantizer.quanta, strict=True)), 1]
+            [*(int(np.floor(v / q + 0.5)) for v, q in zip(row, quantizer.steps, strict=True)), 1]
             for row, own in zip(X, y, strict=True)
             if own == label
         ]
@@ -111,7 +111,7 @@ def test_masked_total_equals_hub_digest(site_updates, maskers):
     again.receive(masked.site_update())
     for part in ("coef_", "intercept_"):
         np.testing.assert_array_equal(
-            getattr(again.model().learner, part), getattr(hub.model().learner, part)
+            getattr(again.model().estimator, part), getattr(hub.model().estimator, part)
         )
 
 

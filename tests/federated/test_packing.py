@@ -19,7 +19,7 @@ from steelyard.exceptions import FileFormatError
 from steelyard.federated import ReleasePolicy, Site, SiteUpdate
 from steelyard.federated.packing import MAX_EXPANSION, decimals, pack_triangle, unpack_triangle
 from steelyard.federated.site_update import Schema
-from steelyard.persistence import encode
+from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
 MAX_BYTES = 30_000  # of a site update with 54 columns and two classes

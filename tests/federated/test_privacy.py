@@ -210,7 +210,7 @@ def model_of(hub, sigma):
 
 def accuracy(model, frame):
     clipped = UNITS.clip(frame)
-    answers = [answer.labels for _, answer in model.answers(clipped.drop(columns="ill"))]
+    answers = [answer.labels for _, answer in model.predictions(clipped.drop(columns="ill"))]
     return float((np.concatenate(answers) == frame["ill"]).mean())
 
 
@@ -232,7 +232,7 @@ def test_repaired_with_noise_larger_than_data_gives_finite_model(seed):
     site, hub = private_site(seed=seed, epsilon=0.05), Hub()
     site.learn(table(8, 0))
     hub.receive(site.publish())
-    assert np.isfinite(model_of(hub, site.sigma).learner.coef_).all()
+    assert np.isfinite(model_of(hub, site.sigma).estimator.coef_).all()
 
 
 def test_receive_noisy_update_replaces_previous_one():

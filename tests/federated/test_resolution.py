@@ -41,7 +41,7 @@ def typical(values):
 def test_default_quantizer_has_2_to_the_25_steps_per_deviation_and_integers_stay_exact():
     rows = frame(3_000)
     quantizer = fitted_site(rows).publish().statistics.quantizer
-    steps = dict(zip(rows.columns, 1.0 / quantizer.quanta, strict=False))
+    steps = dict(zip(rows.columns, 1.0 / quantizer.steps, strict=False))
     for name in ("normal", "far"):
         assert 2**24.5 <= typical(rows[name][:255]) * steps[name] <= 2**29.5
     assert 2**20.5 <= typical(rows["tail"][:255]) * steps["tail"] <= 2**25.5
@@ -77,7 +77,7 @@ def test_pooled_model_equals_fit_on_all_rows_to_eight_digits():
     rows = pd.concat(parts)[list(hub.schema.numeric)].to_numpy()
     expected = ProximalSVC().fit(rows, pd.concat(parts)["y"].to_numpy())
     scores = expected.decision_function(rows)
-    ours = hub.model().learner.decision_function(rows)
+    ours = hub.model().estimator.decision_function(rows)
     np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-8 * np.abs(scores).max())
 
 

@@ -108,7 +108,7 @@ def test_withdraw_foreign_or_forged_receipt_raises_and_keeps_sum(this):
     forged = Masker("south")
     with pytest.raises(DataError, match="nothing was sent"):
         forged.receipt(this.name)
-    from steelyard.persistence import decode, encode
+    from steelyard.persistence.tree import decode, encode
 
     tree = {**decode(foreign), "agreement": total.agreement.fingerprint}
     with pytest.raises(DataError, match="does not match the message of site 'south'"):
@@ -183,6 +183,6 @@ def test_open_with_two_sites_raises(tmp_path):
 def test_renamed_site_parameter_and_round_attribute_warn(this):
     with pytest.warns(FutureWarning, match="'learner' of Site"):
         site = Site("a", "ill", learner=ProximalSVC(C=3.0))
-    assert site.model.learner.C == 3.0
+    assert site.model.estimator.C == 3.0
     with pytest.warns(FutureWarning, match="'terms' of Round"):
         assert this.terms == CONFIG

@@ -29,9 +29,7 @@ def main() -> None:
         counts.update(history.counts)
     seconds = time.process_time() - started
     last = arguments.seed + arguments.histories - 1
-    print(
-        f"{arguments.histories:,} histories, seeds {arguments.seed} to {last}, {seconds:.0f} s of CPU time"
-    )
+    print(f"{arguments.histories:,} histories, seeds {arguments.seed} to {last}, {seconds:.0f} s of CPU time")
     print(f"all digests equal a single fit; {compared:,} had rows")
     for event, n in sorted(counts.items()):
         print(f"{n:>9,}  {event}")

@@ -1,4 +1,4 @@
-"""Every kernel learner takes lists of sequences: as it learns them, as it forgets them, as it is saved."""
+"""Kernel learners on lists of sequences: learning, forgetting, saving."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from steelyard import KOIL, AlignedSVC, EnclosingClassifier, IncrementalSVC, MultiKernelKOIL
 from steelyard.exceptions import DataError, DataTypeError, ParameterError
 from steelyard.kernels import EditKernel, GlobalAlignmentKernel, Kernel
-from steelyard.kernels.items import Catalogue, ItemTable
+from steelyard.kernels.items import ItemTable, SequenceStore
 from steelyard.online import NORMA, RBP, Forgetron, Projectron
 from steelyard.persistence import load, save
 
@@ -60,7 +60,7 @@ def parts(X, *cuts):
     ("kernel", "make"), [(ALIGNMENT, trajectories), (EDIT, words)], ids=["paths", "words"]
 )
 @pytest.mark.parametrize("name", ALL)
-def test_sequences_are_learned_and_told_apart(name, kernel, make, rng):
+def test_sequences_are_classified(name, kernel, make, rng):
     X, y = make(rng)
     model = ALL[name](kernel).fit(X[:60], y[:60])
     assert model.n_features_in_ == (2 if make is trajectories else 1)
@@ -69,7 +69,7 @@ def test_sequences_are_learned_and_told_apart(name, kernel, make, rng):
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_cuts_between_batches_do_not_matter(name, rng):
+def test_model_is_independent_of_batch_boundaries(name, rng):
     X, y = trajectories(rng, classes=3)
     whole, piecewise = (STREAMING[name](ALIGNMENT) for _ in range(2))
     whole.partial_fit(X, y)
@@ -83,8 +83,8 @@ def test_cuts_between_batches_do_not_matter(name, rng):
 @pytest.mark.parametrize(
     "name", ["KOIL", "KOIL unbounded", "MultiKernelKOIL", "NORMA", "RBP", "Forgetron", "Projectron"]
 )
-def test_online_learners_answer_as_with_vectors_of_the_same_kernel_values(name, rng):
-    # Orthogonal words: the edit kernel of single letters takes the values of a Gaussian kernel of two points.
+def test_sequence_kernel_gives_scores_of_equal_vector_kernel(name, rng):
+    # The edit kernel of single letters has the values of a Gaussian kernel of two points.
     letters = rng.integers(0, 6, size=80)
     y = (letters % 2).astype(int)
     y[:4] = [0, 1, 0, 1]
@@ -108,14 +108,14 @@ def test_online_learners_answer_as_with_vectors_of_the_same_kernel_values(name, 
 
 
 @pytest.mark.parametrize("name", ["IncrementalSVC", "spheres", "ellipsoids"])
-def test_repeated_sequences_are_one_with_a_larger_weight(name, rng):
+def test_repeated_sequence_equals_larger_weight(name, rng):
     X, y = words(rng, 40)
     twice = STREAMING[name](EDIT).fit(X + X, np.concatenate([y, y]))
     weighted = STREAMING[name](EDIT).fit(X, y, sample_weight=np.full(len(X), 2.0))
     np.testing.assert_allclose(twice.decision_function(X), weighted.decision_function(X), atol=1e-5)
 
 
-def test_incremental_svc_is_svc_on_the_kernel_matrix(rng):
+def test_incremental_svc_matches_svc_on_kernel_matrix(rng):
     X, y = trajectories(rng)
     model = IncrementalSVC(C=5.0, kernel=ALIGNMENT).partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
     svc = SVC(C=5.0, kernel="precomputed", tol=1e-10).fit(ALIGNMENT(X, X), y)
@@ -131,7 +131,7 @@ def test_incremental_svc_forgets_sequences_exactly(rng):
     assert len(model._state.catalogue) == 50
 
 
-def test_a_window_slides_over_sequences(rng):
+def test_sliding_window_over_sequences_matches_fresh_fit(rng):
     X, y = words(rng)
     model = IncrementalSVC(kernel=EDIT).fit(X[:30], y[:30])
     for i in range(30):
@@ -140,7 +140,7 @@ def test_a_window_slides_over_sequences(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-6)
 
 
-def test_forgetting_a_sequence_that_never_came_changes_nothing(rng):
+def test_forget_unknown_sequence_raises_and_keeps_state(rng):
     X, y = words(rng)
     model = IncrementalSVC(kernel=EDIT).fit(X, y)
     before = model.decision_function(X)
@@ -154,7 +154,7 @@ def test_forgetting_a_sequence_that_never_came_changes_nothing(rng):
     ("kernel", "make"), [(ALIGNMENT, trajectories), (EDIT, words)], ids=["paths", "words"]
 )
 @pytest.mark.parametrize("name", ALL)
-def test_saving_and_copying_change_no_answer(name, kernel, make, rng, tmp_path):
+def test_saved_and_copied_learners_give_same_scores(name, kernel, make, rng, tmp_path):
     X, y = make(rng, classes=3)
     model = ALL[name](kernel).fit(X[:60], y[:60])
     save(model, tmp_path / "model")
@@ -173,7 +173,7 @@ def test_saving_and_copying_change_no_answer(name, kernel, make, rng, tmp_path):
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_what_was_learned_does_not_follow_the_callers_arrays(name, rng):
+def test_learned_sequences_are_copies(name, rng):
     X, y = trajectories(rng, 40)
     model = STREAMING[name](ALIGNMENT).fit(X, y)
     asked = [x.copy() for x in X]
@@ -191,17 +191,17 @@ def test_what_was_learned_does_not_follow_the_callers_arrays(name, rng):
         ([], "must be a list of one or more"),
         ([np.zeros((3, 2)), np.zeros((3, 3))], "same number of dimensions"),
         ([np.zeros((3, 2)), np.full((3, 2), np.nan)], "not finite"),
-        ([np.zeros((0, 2)), np.zeros((3, 2))], "one row or more"),
-        (["ab", "cd"], "no array of numbers"),
+        ([np.zeros((0, 2)), np.zeros((3, 2))], "at least one row"),
+        (["ab", "cd"], "not an array of numbers"),
     ],
 )
-def test_bad_sequences_get_a_sentence(name, X, message):
+def test_invalid_sequences_raise(name, X, message):
     with pytest.raises((DataError, DataTypeError), match=message):
         ALL[name](ALIGNMENT).fit(X, [0, 1])
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_sequences_of_another_width_get_a_sentence_and_change_nothing(name, rng):
+def test_sequences_of_other_width_raise_and_keep_state(name, rng):
     X, y = trajectories(rng, 30)
     model = ALL[name](ALIGNMENT).fit(X, y)
     before = model.decision_function(X)
@@ -215,7 +215,7 @@ def test_sequences_of_another_width_get_a_sentence_and_change_nothing(name, rng)
 
 
 @pytest.mark.parametrize("name", ["KOIL", "NORMA", "spheres", "IncrementalSVC"])
-def test_values_beyond_the_range_of_numbers_are_refused_before_anything_is_learned(name, rng):
+def test_kernel_values_that_overflow_raise_and_keep_state(name, rng):
     X, y = trajectories(rng, 20)
     model = STREAMING[name](GlobalAlignmentKernel(gamma=0.5, normalize=False)).fit(X, y)
     before = model.decision_function(X)
@@ -224,15 +224,15 @@ def test_values_beyond_the_range_of_numbers_are_refused_before_anything_is_learn
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-def test_kernels_of_sequences_and_of_vectors_do_not_mix(rng):
+def test_mixed_sequence_and_vector_kernels_raise(rng):
     X, y = words(rng)
-    with pytest.raises(ParameterError, match="sequence kernels of one kind"):
+    with pytest.raises(ParameterError, match="sequence kernels of one type"):
         MultiKernelKOIL([EDIT, Kernel("rbf")]).fit(np.zeros((4, 2)), [0, 1, 0, 1])
     with pytest.raises((DataError, DataTypeError)):
         KOIL(kernel="rbf").fit(X, y)
 
 
-def test_a_class_of_sequences_can_be_added_dropped_and_merged(rng):
+def test_class_of_sequences_can_be_added_removed_and_merged(rng):
     X, y = words(rng, classes=3)
     first = EnclosingClassifier(shape="sphere", kernel=EDIT).fit(
         [x for x, c in zip(X, y, strict=True) if c < 2], y[y < 2]
@@ -247,7 +247,7 @@ def test_a_class_of_sequences_can_be_added_dropped_and_merged(rng):
     assert list(merged.forget_class(2).classes_) == [0, 1]
 
 
-def test_changing_a_kernels_parameter_changes_the_bodies(rng):
+def test_changed_kernel_parameter_changes_bodies(rng):
     X, y = words(rng)
     model = EnclosingClassifier(kernel=clone(EDIT)).fit(X, y)
     before = model.distance_ratio(X)
@@ -257,7 +257,7 @@ def test_changing_a_kernels_parameter_changes_the_bodies(rng):
     np.testing.assert_array_equal(model.distance_ratio(X), fresh.distance_ratio(X))
 
 
-def test_memory_of_a_budget_learner_stays_bounded(rng):
+def test_budget_learner_stores_bounded_number_of_sequences(rng):
     X, y = words(rng, 600)
     model = KOIL(kernel=EDIT, budget=5, random_state=0).fit(X, y)
     assert len(model._items) <= 10
@@ -265,29 +265,29 @@ def test_memory_of_a_budget_learner_stays_bounded(rng):
     assert len(model._items._values[0]) <= 256
 
 
-# -- the catalogue ----------------------------------------------------------------------------------
+# -- SequenceStore and ItemTable ----------------------------------------------------------------
 
 
-def test_equal_sequences_share_a_place_and_free_places_are_taken_again():
-    catalogue = Catalogue()
-    rows = catalogue.places(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
+def test_equal_sequences_share_a_slot_and_free_slots_are_reused():
+    store = SequenceStore()
+    rows = store.add(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
     assert rows.ravel().tolist() == [0, 1, 2, 0, 3]
-    catalogue.keep(np.array([0.0, 3.0]))
-    assert catalogue.places(["c", "a"]).ravel().tolist() in ([1, 0], [2, 0])
-    assert len(catalogue) == 3
+    store.retain(np.array([0.0, 3.0]))
+    assert store.add(["c", "a"]).ravel().tolist() in ([1, 0], [2, 0])
+    assert len(store) == 3
 
 
-def test_minus_zero_is_zero():
-    catalogue = Catalogue()
-    assert catalogue.places([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
+def test_negative_zero_and_zero_share_a_slot():
+    store = SequenceStore()
+    assert store.add([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
 
 
-def test_a_table_holds_the_kernel_values_of_its_places_whatever_came_and_went(rng):
+def test_item_table_has_correct_values_after_adding_and_removing(rng):
     table = ItemTable([Kernel(EDIT)])
     for _ in range(12):
         X, _y = words(rng, 10)
-        rows = table.places(X)
+        rows = table.add(X)
         np.testing.assert_allclose(
             table._values[0][np.ix_(rows[:, 0].astype(int), rows[:, 0].astype(int))], EDIT(X, X), atol=1e-12
         )
-        table.keep(rows[:: int(rng.integers(1, 4))])
+        table.retain(rows[:: int(rng.integers(1, 4))])

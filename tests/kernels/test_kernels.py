@@ -1,4 +1,4 @@
-"""Kernels against the formulas they are named after, on every instruction level."""
+"""Kernels against their formulas, on every SIMD level."""
 
 import copy
 import itertools
@@ -30,7 +30,7 @@ DTYPES = [np.float64, np.float32]
 
 
 def naive_block(kernel, X, Z):
-    """The formulas, pair by pair, in float64."""
+    """Return the kernel values by their formulas in float64."""
     X, Z = X.astype(np.float64), Z.astype(np.float64)
     products = np.array([[sum(x * z) for z in Z] for x in X]).reshape(len(X), len(Z))
     differences = X[:, None, :] - Z[None, :, :]
@@ -48,7 +48,7 @@ def naive_block(kernel, X, Z):
 
 
 def tolerance(dtype):
-    """A few dozen roundings of sums of unit size, amplified by the third power."""
+    """Return the tolerance: a few dozen roundings of unit size, amplified by the third power."""
     return {"rtol": 400 * np.finfo(dtype).eps, "atol": 400 * np.finfo(dtype).eps}
 
 
@@ -56,12 +56,12 @@ def table(n, d, dtype=np.float64, seed=0):
     return np.random.default_rng([seed, n, d]).normal(size=(n, d)).astype(dtype)
 
 
-# Values
+# -- values ---
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_equal_the_formula_at_every_small_size(kernel, dtype, level):
+def test_blocks_match_formula_at_small_sizes(kernel, dtype, level):
     for size in range(1, 41):
         X, Z = table(size, 1 + size * 7 % 11, dtype), table(41 - size, 1 + size * 7 % 11, dtype, seed=1)
         values = kernel.block(X, Z)
@@ -71,7 +71,7 @@ def test_blocks_equal_the_formula_at_every_small_size(kernel, dtype, level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_equal_the_formula_at_every_small_width(kernel, dtype, level):
+def test_blocks_match_formula_at_small_widths(kernel, dtype, level):
     for d in range(1, 41):
         X, Z = table(9, d, dtype), table(5, d, dtype, seed=1)
         np.testing.assert_allclose(kernel.block(X, Z), naive_block(kernel, X, Z), **tolerance(dtype))
@@ -79,7 +79,7 @@ def test_blocks_equal_the_formula_at_every_small_width(kernel, dtype, level):
 
 @pytest.mark.parametrize("shape", [(63, 65, 3), (130, 31, 100), (2, 300, 17), (300, 1, 65)])
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_equal_scikit_learn(kernel, shape):
+def test_blocks_match_scikit_learn(kernel, shape):
     n_x, n_z, d = shape
     X, Z = table(n_x, d) / 3, table(n_z, d, seed=1) / 3
     numbers = kernel.to_dict()
@@ -89,7 +89,7 @@ def test_blocks_equal_scikit_learn(kernel, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_threads_do_not_change_a_bit(kernel, dtype, level):
+def test_blocks_are_bitwise_independent_of_threads(kernel, dtype, level):
     X, Z = table(500, 6, dtype), table(333, 6, dtype, seed=1)
     np.testing.assert_array_equal(kernel.block(X, Z, n_threads=2), kernel.block(X, Z, n_threads=1))
     wide = table(200, 45, dtype)
@@ -98,8 +98,8 @@ def test_threads_do_not_change_a_bit(kernel, dtype, level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_a_table_with_itself_is_exactly_symmetric_and_the_block_of_two_equal_tables(kernel, dtype, level):
-    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # computed whole, and mirrored
+def test_kernel_matrix_is_exactly_symmetric_and_equals_block(kernel, dtype, level):
+    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # fully computed, and mirrored
         X = table(n, d, dtype)
         values = kernel.block(X)
         np.testing.assert_array_equal(values, values.T)
@@ -108,7 +108,7 @@ def test_a_table_with_itself_is_exactly_symmetric_and_the_block_of_two_equal_tab
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_the_diagonal_is_that_of_the_matrix_to_the_last_bit(kernel, dtype, level):
+def test_diagonal_is_bitwise_equal_to_matrix_diagonal(kernel, dtype, level):
     for d in (1, 7, 40):
         X = table(37, d, dtype)
         diagonal = kernel.diagonal(X)
@@ -118,15 +118,15 @@ def test_the_diagonal_is_that_of_the_matrix_to_the_last_bit(kernel, dtype, level
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_a_row_with_itself_is_exactly_1(name, dtype, level):
+def test_self_similarity_is_exactly_one(name, dtype, level):
     X = table(50, 13, dtype) * 1e3 + dtype(1e6)
     assert (Kernel(name, gamma=7.0).block(X, X.copy()).diagonal() == 1.0).all()
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_a_common_offset_costs_no_accuracy(name, level):
+def test_common_offset_costs_no_accuracy(name, level):
     moved = table(40, 8) + 1e6
-    X = moved - 1e6  # exact: what is compared are the same differences
+    X = moved - 1e6  # exact, so the differences are the same
     kernel = Kernel(name, gamma=0.5)
     np.testing.assert_array_equal(kernel.block(moved), kernel.block(X))
 
@@ -140,30 +140,30 @@ def test_a_common_offset_costs_no_accuracy(name, level):
     which=st.sampled_from(KERNELS),
     dtype=st.sampled_from(DTYPES),
 )
-def test_any_block_equals_the_formula(*, seed, n_x, n_z, d, which, dtype):
+def test_random_blocks_match_formula(*, seed, n_x, n_z, d, which, dtype):
     rng = np.random.default_rng(seed)
     X, Z = rng.normal(size=(n_x, d)).astype(dtype), rng.normal(size=(n_z, d)).astype(dtype)
     np.testing.assert_allclose(which.block(X, Z), naive_block(which, X, Z), **tolerance(dtype))
 
 
-# Limits
+# -- limits ---
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_a_huge_gamma_leaves_only_equal_rows(name, dtype, level):
+def test_huge_gamma_gives_identity(name, dtype, level):
     X = table(20, 3, dtype)
     np.testing.assert_array_equal(Kernel(name, gamma=1e300).block(X), np.eye(20))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_a_tiny_gamma_makes_all_rows_alike(name, dtype, level):
+def test_tiny_gamma_gives_ones(name, dtype, level):
     np.testing.assert_array_equal(Kernel(name, gamma=1e-300).block(table(20, 3, dtype)), np.ones((20, 20)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_small_values_go_through_the_denormals_to_0(dtype, level):
+def test_small_values_pass_denormals_to_zero(dtype, level):
     t = np.linspace(0, 800, 20_001).astype(dtype)[:, None]
     values = Kernel("laplacian").block(np.zeros((1, 1), dtype), t)[0]
     exact = np.exp(-t[:, 0].astype(np.longdouble))
@@ -174,13 +174,13 @@ def test_small_values_go_through_the_denormals_to_0(dtype, level):
 
 
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_denormal_rows_are_rows_like_others(kernel, level):
+def test_denormal_rows_give_finite_values(kernel, level):
     X = np.full((3, 2), 5e-324)
     np.testing.assert_allclose(kernel.block(X), naive_block(kernel, X, X), rtol=1e-15, atol=0)
 
 
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_an_empty_side_gives_an_empty_block(kernel, level):
+def test_empty_input_gives_empty_block(kernel, level):
     X, none = table(3, 4), np.empty((0, 4))
     assert kernel.block(X, none).shape == (3, 0)
     assert kernel.block(none, X).shape == (0, 3)
@@ -188,12 +188,12 @@ def test_an_empty_side_gives_an_empty_block(kernel, level):
     assert kernel.diagonal(none).shape == (0,)
 
 
-# What rows may come as
+# -- input types ---
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_sparse_rows_give_the_values_of_dense_ones(kernel, dtype):
+def test_sparse_rows_match_dense_rows(kernel, dtype):
     X = table(30, 12, dtype) * (table(30, 12, seed=5) > 0.5)
     Z = table(17, 12, dtype, seed=1) * (table(17, 12, seed=6) > 0.5)
     X, Z = X.astype(dtype), Z.astype(dtype)
@@ -215,14 +215,14 @@ def test_sparse_rows_give_the_values_of_dense_ones(kernel, dtype):
         assert (kernel.block(csr(X), csr(X)).diagonal() == 1).all()
 
 
-def test_sparse_laplacian_by_parts_equals_the_whole(monkeypatch):
+def test_sparse_laplacian_in_blocks_matches_dense(monkeypatch):
     X = table(30, 12)
     kernel = Kernel("laplacian", gamma=0.2)
     monkeypatch.setattr("steelyard.kernels.blocks.DENSE_BLOCK", 50)
     np.testing.assert_array_equal(kernel.block(sparse.csr_array(X)), kernel.block(X))
 
 
-def test_integers_strided_views_and_mixed_types_are_taken_as_float64():
+def test_integers_strided_views_and_mixed_types_become_float64():
     kernel = Kernel("rbf", gamma=0.1)
     X = np.arange(24).reshape(6, 4)
     expected = kernel.block(X.astype(np.float64))
@@ -234,7 +234,7 @@ def test_integers_strided_views_and_mixed_types_are_taken_as_float64():
     np.testing.assert_array_equal(mixed, expected)
 
 
-def test_rows_are_not_changed():
+def test_block_does_not_modify_rows():
     X = table(10, 3)
     X.flags.writeable = False
     before = X.copy()
@@ -242,7 +242,7 @@ def test_rows_are_not_changed():
     np.testing.assert_array_equal(X, before)
 
 
-def test_a_callable_gets_what_came_untouched():
+def test_callable_kernel_receives_samples_unchanged():
     words = ["ash", "oak", "elder"]
     seen = []
 
@@ -257,7 +257,7 @@ def test_a_callable_gets_what_came_untouched():
     assert kernel.block(words).dtype == np.float64
 
 
-def test_precomputed_values_pass_through():
+def test_precomputed_values_are_returned():
     K = Kernel("rbf").block(table(5, 2))
     kernel = Kernel("precomputed")
     np.testing.assert_array_equal(kernel.block(K), K)
@@ -265,7 +265,7 @@ def test_precomputed_values_pass_through():
     np.testing.assert_array_equal(kernel.diagonal(K), np.ones(5))
 
 
-# Refusals
+# -- errors ---
 
 
 def refused(error, call, *parts):
@@ -275,7 +275,7 @@ def refused(error, call, *parts):
         assert part in str(caught.value)
 
 
-def test_bad_rows_are_refused_in_a_sentence():
+def test_invalid_rows_raise():
     kernel, X = Kernel(), table(4, 3)
     bad = X.copy()
     bad[2, 1] = np.nan
@@ -291,7 +291,7 @@ def test_bad_rows_are_refused_in_a_sentence():
     refused(DataTypeError, lambda: kernel.block([[1, 2], [3]]), "list")
 
 
-def test_bad_blocks_of_others_are_refused_in_a_sentence():
+def test_invalid_results_of_callable_kernels_raise():
     X = table(4, 3)
     refused(DataError, lambda: Kernel("precomputed").block(X), "square", "(4, 3)")
     refused(DataError, lambda: Kernel("precomputed").block(X, np.eye(4)), "4 stored rows", "(4, 3)")
@@ -314,26 +314,26 @@ def test_bad_blocks_of_others_are_refused_in_a_sentence():
         ({"coef0": float("nan")}, "got nan"),
     ],
 )
-def test_bad_parameters_are_refused_in_a_sentence(arguments, part):
+def test_invalid_kernel_parameters_raise(arguments, part):
     refused(ParameterError, lambda: Kernel(**arguments), "Kernel: ", part)
 
 
-def test_a_gamma_that_needs_data_must_be_resolved_first():
+def test_unresolved_gamma_raises():
     refused(ParameterError, lambda: Kernel(gamma="scale").block(table(3, 2)), "gamma='scale'", "resolve")
 
 
-# gamma from data
+# -- gamma from data ---
 
 
 @pytest.mark.parametrize("rule", ["scale", "auto"])
-def test_gamma_rules_are_those_of_svc(rule):
+def test_gamma_rules_match_svc(rule):
     X = table(40, 3) * 2 + 1
     expected = SVC(gamma=rule).fit(X, np.arange(40) % 2)._gamma
     for rows in (X, sparse.csr_array(X)):
         assert Kernel("rbf", gamma=rule).resolve(rows).gamma == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_median_rule_takes_the_distance_of_the_kernel():
+def test_median_rule_uses_distance_of_kernel():
     X = np.array([[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]])  # pairs at 1, 2 and 3 along the diagonal
     assert Kernel("rbf", gamma="median").resolve(X).gamma == pytest.approx(1 / 8)
     assert Kernel("laplacian", gamma="median").resolve(X).gamma == pytest.approx(1 / 4)
@@ -342,26 +342,26 @@ def test_the_median_rule_takes_the_distance_of_the_kernel():
 
 
 @pytest.mark.parametrize("rule", ["scale", "median"])
-def test_rows_that_are_all_alike_get_gamma_1(rule):
+def test_equal_rows_resolve_to_gamma_one(rule):
     assert Kernel(gamma=rule).resolve(np.ones((5, 2))).gamma == 1.0
 
 
-def test_a_kernel_that_needs_no_data_resolves_to_itself():
+def test_kernel_with_numeric_gamma_resolves_to_itself():
     for kernel in (Kernel(gamma=2.0), Kernel("linear", gamma="scale"), Kernel(np.dot, gamma="scale")):
         assert kernel.resolve(None) is kernel
 
 
-# A kernel as a value
+# -- value semantics ---
 
 
 @pytest.mark.parametrize("kernel", [*BY_NAME, Kernel("precomputed"), Kernel("rbf", gamma="median")])
-def test_a_kernel_survives_json(kernel):
+def test_kernel_survives_json_roundtrip(kernel):
     again = Kernel.from_dict(json.loads(json.dumps(kernel.to_dict())))
     assert again == kernel
     assert hash(again) == hash(kernel)
 
 
-def test_a_kernel_can_be_copied_and_pickled_but_not_changed():
+def test_kernel_is_copyable_picklable_and_immutable():
     kernel = Kernel("sigmoid", gamma=0.5, coef0=-1)
     assert copy.deepcopy(kernel) == kernel
     assert pickle.loads(pickle.dumps(kernel)) == kernel
@@ -369,7 +369,7 @@ def test_a_kernel_can_be_copied_and_pickled_but_not_changed():
         kernel.gamma = 2.0
 
 
-def test_kernels_are_equal_when_what_they_use_is():
+def test_kernels_with_equal_used_parameters_are_equal():
     assert Kernel("poly") == Kernel("polynomial")
     assert Kernel("linear", gamma=2.0) == Kernel("linear", gamma=3.0)
     assert Kernel("rbf", gamma=2.0) != Kernel("rbf", gamma=3.0)
@@ -377,25 +377,25 @@ def test_kernels_are_equal_when_what_they_use_is():
     assert Kernel() != "rbf"
 
 
-def test_repr_shows_what_is_used():
+def test_repr_shows_used_parameters():
     assert repr(Kernel("sigmoid", gamma=2)) == "Kernel('sigmoid', gamma=2.0, coef0=0.0)"
     assert repr(Kernel(refused)) == "Kernel(refused)"
 
 
-def test_functions_and_unknown_keys_cannot_be_saved_or_loaded():
+def test_to_dict_of_callable_and_from_dict_with_unknown_key_raise():
     refused(ParameterError, Kernel(refused).to_dict, "cannot be saved", "refused")
     refused(ParameterError, lambda: Kernel.from_dict({"kernel": "rbf", "width": 1}), "width")
     refused(ParameterError, lambda: Kernel.from_dict({"gamma": 1.0}), "'kernel'")
 
 
-# Packed rows
+# -- packed rows ---
 
 
 @pytest.mark.parametrize(
     ("dtype", "packed"), [(np.float64, _native.PackedRows64), (np.float32, _native.PackedRows32)]
 )
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_packed_rows_give_the_float64_values_of_their_rows(kernel, dtype, packed, level):
+def test_packed_rows_give_float64_kernel_values(kernel, dtype, packed, level):
     X, Z = table(21, 6, dtype), table(37, 6, dtype, seed=1)
     weights = table(37, 1, seed=2)[:, 0]
     stored = packed(6)
@@ -410,7 +410,7 @@ def test_packed_rows_give_the_float64_values_of_their_rows(kernel, dtype, packed
     np.testing.assert_allclose(sums, values @ weights, rtol=1e-12, atol=1e-12)
 
 
-def test_removing_a_packed_row_moves_the_last_one_into_its_place():
+def test_removed_packed_row_is_replaced_by_last_row():
     Z = table(5, 3)
     stored = _native.PackedRows64(3)
     stored.append(Z)
@@ -420,10 +420,10 @@ def test_removing_a_packed_row_moves_the_last_one_into_its_place():
         stored.swap_remove(4)
 
 
-# Threads
+# -- threads ---
 
 
-def test_the_number_of_threads_is_that_of_the_cores_capped_by_the_environment(monkeypatch):
+def test_num_threads_is_number_of_cores_capped_by_environment(monkeypatch):
     monkeypatch.delenv("STEELYARD_NUM_THREADS", raising=False)
     cores = num_threads()
     assert cores >= 1
@@ -434,7 +434,7 @@ def test_the_number_of_threads_is_that_of_the_cores_capped_by_the_environment(mo
 
 
 @pytest.mark.parametrize("wrong", ["0", "-2", "many"])
-def test_a_senseless_number_of_threads_is_refused(monkeypatch, wrong):
+def test_invalid_number_of_threads_raises(monkeypatch, wrong):
     monkeypatch.setenv("STEELYARD_NUM_THREADS", wrong)
     refused(ParameterError, num_threads, "STEELYARD_NUM_THREADS", wrong)
     refused(ParameterError, lambda: Kernel().block(table(2, 2), n_threads=0), "n_threads", "got 0")

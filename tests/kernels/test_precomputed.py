@@ -1,4 +1,4 @@
-"""Kernel values from a matrix: the same machine as from rows, also when rows come and go."""
+"""PrecomputedKernel gives the same learner as rows, also with incremental learning and forgetting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MATRIX = Kernel("rbf", gamma=0.3).block(ROWS)
 NUMBERS = np.arange(60)[:, None]
 
 
-def test_the_machine_is_that_of_svc_with_the_matrix():
+def test_precomputed_kernel_matches_svc():
     model = IncrementalSVC(2.0, kernel=PrecomputedKernel(MATRIX)).fit(NUMBERS[:40], LABELS[:40])
     peer = SVC(C=2.0, kernel="precomputed", tol=1e-10).fit(MATRIX[:40, :40], LABELS[:40])
     np.testing.assert_allclose(
@@ -28,7 +28,7 @@ def test_the_machine_is_that_of_svc_with_the_matrix():
     )
 
 
-def test_rows_come_and_go():
+def test_precomputed_kernel_supports_learning_and_forgetting():
     by_number = IncrementalSVC(2.0, kernel=PrecomputedKernel(MATRIX)).fit(NUMBERS[:40], LABELS[:40])
     by_rows = IncrementalSVC(2.0, gamma=0.3).fit(ROWS[:40], LABELS[:40])
     by_number.partial_fit(NUMBERS[40:50], LABELS[40:50]).forget(NUMBERS[:15], LABELS[:15])
@@ -39,7 +39,7 @@ def test_rows_come_and_go():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: from_bytes(to_bytes(model))])
-def test_a_learner_with_a_matrix_is_copied_and_saved(copied):
+def test_learner_with_precomputed_kernel_is_copied_and_saved(copied):
     model = IncrementalSVC(kernel=PrecomputedKernel(MATRIX)).fit(NUMBERS[:40], LABELS[:40])
     np.testing.assert_array_equal(copied(model).decision_function(NUMBERS), model.decision_function(NUMBERS))
 
@@ -50,23 +50,23 @@ def test_a_learner_with_a_matrix_is_copied_and_saved(copied):
         (MATRIX[:, :3], NUMBERS, "square matrix"),
         (MATRIX + np.triu(MATRIX), NUMBERS, "not symmetric"),
         (MATRIX * np.nan, NUMBERS, "not finite"),
-        (MATRIX, NUMBERS + 0.5, "whole numbers from 0 to 59"),
-        (MATRIX, NUMBERS + 1, "whole numbers from 0 to 59"),
-        (MATRIX, -NUMBERS, "whole numbers from 0 to 59"),
+        (MATRIX, NUMBERS + 0.5, "integers from 0 to 59"),
+        (MATRIX, NUMBERS + 1, "integers from 0 to 59"),
+        (MATRIX, -NUMBERS, "integers from 0 to 59"),
         (MATRIX, MATRIX, "not the matrix"),
     ],
 )
-def test_what_cannot_be_gets_a_sentence(matrix, samples, words):
+def test_invalid_matrix_or_samples_raise(matrix, samples, words):
     with pytest.raises(DataError, match=words):
         IncrementalSVC(kernel=PrecomputedKernel(matrix)).fit(samples, LABELS)
 
 
-def test_kernels_with_the_same_matrix_are_equal():
+def test_kernels_with_equal_matrices_are_equal():
     assert PrecomputedKernel(MATRIX) == PrecomputedKernel(MATRIX.copy())
     assert PrecomputedKernel(MATRIX) != PrecomputedKernel(MATRIX + 1)
     assert len({PrecomputedKernel(MATRIX), PrecomputedKernel(MATRIX.copy())}) == 1
 
 
-def test_rows_too_far_apart_for_their_variance_get_a_sentence():
-    with pytest.raises(DataError, match="farther apart than numbers reach"):
+def test_gamma_rule_on_rows_that_overflow_raises():
+    with pytest.raises(DataError, match="distances between the rows overflow"):
         IncrementalSVC().fit(ROWS * 1e300, LABELS)

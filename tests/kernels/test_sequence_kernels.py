@@ -1,4 +1,4 @@
-"""Sequence kernels against recursions written from the formulas, cell by cell."""
+"""Sequence kernels against plain recursions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log_alignment(x, z, gamma, band=None):
 
 
 def edit_sum(a, b, substitution, gap):
-    """Sum over all pairs of equally long subsequences; the rest of both strings are gaps."""
+    """Return the sum over all pairs of subsequences of equal length; other symbols are gaps."""
     total = 0.0
     for k in range(min(len(a), len(b)) + 1):
         for left in combinations(a, k):
@@ -54,7 +54,7 @@ def rng():
 
 @pytest.mark.parametrize("band", [None, 1, 4, 30])
 @pytest.mark.parametrize("dimensions", [1, 3])
-def test_alignment_equals_the_recursion_in_logarithms(level, rng, band, dimensions):
+def test_alignment_kernel_matches_recursion(level, rng, band, dimensions):
     X = trajectories(18, rng, longest=9, dimensions=dimensions)
     kernel = GlobalAlignmentKernel(0.3, band=band)
     log = np.array([[log_alignment(x, z, 0.3, band) for z in X] for x in X])
@@ -63,7 +63,7 @@ def test_alignment_equals_the_recursion_in_logarithms(level, rng, band, dimensio
     np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-12, atol=1e-300)
 
 
-def test_edit_kernel_equals_the_sum_over_subsequences(level, rng):
+def test_edit_kernel_matches_sum_over_subsequences(level, rng):
     X = strings(20, rng)
     kernel = EditKernel(0.7, substitution=1.5, gap=0.8, normalize=False)
     expected = [[edit_sum(a, b, np.exp(-1.05), np.exp(-0.56)) for b in X] for a in X]
@@ -73,12 +73,12 @@ def test_edit_kernel_equals_the_sum_over_subsequences(level, rng):
 @pytest.mark.parametrize(
     ("kernel", "make"), [(GlobalAlignmentKernel(2.0), trajectories), (EditKernel(0.5), strings)]
 )
-def test_matrices_are_positive_semidefinite(kernel, make, rng):
+def test_kernel_matrices_are_positive_semidefinite(kernel, make, rng):
     X = make(60, rng)
     assert np.linalg.eigvalsh(kernel(X, X)).min() > -1e-10
 
 
-def test_triangular_band_keeps_the_matrix_positive_semidefinite(rng):
+def test_banded_matrix_is_positive_semidefinite(rng):
     X = trajectories(60, rng)
     assert np.linalg.eigvalsh(GlobalAlignmentKernel(0.1, band=5)(X, X)).min() > -1e-10
 
@@ -86,7 +86,7 @@ def test_triangular_band_keeps_the_matrix_positive_semidefinite(rng):
 @pytest.mark.parametrize(
     ("kernel", "make"), [(GlobalAlignmentKernel(0.5), trajectories), (EditKernel(0.5), strings)]
 )
-def test_values_do_not_depend_on_threads_nor_on_the_collection(kernel, make, rng, monkeypatch):
+def test_values_are_independent_of_threads_and_collection(kernel, make, rng, monkeypatch):
     X = make(40, rng)
     answers = []
     for threads in ("1", "2"):
@@ -100,7 +100,7 @@ def test_values_do_not_depend_on_threads_nor_on_the_collection(kernel, make, rng
 @pytest.mark.parametrize(
     ("kernel", "make"), [(GlobalAlignmentKernel(0.5), trajectories), (EditKernel(0.5), strings)]
 )
-def test_normalised_values_are_one_on_the_diagonal_and_symmetric(kernel, make, rng):
+def test_normalized_matrix_is_symmetric_with_unit_diagonal(kernel, make, rng):
     X = make(30, rng)
     values = kernel(X, X)
     np.testing.assert_array_equal(values.diagonal(), 1.0)
@@ -108,13 +108,13 @@ def test_normalised_values_are_one_on_the_diagonal_and_symmetric(kernel, make, r
     np.testing.assert_array_equal(kernel.diagonal(X), 1.0)
 
 
-def test_diagonal_without_normalisation_is_that_of_the_matrix(rng):
+def test_unnormalized_diagonal_matches_matrix(rng):
     X = trajectories(20, rng)
     kernel = GlobalAlignmentKernel(0.5, normalize=False)
     np.testing.assert_allclose(kernel.diagonal(X), kernel(X, X).diagonal(), rtol=1e-14)
 
 
-def test_thousands_of_elements_neither_overflow_nor_vanish(rng):
+def test_long_sequences_neither_overflow_nor_underflow(rng):
     x = rng.normal(size=(3000, 1)).cumsum(axis=0)
     values = GlobalAlignmentKernel(1e-4)([x], [x, x[::-1].copy(), x + 1e-3])
     assert values[0, 0] == 1.0
@@ -122,46 +122,46 @@ def test_thousands_of_elements_neither_overflow_nor_vanish(rng):
     assert np.isfinite(values).all()
 
 
-def test_trajectories_far_apart_have_similarity_zero_not_nan():
+def test_distant_trajectories_have_similarity_zero():
     near, far = np.zeros((5, 2)), np.full((7, 2), 1e150)
     np.testing.assert_array_equal(GlobalAlignmentKernel(1.0)([near], [far]), [[0.0]])
 
 
-def test_lengths_a_band_apart_have_similarity_zero():
+def test_lengths_that_differ_by_band_have_similarity_zero():
     short, long = np.zeros((5, 1)), np.zeros((9, 1))
     assert GlobalAlignmentKernel(1.0, band=4)([short], [long])[0, 0] == 0.0
     assert GlobalAlignmentKernel(1.0, band=5)([short], [long])[0, 0] > 0.0
 
 
-def test_large_gamma_brings_the_edit_kernel_near_to_the_edit_distance():
+def test_large_gamma_edit_kernel_approaches_edit_distance():
     values = -np.log(EditKernel(20.0)(["kitten"], ["sitting", "kitten", ""]))[0] / 20.0
     np.testing.assert_allclose(values, [3.0, 0.0, 6.0], atol=0.1)
 
 
 @given(st.text(max_size=8), st.text(max_size=8))
 @settings(max_examples=40, deadline=None)
-def test_edit_kernel_of_any_two_texts_is_symmetric_and_at_most_one(a, b):
+def test_edit_kernel_is_symmetric_and_at_most_one(a, b):
     kernel = EditKernel(0.5)
     there, back = kernel([a], [b])[0, 0], kernel([b], [a])[0, 0]
     assert 0.0 < there <= 1.0
     np.testing.assert_allclose(there, back, rtol=1e-12)
 
 
-def test_strings_bytes_and_integers_are_the_same_symbols():
+def test_strings_bytes_and_integers_are_equivalent():
     kernel = EditKernel(1.0)
     expected = kernel(["abca"], ["bca"])
     np.testing.assert_array_equal(kernel([b"abca"], [b"bca"]), expected)
     np.testing.assert_array_equal(kernel([np.array([1, 2, 3, 1])], [np.array([2, 3, 1])]), expected)
 
 
-def test_gamma_by_the_median_does_not_depend_on_the_unit_of_length(rng):
+def test_median_gamma_is_scale_invariant(rng):
     X = trajectories(30, rng)
     kernel = GlobalAlignmentKernel()
     scaled = [1000.0 * x for x in X]
     np.testing.assert_allclose(kernel.resolve(X)(X, X), kernel.resolve(scaled)(scaled, scaled), rtol=1e-9)
 
 
-def test_unsettled_gamma_is_refused_with_a_hint():
+def test_unresolved_sequence_gamma_raises():
     with pytest.raises(ParameterError, match="resolve"):
         GlobalAlignmentKernel()([np.zeros((2, 1))], [np.ones((2, 1))])
 
@@ -173,7 +173,7 @@ def test_kernel_object_resolves_and_evaluates_sequences(rng):
     assert kernel.block(X[:3], X).shape == (3, 12)
 
 
-def test_kernels_are_cloned_and_saved_by_their_parameters():
+def test_sequence_kernels_are_cloned_and_saved():
     kernel = EditKernel(2.0, gap=0.5)
     assert clone(kernel).get_params() == from_bytes(to_bytes(kernel)).get_params() == kernel.get_params()
 
@@ -182,10 +182,14 @@ def test_kernels_are_cloned_and_saved_by_their_parameters():
     ("kernel", "X", "message"),
     [
         (GlobalAlignmentKernel(1.0), [np.zeros((3, 2)), np.zeros((3, 1))], "same number of dimensions"),
-        (GlobalAlignmentKernel(1.0), [np.zeros((0, 2))], "one row or more"),
-        (GlobalAlignmentKernel(1.0), [np.array([[np.nan]])], "trajectory 0 has values that are not finite"),
-        (GlobalAlignmentKernel(1.0), [["a", "b"]], "no array of numbers"),
-        (EditKernel(), "one string", r"hint: one sequence alone is \[sequence\]"),
+        (GlobalAlignmentKernel(1.0), [np.zeros((0, 2))], "at least one row"),
+        (
+            GlobalAlignmentKernel(1.0),
+            [np.array([[np.nan]])],
+            "trajectory 0 contains values that",
+        ),
+        (GlobalAlignmentKernel(1.0), [["a", "b"]], "not an array of numbers"),
+        (EditKernel(), "one string", r"hint: pass a single sequence as \[sequence\]"),
         (EditKernel(), [np.array([0.5])], "one-dimensional array of integers"),
         (EditKernel(), [np.array([2**40])], "32 bits"),
         (EditKernel(-1.0), ["a"], "gamma must be a positive, finite number"),
@@ -193,10 +197,10 @@ def test_kernels_are_cloned_and_saved_by_their_parameters():
         (GlobalAlignmentKernel(1e-9, normalize=False), [np.zeros((900, 1))], "normalize=True"),
     ],
 )
-def test_bad_input_gets_a_sentence(kernel, X, message):
+def test_invalid_input_raises(kernel, X, message):
     with pytest.raises((DataError, DataTypeError, ParameterError), match=message):
         kernel(X, X)
 
 
-def test_an_empty_collection_gives_an_empty_block():
+def test_empty_collection_gives_empty_block():
     assert EditKernel()([], ["a", "b"]).shape == (0, 2)

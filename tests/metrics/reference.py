@@ -1,4 +1,4 @@
-"""The measures written from their formulas, slowly."""
+"""Reference implementations of the measures, written directly from their formulas."""
 
 import math
 from itertools import combinations
@@ -29,7 +29,7 @@ def f_beta(y_true, y_pred, positive, beta):
 
 
 def auc(is_positive, scores):
-    """Share of the (positive, negative) pairs in the right order."""
+    """Return the share of (positive, negative) pairs in the right order."""
     positives = [s for s, p in zip(scores, is_positive, strict=True) if p]
     negatives = [s for s, p in zip(scores, is_positive, strict=True) if not p]
     if not positives or not negatives:

@@ -1,4 +1,4 @@
-"""The batch functions: values by hand, agreement with others, odd input."""
+"""Batch measures: values by hand, agreement with other libraries, invalid input."""
 
 import math
 import warnings
@@ -31,10 +31,10 @@ from steelyard.metrics import (
 
 from . import reference
 
-# 2 of 4 positives found, 1 of 6 negatives disturbed.
+# 2 of 4 positive rows are predicted positive, and 1 of 6 negative rows.
 Y_TRUE = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
 Y_PRED = [1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
-FROM_LABELS = [
+LABEL_SCORES = [
     sensitivity_score,
     specificity_score,
     g_mean_score,
@@ -43,7 +43,7 @@ FROM_LABELS = [
 ]
 
 
-def random_answers(seed, labels, n=200):
+def random_predictions(seed, labels, n=200):
     rng = np.random.default_rng(seed)
     shares = np.arange(1, len(labels) + 1) ** 2.0
     y_true = rng.choice(labels, size=n, p=shares / shares.sum())
@@ -61,7 +61,7 @@ def random_answers(seed, labels, n=200):
         (f_beta_score, 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4)),
     ],
 )
-def test_values_worked_out_by_hand(score, value):
+def test_scores_of_a_small_example_equal_values_by_hand(score, value):
     assert score(Y_TRUE, Y_PRED) == pytest.approx(value, rel=1e-15)
 
 
@@ -76,9 +76,9 @@ def test_f_beta_is_zero_when_nothing_was_hit():
 @pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [True, False]])
 @pytest.mark.parametrize("seed", range(3))
 def test_two_classes_agree_with_imbalanced_learn(seed, labels):
-    y_true, y_pred, _ = random_answers(seed, labels)
+    y_true, y_pred, _ = random_predictions(seed, labels)
     for positive in labels:
-        ours = [score(y_true, y_pred, pos_label=positive) for score in FROM_LABELS[:3]]
+        ours = [score(y_true, y_pred, pos_label=positive) for score in LABEL_SCORES[:3]]
         theirs = [
             imblearn.sensitivity_score(y_true, y_pred, pos_label=positive),
             imblearn.specificity_score(y_true, y_pred, pos_label=positive),
@@ -87,10 +87,10 @@ def test_two_classes_agree_with_imbalanced_learn(seed, labels):
         assert ours == pytest.approx(theirs)
 
 
-# imbalanced-learn takes the number of rows, not their weight, for the true negatives.
+# imbalanced-learn is no reference here: it counts true negatives without their weights.
 @pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [-1.0, 1.0]])
 def test_weighted_rows_agree_with_scikit_learn(labels):
-    y_true, y_pred, weights = random_answers(4, labels)
+    y_true, y_pred, weights = random_predictions(4, labels)
     for positive, negative in (labels, labels[::-1]):
         options = {"pos_label": positive, "sample_weight": weights}
         recall = sklearn_metrics.recall_score(y_true, y_pred, **options)
@@ -103,13 +103,13 @@ def test_weighted_rows_agree_with_scikit_learn(labels):
 
 @pytest.mark.parametrize("labels", [[0, 1], [3, 1, 2], ["a", "b", "c", "d"]])
 def test_g_mean_over_all_classes_agrees_with_imbalanced_learn(labels):
-    y_true, y_pred, weights = random_answers(5, labels)
+    y_true, y_pred, weights = random_predictions(5, labels)
     expected = imblearn.geometric_mean_score(y_true, y_pred, average="multiclass", sample_weight=weights)
     assert g_mean_score(y_true, y_pred, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_one_of_many_classes_stands_against_the_rest():
-    y_true, y_pred, _ = random_answers(1, ["a", "b", "c"])
+def test_pos_label_with_three_classes_is_one_against_rest():
+    y_true, y_pred, _ = random_predictions(1, ["a", "b", "c"])
     for positive in "abc":
         assert sensitivity_score(y_true, y_pred, pos_label=positive) == pytest.approx(
             reference.sensitivity(y_true, y_pred, positive)
@@ -119,22 +119,22 @@ def test_one_of_many_classes_stands_against_the_rest():
         )
 
 
-def test_a_weight_counts_as_that_many_rows():
+def test_integer_weight_equals_repeated_row():
     weights = [3, 1, 2, 1, 1, 4, 1, 1, 2, 1]
     repeated = np.repeat(Y_TRUE, weights), np.repeat(Y_PRED, weights)
-    for score in FROM_LABELS:
+    for score in LABEL_SCORES:
         assert score(Y_TRUE, Y_PRED, sample_weight=weights) == pytest.approx(score(*repeated))
 
 
-def test_the_rarer_class_is_positive():
+def test_default_pos_label_is_the_rarer_class():
     assert sensitivity_score([1, 1, 1, 0], [1, 1, 0, 0]) == 1.0
 
 
-def test_of_equally_large_classes_the_larger_label_is_positive():
+def test_default_pos_label_of_equal_classes_is_the_larger_label():
     assert sensitivity_score(["x", "x", "y", "y"], ["x", "x", "x", "y"]) == 0.5
 
 
-def test_more_than_two_classes_ask_for_pos_label():
+def test_three_classes_without_pos_label_raise():
     with pytest.raises(ParameterError, match="3 classes, so pos_label must say"):
         sensitivity_score([0, 1, 2], [0, 1, 2])
 
@@ -153,34 +153,34 @@ def test_more_than_two_classes_ask_for_pos_label():
         (g_mean_score, [], []),
     ],
 )
-def test_an_empty_denominator_is_nan_with_a_warning(score, y_true, y_pred):
+def test_zero_denominator_returns_nan_with_a_warning(score, y_true, y_pred):
     with pytest.warns(UndefinedMetricWarning, match="undefined and set to nan"):
         assert math.isnan(score(y_true, y_pred))
 
 
-def test_no_other_class_leaves_the_specificity_undefined():
+def test_specificity_without_negative_rows_is_nan():
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(specificity_score([1, 1], [1, 1], pos_label=1))
 
 
-def test_a_positive_label_that_never_comes_is_undefined_and_no_crash():
+def test_pos_label_without_rows_returns_nan():
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(sensitivity_score([0, 1], [0, 1], pos_label=7))
 
 
-def test_a_label_that_was_only_predicted_takes_no_part_in_the_g_mean():
+def test_g_mean_ignores_label_that_is_only_predicted():
     assert g_mean_score([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx(math.sqrt(0.5))
 
 
 @pytest.mark.parametrize("wrap", [list, tuple, np.array, pd.Series, pl.Series, pd.Categorical])
-def test_containers_of_any_kind_are_read(wrap):
+def test_lists_arrays_and_series_give_the_same_score(wrap):
     assert sensitivity_score(wrap(["a", "a", "b"]), wrap(["a", "a", "b"])) == 1.0
 
 
 @pytest.mark.parametrize(
     ("y_true", "y_pred", "message"),
     [
-        ([0, 1], [0], "one length; got 2 and 1"),
+        ([0, 1], [0], "same length; got 2 and 1"),
         (["a", "b"], [0, 1], "one kind that can be ordered; got a mix of int, str"),
         ([1, "a"], [1, "a"], "mix of int, str"),
         ([0, None], [0, 1], "needs a label; got None"),
@@ -190,13 +190,13 @@ def test_containers_of_any_kind_are_read(wrap):
         ([[0, 1], [1, 0]], [0, 1], "a column of labels; got shape"),
     ],
 )
-def test_labels_that_cannot_be_used_get_a_sentence(y_true, y_pred, message):
+def test_invalid_labels_raise_data_error(y_true, y_pred, message):
     with pytest.raises(DataError, match=message):
         g_mean_score(y_true, y_pred)
 
 
 @pytest.mark.parametrize("weights", [[1, -1], [1, math.nan], [1, 1, 1]])
-def test_weights_that_cannot_be_used_are_refused(weights):
+def test_invalid_weights_raise_data_error(weights):
     with pytest.raises(DataError, match="sample_weight must"):
         g_mean_score([0, 1], [0, 1], sample_weight=weights)
 
@@ -218,38 +218,38 @@ def test_imbalance_ratio_of_one_class_is_undefined():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_auc_is_that_of_scikit_learn_with_ties_and_weights(seed):
-    y_true, _, weights = random_answers(seed, [0, 1])
+def test_auc_equals_scikit_learn_with_ties_and_weights(seed):
+    y_true, _, weights = random_predictions(seed, [0, 1])
     scores = np.random.default_rng(seed).integers(0, 6, len(y_true)) + y_true
     expected = sklearn_metrics.roc_auc_score(y_true, scores, sample_weight=weights)
     assert roc_auc_score(y_true, scores, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_auc_scores_speak_for_pos_label():
+def test_auc_scores_are_for_pos_label():
     y_true, scores = ["a", "b", "c", "a"], [0.9, 0.3, 0.1, 0.2]
     expected = reference.auc([label == "a" for label in y_true], scores)
     assert roc_auc_score(y_true, scores, pos_label="a") == pytest.approx(expected)
 
 
-def test_auc_of_many_classes_asks_for_pos_label():
+def test_auc_of_three_classes_without_pos_label_raises():
     with pytest.raises(ParameterError, match="pos_label must say which one the scores are for"):
         roc_auc_score([0, 1, 2], [0.1, 0.2, 0.3])
 
 
 @pytest.mark.parametrize("y_true", [[1, 1], [], ["a"]])
-def test_auc_of_one_class_is_undefined(y_true):
+def test_auc_of_one_class_is_nan(y_true):
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(roc_auc_score(y_true, np.zeros(len(y_true))))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_scores_that_are_not_finite_are_refused(bad):
+def test_non_finite_scores_raise_data_error(bad):
     with pytest.raises(DataError, match=r"every y_score must be a finite number; got .* in row 1"):
         roc_auc_score([0, 1, 1], [0.1, bad, 0.3])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_pmauc_equals_the_written_sum_over_pairs(seed):
+def test_pmauc_equals_reference_sum_over_pairs(seed):
     rng = np.random.default_rng(seed)
     labels = ["a", "b", "c", "d"]
     y_true = rng.choice(labels[: 2 + seed], 40)
@@ -258,40 +258,40 @@ def test_pmauc_equals_the_written_sum_over_pairs(seed):
     assert pmauc_score(y_true, scores, labels=labels) == pytest.approx(expected)
 
 
-def test_pmauc_of_probabilities_is_scikit_learns_one_against_one():
+def test_pmauc_of_probabilities_equals_scikit_learn_ovo():
     rng = np.random.default_rng(0)
     y_true, scores = rng.integers(0, 3, 60), rng.dirichlet(np.ones(3), 60)
     expected = sklearn_metrics.roc_auc_score(y_true, scores, multi_class="ovo")
     assert pmauc_score(y_true, scores) == pytest.approx(expected)
 
 
-def test_pmauc_of_two_classes_is_the_auc():
-    y_true, _, scores = random_answers(0, ["no", "yes"])
+def test_pmauc_of_two_classes_equals_auc():
+    y_true, _, scores = random_predictions(0, ["no", "yes"])
     expected = roc_auc_score(y_true, scores)
     assert pmauc_score(y_true, scores) == pytest.approx(expected)
     assert pmauc_score(y_true, np.column_stack([1 - scores, scores])) == pytest.approx(expected)
 
 
-def test_pmauc_refuses_a_table_of_another_width():
+def test_pmauc_with_wrong_number_of_columns_raises():
     with pytest.raises(DataError, match=r"y_score must have shape \(3, 3\); got \(3, 2\)"):
         pmauc_score([0, 1, 2], np.zeros((3, 2)))
 
 
-def test_pmauc_refuses_a_label_without_a_column():
+def test_pmauc_with_label_without_column_raises():
     with pytest.raises(DataError, match="must be one of labels"):
         pmauc_score([0, 1, 2], np.zeros((3, 2)), labels=[0, 1])
 
 
 @pytest.mark.parametrize("y_true", [[], ["a"], ["a", "a"]])
-def test_pmauc_without_a_pair_of_classes_is_undefined(y_true):
+def test_pmauc_of_one_class_is_nan(y_true):
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(pmauc_score(y_true, np.zeros((len(y_true), 2)), labels=["a", "b"]))
 
 
-def test_every_score_serves_as_a_scorer_in_cross_validation():
+def test_scorers_work_in_cross_validation():
     X, y = make_classification(150, weights=[0.8], random_state=0)
     model = LogisticRegression()
-    for score in FROM_LABELS:
+    for score in LABEL_SCORES:
         assert np.isfinite(
             cross_val_score(model, X, y, scoring=make_scorer(score), error_score="raise")
         ).all()
@@ -303,7 +303,7 @@ def test_every_score_serves_as_a_scorer_in_cross_validation():
     assert np.isfinite(cross_val_score(model, X, y, scoring=by_table, error_score="raise")).all()
 
 
-def test_report_holds_what_the_functions_say():
+def test_report_equals_the_single_functions():
     scores = np.arange(10.0)
     report = imbalance_report(Y_TRUE, Y_PRED, scores, beta=2)
     assert report.pos_label == 1
@@ -316,7 +316,7 @@ def test_report_holds_what_the_functions_say():
 
 
 def test_report_macro_means_agree_with_scikit_learn():
-    y_true, y_pred, weights = random_answers(2, [0, 1, 2])
+    y_true, y_pred, weights = random_predictions(2, [0, 1, 2])
     report = imbalance_report(y_true, y_pred, sample_weight=weights)
     expected = sklearn_metrics.precision_recall_fscore_support(
         y_true, y_pred, average="macro", sample_weight=weights
@@ -328,7 +328,7 @@ def test_report_macro_means_agree_with_scikit_learn():
     )
 
 
-def test_report_of_many_classes_leaves_out_what_needs_a_positive_one():
+def test_report_of_three_classes_omits_measures_of_a_positive_class():
     report = imbalance_report([0, 1, 2], [0, 1, 2], np.eye(3))
     assert report.sensitivity is None
     assert report.pos_label is None
@@ -344,7 +344,7 @@ def test_report_of_one_class_warns_once():
     assert report.specificity == 1.0
 
 
-def test_pmauc_of_a_hundred_classes_counts_ties_and_weights_as_single_pairs_do():
+def test_pmauc_of_hundred_classes_equals_mean_of_weighted_pair_aucs():
     rng = np.random.default_rng(0)
     y, weights = rng.integers(0, 100, size=400), rng.integers(1, 4, size=400).astype(float)
     scores = np.round(rng.normal(size=(400, 100)), 1)  # with many ties

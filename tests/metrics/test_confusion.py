@@ -1,4 +1,4 @@
-"""Confusion counts of a stream: each form equals the batch functions on the rows that count."""
+"""Confusion counts of a stream equal the batch functions on the counted rows."""
 
 import json
 import math
@@ -49,7 +49,7 @@ def form(request):
 
 
 def state_bytes(metric):
-    """The whole state in a form that can be compared bit by bit."""
+    """Return the complete state in a form that can be compared exactly."""
     return [
         (key, value.tobytes() if isinstance(value, np.ndarray) else value)
         for key, value in sorted(metric.to_state().items())
@@ -63,7 +63,7 @@ def random_stream(seed, n=300, labels=(0, 1)):
 
 
 @pytest.mark.parametrize("measure", BATCH)
-def test_cumulative_equals_the_batch_on_everything(measure):
+def test_cumulative_confusion_equals_batch_score_of_all_rows(measure):
     y_true, y_pred, w = random_stream(0)
     stream = CumulativeConfusion(measure).update(y_true, y_pred, sample_weight=w)
     assert stream.get() == pytest.approx(BATCH[measure](y_true, y_pred, sample_weight=w), rel=1e-13)
@@ -71,11 +71,11 @@ def test_cumulative_equals_the_batch_on_everything(measure):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 10, 100, 1000])
-def test_window_equals_the_batch_on_the_last_rows_at_every_step(window, weighted):
+def test_window_confusion_equals_batch_score_of_last_rows(window, weighted):
     y_true, y_pred, w = random_stream(window)
     if not weighted:
         w = np.ones_like(w)
-    w[:50] = 1.0  # weighted rows come late and, below, leave again
+    w[:50] = 1.0  # weighted rows enter late and leave the window again
     w[200:] = 1.0
     stream = WindowConfusion(window, pos_label=1)
     for end in range(1, len(y_true) + 1):
@@ -92,7 +92,7 @@ def test_window_equals_the_batch_on_the_last_rows_at_every_step(window, weighted
 
 
 @pytest.mark.parametrize("factor", [0.3, 0.9, 0.999, 1.0])
-def test_fading_equals_the_batch_with_weights_by_age(factor):
+def test_fading_confusion_equals_batch_score_with_decayed_weights(factor):
     y_true, y_pred, w = random_stream(3, n=1500)
     stream = FadingConfusion(factor).update(y_true, y_pred, sample_weight=w)
     faded = w * factor ** np.arange(len(w))[::-1]
@@ -101,14 +101,14 @@ def test_fading_equals_the_batch_with_weights_by_age(factor):
     assert stream.confusion()[1].sum() == pytest.approx(faded.sum(), rel=1e-12)
 
 
-def test_half_life_is_where_a_row_is_worth_half():
+def test_half_life_halves_the_weight_of_a_row():
     stream = FadingConfusion(half_life=10).update("a", "a").update(["b"] * 10, ["b"] * 10)
     assert stream.confusion()[1][0, 0] == pytest.approx(0.5)
 
 
 @given(streams, st.lists(st.integers(1, 9), max_size=20), st.sampled_from(list(FORMS)))
 @settings(max_examples=150, deadline=None)
-def test_where_chunks_are_cut_changes_no_bit(rows, sizes, name):
+def test_counts_do_not_depend_on_batch_boundaries(rows, sizes, name):
     y_true, y_pred, w = (list(column) for column in zip(*rows, strict=True))
     whole, pieces = FORMS[name](), FORMS[name]()
     whole.update(y_true, y_pred, sample_weight=w)
@@ -123,7 +123,7 @@ def test_where_chunks_are_cut_changes_no_bit(rows, sizes, name):
 
 @given(streams, st.integers(0, 60), st.sampled_from(list(FORMS)))
 @settings(max_examples=60, deadline=None)
-def test_stopping_saving_and_going_on_equals_never_stopping(rows, cut, name):
+def test_restored_state_continues_identically(rows, cut, name):
     y_true, y_pred, w = (list(column) for column in zip(*rows, strict=True))
     stream = FORMS[name]().update(y_true[:cut], y_pred[:cut], sample_weight=w[:cut])
     again = type(stream).from_state(stream.to_state())
@@ -132,13 +132,13 @@ def test_stopping_saving_and_going_on_equals_never_stopping(rows, cut, name):
     assert state_bytes(again) == state_bytes(stream)
 
 
-def test_state_is_arrays_and_json(form):
+def test_state_contains_only_arrays_and_json_values(form):
     state = form(pos_label="b").update(["a", "b"], ["a", "a"]).to_state()
     json.dumps({key: value for key, value in state.items() if not isinstance(value, np.ndarray)})
     assert all(value.dtype != object for value in state.values() if isinstance(value, np.ndarray))
 
 
-def test_a_state_does_not_change_with_the_stream(form):
+def test_later_updates_do_not_change_a_saved_state(form):
     stream = form().update(["a", "b"], ["a", "a"])
     state = stream.to_state()
     stream.update(["a", "b"], ["b", "b"])
@@ -159,13 +159,13 @@ def test_a_state_does_not_change_with_the_stream(form):
         {"weights": np.array(["x", "y"])},
     ],
 )
-def test_a_damaged_state_gets_a_sentence(damage):
+def test_from_state_with_damaged_state_raises(damage):
     state = WindowConfusion(5).update(["a", "b"], ["a", "a"]).to_state()
     with pytest.raises(FileFormatError, match="WindowConfusion: "):
         WindowConfusion.from_state(state | damage)
 
 
-def test_labels_that_json_cannot_hold_cannot_be_saved():
+def test_to_state_with_tuple_labels_raises():
     pairs = np.empty(2, dtype=object)
     pairs[:] = [("x", 1), ("y", 2)]
     stream = CumulativeConfusion().update(pairs, pairs)
@@ -174,24 +174,24 @@ def test_labels_that_json_cannot_hold_cannot_be_saved():
         stream.to_state()
 
 
-def test_a_label_that_appears_late_is_counted(form):
+def test_label_that_appears_late_is_counted(form):
     stream = form().update([1, 1, 2], [1, 2, 2])
     stream.update([0], [0])
     assert stream.confusion()[0] == [0, 1, 2]
     assert stream.recalls()[0] == 1.0
 
 
-def test_labels_that_left_the_window_are_gone():
+def test_label_without_rows_in_the_window_is_removed():
     stream = WindowConfusion(2).update(["c", "a", "b"], ["c", "a", "b"])
     assert stream.confusion()[0] == ["a", "b"]
 
 
-def test_nothing_is_left_of_a_heavy_row_that_left_the_window():
+def test_row_with_huge_weight_leaves_no_rounding_error():
     stream = WindowConfusion(2).update([0, 0, 1], [1, 0, 1], sample_weight=[1e30, 0.1, 0.2])
     np.testing.assert_array_equal(stream.confusion()[1], [[0.1, 0], [0, 0.2]])
 
 
-def test_recalls_and_report_agree():
+def test_recalls_equal_imbalance_report():
     y_true, y_pred, _ = random_stream(5, labels=("a", "b", "c"))
     stream = CumulativeConfusion().update(y_true, y_pred)
     report = imbalance_report(y_true, y_pred)
@@ -202,25 +202,25 @@ def test_recalls_and_report_agree():
 
 
 @pytest.mark.parametrize("measure", ["g_mean", "sensitivity", "accuracy", "macro_f1", "imbalance_ratio"])
-def test_before_the_first_row_all_is_undefined(form, measure):
+def test_measures_without_rows_are_nan(form, measure):
     stream = form(measure=measure).update([], [])
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(stream.get())
 
 
-def test_one_class_only_leaves_the_g_mean_undefined(form):
+def test_g_mean_of_one_class_is_nan(form):
     stream = form().update([0, 0, 0], [0, 0, 0])
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(stream.get())
     assert stream.get("specificity") == 1.0
 
 
-def test_many_classes_ask_for_pos_label(form):
+def test_get_with_three_classes_without_pos_label_raises(form):
     with pytest.raises(ParameterError, match="pos_label must say which one is positive"):
         form(measure="sensitivity").update([0, 1, 2], [0, 1, 2]).get()
 
 
-def test_reset_is_a_new_start(form):
+def test_reset_removes_all_state(form):
     stream = form().update(["a", "b"], ["a", "a"], sample_weight=[2, 3]).reset()
     assert state_bytes(stream) == state_bytes(form())
     stream.update([0, 1], [0, 1])
@@ -238,7 +238,7 @@ def test_reset_is_a_new_start(form):
         {"y_true": ["x", "y"], "y_pred": ["x", "y"]},
     ],
 )
-def test_an_update_that_raises_changes_nothing(form, bad):
+def test_failing_update_changes_nothing(form, bad):
     stream = form().update([0, 1, 1], [0, 1, 0])
     before = state_bytes(stream)
     with pytest.raises(DataError):
@@ -263,7 +263,7 @@ def test_an_update_that_raises_changes_nothing(form, bad):
         lambda: streaming_metric("pmauc", window=5),
     ],
 )
-def test_parameters_that_cannot_be_get_a_sentence(make):
+def test_invalid_parameters_raise(make):
     with pytest.raises(ParameterError, match=r"; got "):
         make()
 
@@ -278,5 +278,5 @@ def test_parameters_that_cannot_be_get_a_sentence(make):
         ({"measure": "pmauc", "window": 3, "labels": [0, 1]}, "WindowPMAUC"),
     ],
 )
-def test_measures_by_name(options, kind):
+def test_streaming_metric_returns_class_by_measure(options, kind):
     assert type(streaming_metric(**options)).__name__ == kind

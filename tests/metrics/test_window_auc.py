@@ -1,4 +1,4 @@
-"""AUC over a window: always that of the rows in it."""
+"""AUC and PMAUC of a sliding window equal the batch values of its rows."""
 
 import copy
 import math
@@ -39,7 +39,7 @@ def state_bytes(metric):
 
 @given(scored_rows, st.integers(1, 200))
 @settings(max_examples=80, deadline=None)
-def test_every_step_equals_counting_all_pairs(rows, window):
+def test_window_auc_equals_counting_all_pairs_at_every_row(rows, window):
     y_true, scores = columns(rows)
     stream = WindowAUC(window, pos_label=True)
     for end in range(1, len(rows) + 1):
@@ -50,11 +50,11 @@ def test_every_step_equals_counting_all_pairs(rows, window):
 
 @pytest.mark.parametrize("decimals", [0, 1, 12])
 @pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 100, 200, 1500])
-def test_long_streams_with_drift_equal_scikit_learn_on_the_window(window, decimals):
+def test_window_auc_of_drifting_stream_equals_scikit_learn(window, decimals):
     rng = np.random.default_rng(window)
     n = 4000
     y_true = (rng.random(n) < 0.2).astype(int)
-    # Rising, falling and jumping levels empty one end of the tree while they fill the other.
+    # A drifting level empties one end of the tree while it fills the other.
     level = np.r_[np.linspace(0, 50, n // 2), np.linspace(50, -50, n // 4), np.full(n // 4, 7.0)]
     scores = np.round(rng.normal(size=n) + y_true + level, decimals)
     stream = WindowAUC(window)
@@ -70,7 +70,7 @@ def test_long_streams_with_drift_equal_scikit_learn_on_the_window(window, decima
 
 @given(scored_rows, st.lists(st.integers(1, 30), max_size=20), st.integers(1, 50))
 @settings(max_examples=100, deadline=None)
-def test_where_chunks_are_cut_changes_nothing(rows, sizes, window):
+def test_window_auc_does_not_depend_on_batch_boundaries(rows, sizes, window):
     y_true, scores = columns(rows)
     whole = WindowAUC(window).update(y_true, y_score=scores)
     pieces = WindowAUC(window)
@@ -84,7 +84,7 @@ def test_where_chunks_are_cut_changes_nothing(rows, sizes, window):
 
 @given(scored_rows, st.integers(0, 120), st.integers(1, 50))
 @settings(max_examples=60, deadline=None)
-def test_stopping_saving_and_going_on_equals_never_stopping(rows, cut, window):
+def test_restored_state_continues_identically(rows, cut, window):
     y_true, scores = columns(rows)
     stream = WindowAUC(window).update(y_true[:cut], y_score=scores[:cut])
     again = WindowAUC.from_state(stream.to_state())
@@ -94,40 +94,40 @@ def test_stopping_saving_and_going_on_equals_never_stopping(rows, cut, window):
     np.testing.assert_equal(quiet_get(again), quiet_get(stream))
 
 
-def test_a_copy_goes_its_own_way():
+def test_deepcopy_is_independent():
     stream = WindowAUC(4).update([0, 1], y_score=[0, 1])
-    twin = copy.deepcopy(stream).update([0, 1], y_score=[3, 2])
+    copied = copy.deepcopy(stream).update([0, 1], y_score=[3, 2])
     assert stream.get() == 1.0
-    assert twin.get() == 0.5
+    assert copied.get() == 0.5
 
 
-def test_all_scores_tied_are_one_half():
+def test_auc_of_tied_scores_is_one_half():
     assert WindowAUC(100).update([0, 1] * 40, y_score=np.zeros(80)).get() == 0.5
 
 
-def test_positive_and_negative_zero_are_one_score():
+def test_positive_and_negative_zero_are_tied():
     assert WindowAUC(2).update([0, 1], y_score=[0.0, -0.0]).get() == 0.5
 
 
 @pytest.mark.parametrize("order", [["no", "yes"], ["yes", "no"]])
-def test_scores_speak_for_the_larger_label_whichever_came_first(order):
+def test_scores_are_for_the_larger_label_in_any_order(order):
     scores = [1.0 if label == "yes" else 0.0 for label in order]
     assert WindowAUC(5).update(order, y_score=scores).get() == 1.0
 
 
-def test_pos_label_stands_against_all_others():
+def test_pos_label_is_compared_with_all_other_labels():
     stream = WindowAUC(5, pos_label="b").update(["a", "b", "c", "b"], y_score=[0, 3, 2, 1])
     assert stream.get() == 0.75
 
 
 @pytest.mark.parametrize("y_true", [[], [1], [0, 0, 0]])
-def test_fewer_than_two_classes_are_undefined(y_true):
+def test_auc_of_fewer_than_two_classes_is_nan(y_true):
     stream = WindowAUC(3).update(y_true, y_score=np.zeros(len(y_true)))
     with pytest.warns(UndefinedMetricWarning, match="fewer than two classes"):
         assert math.isnan(stream.get())
 
 
-def test_a_class_that_left_the_window_leaves_it_undefined():
+def test_auc_is_nan_after_a_class_left_the_window():
     stream = WindowAUC(2).update([1, 0, 0], y_score=[1, 0, 0])
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(stream.get())
@@ -138,15 +138,15 @@ def test_a_class_that_left_the_window_leaves_it_undefined():
     [
         ({"y_true": [0, 1], "y_score": [0.5, math.nan]}, r"finite number; got \[nan\] in row 1"),
         ({"y_true": [0, 1], "y_score": [0.5, math.inf]}, "finite number"),
-        ({"y_true": [0, 1]}, "y_score is needed"),
+        ({"y_true": [0, 1]}, "y_score is required"),
         ({"y_true": [0, 1], "y_score": [0.5]}, r"must have shape \(2,\); got \(1,\)"),
         ({"y_true": [0, 1], "y_score": ["x", "y"]}, "must hold numbers"),
         ({"y_true": [0, 2], "y_score": [0.5, 0.5]}, "two labels, 0 and 1; got 2 as well"),
         ({"y_true": [0, None], "y_score": [0.5, 0.5]}, "needs a label"),
-        ({"y_true": [0, 1], "y_score": [0.5, 0.5], "sample_weight": [1, 2]}, "counts one"),
+        ({"y_true": [0, 1], "y_score": [0.5, 0.5], "sample_weight": [1, 2]}, "has weight 1"),
     ],
 )
-def test_an_update_that_raises_changes_nothing(bad, message):
+def test_failing_update_changes_nothing(bad, message):
     stream = WindowAUC(4).update([0, 1, 0], y_score=[0.1, 0.2, 0.3])
     before = state_bytes(stream)
     with pytest.raises(DataError, match=message):
@@ -154,14 +154,14 @@ def test_an_update_that_raises_changes_nothing(bad, message):
     assert state_bytes(stream) == before
 
 
-def test_labels_refused_with_the_first_chunk_are_not_remembered():
+def test_labels_of_failed_first_update_are_not_kept():
     stream = WindowAUC(4)
     with pytest.raises(DataError):
         stream.update(["a", 1], y_score=[0, 1])
     assert stream.update([0, 1], y_score=[0, 1]).get() == 1.0
 
 
-def test_reset_is_a_new_start():
+def test_reset_removes_all_state():
     stream = WindowAUC(4).update(["a", "b"], y_score=[0, 1]).reset()
     assert state_bytes(stream) == state_bytes(WindowAUC(4))
     assert stream.update([0, 1], y_score=[1, 0]).get() == 0.0
@@ -178,25 +178,25 @@ def test_reset_is_a_new_start():
         {"parameters": {"window": 0}},
     ],
 )
-def test_a_damaged_state_gets_a_sentence(damage):
+def test_from_state_with_damaged_state_raises(damage):
     state = WindowAUC(4).update([0, 1], y_score=[0, 1]).to_state()
     with pytest.raises(FileFormatError, match="the state is damaged"):
         WindowAUC.from_state(state | damage)
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True, "10", 2**40])
-def test_a_window_must_be_a_number_of_rows(window):
+def test_invalid_window_raises(window):
     with pytest.raises(ParameterError, match="window must be a positive number of rows"):
         WindowAUC(window)
 
 
-def test_a_huge_window_takes_memory_only_as_rows_come():
+def test_huge_window_allocates_memory_on_demand():
     assert WindowAUC(2**31 - 1).update([0, 1], y_score=[0, 1]).get() == 1.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize("window", [1, 7, 60])
-def test_pmauc_equals_the_batch_on_the_window(n_classes, window):
+def test_window_pmauc_equals_batch_score_of_the_window(n_classes, window):
     rng = np.random.default_rng(window)
     labels = list("edcba"[:n_classes])
     y_true = rng.choice(labels, 200)
@@ -212,7 +212,7 @@ def test_pmauc_equals_the_batch_on_the_window(n_classes, window):
             assert quiet_get(stream) == pytest.approx(expected, nan_ok=True)
 
 
-def test_pmauc_goes_on_from_its_state():
+def test_window_pmauc_continues_from_its_state():
     rng = np.random.default_rng(0)
     y_true, scores = rng.integers(0, 3, 90), rng.random((90, 3))
     stream = WindowPMAUC(40, labels=[0, 1, 2]).update(y_true[:60], y_score=scores[:60])
@@ -222,7 +222,7 @@ def test_pmauc_goes_on_from_its_state():
     assert again.get() == stream.get() == pytest.approx(pmauc_score(y_true[50:], scores[50:]))
 
 
-def test_pmauc_refuses_a_label_without_a_column():
+def test_window_pmauc_with_unknown_label_raises():
     stream = WindowPMAUC(5, labels=["a", "b"])
     with pytest.raises(DataError, match="must be one of"):
         stream.update(["a", "c"], y_score=np.zeros((2, 2)))
@@ -230,7 +230,7 @@ def test_pmauc_refuses_a_label_without_a_column():
 
 
 @pytest.mark.parametrize("labels", [[], ["a"], ["a", "a"]])
-def test_pmauc_needs_two_distinct_labels(labels):
+def test_window_pmauc_without_two_distinct_labels_raises(labels):
     with pytest.raises(ParameterError, match="distinct labels"):
         WindowPMAUC(5, labels=labels)
 
@@ -239,6 +239,6 @@ def test_pmauc_needs_two_distinct_labels(labels):
     ("codes", "scores"),
     [([0, 2], [[0.0], [0.0]]), ([-1], [[0.0]]), ([0], [[math.nan]]), ([0], [[0.0, 1.0]]), ([0, 1], [[0.0]])],
 )
-def test_the_native_window_guards_its_border(codes, scores):
+def test_native_window_with_invalid_rows_raises(codes, scores):
     with pytest.raises(ValueError, match=r"AucWindow\.push: "):
         _native.AucWindow(3).push(np.array(codes, dtype=np.int32), np.array(scores))

@@ -1,6 +1,6 @@
-"""The algorithms of steelyard.online, transcribed from their formulas: slow, obvious, nothing cached.
+"""Plain transcriptions of the algorithms of steelyard.online, without caches.
 
-Kernel learners are given the whole kernel matrix of a stream and speak of samples by their number.
+Kernel learners take the kernel matrix of a stream and refer to samples by their number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def polynomial(X, degree, gamma=1.0, coef0=0.0):
 
 
 def uniform(seed, t, series=0):
-    """The draw of step t in [0, 1): SplitMix64's finalizer, twice."""
+    """Return the random number of step t in [0, 1): the finalizer of SplitMix64, applied twice."""
     word, golden = 2**64 - 1, 0x9E3779B97F4A7C15
 
     def mix(x):
@@ -39,7 +39,7 @@ def uniform(seed, t, series=0):
 
 
 class Koil:
-    """Two buffers of [sample, weight]; places in a buffer stay, every score is computed afresh."""
+    """KOIL with two buffers of [sample, weight]; every score is computed from scratch."""
 
     def __init__(
         self,
@@ -54,6 +54,8 @@ class Koil:
         decay=True,
         seed=0,
         rate_decay=0.0,
+        nearest_first=False,
+        store_all=False,
     ):
         self.K, self.C, self.k, self.first_eta, self.rate_decay = K, C, n_neighbors, eta, rate_decay
         self.loss, self.policy, self.decay, self.seed = loss, policy, decay, seed
@@ -65,6 +67,7 @@ class Koil:
         self.oldest = {+1: 0, -1: 0}
         self.seen = {+1: 0, -1: 0}
         self.last_loss = 0.0
+        self.nearest_first, self.store_all = nearest_first, store_all
 
     def weights(self):
         weights = np.zeros(len(self.K))
@@ -84,10 +87,11 @@ class Koil:
         own, opposite = self.buffers[y], self.buffers[-y]
         others = np.array([sample for sample, _ in opposite], dtype=int)
         losses = 1 - y * (self.f([t])[0] - self.f(others))
-        violators = np.flatnonzero(losses > 0)
-        if len(violators) > self.k:
-            nearest_first = np.argsort(-self.K[t, others[violators]], kind="stable")
-            violators = violators[nearest_first[: self.k]]
+        nearest = np.argsort(-self.K[t, others], kind="stable")
+        if self.nearest_first:  # (3.9)
+            violators = [i for i in nearest[: self.k] if losses[i] > 0]
+        else:  # algorithm 2
+            violators = [i for i in nearest if losses[i] > 0][: self.k]
         if self.decay:
             for entry in own + opposite:
                 entry[1] *= 1 - self.eta
@@ -98,9 +102,9 @@ class Koil:
             weight += step
         acted_on = losses[violators]
         self.last_loss = self.C * float(np.sum(acted_on**2 if self.loss == "smooth" else acted_on))
-        if not len(violators) and (not opposite or not own):
+        if not violators and (not opposite or not own) and not self.store_all:
             weight = self.eta * self.C * y
-        if weight:
+        if weight or self.store_all:  # algorithm 3 as printed stores samples of weight 0
             self.put(own, t, y, weight)
 
     def put(self, own, t, y, weight):
@@ -108,26 +112,26 @@ class Koil:
             own.append([t, weight])
             return
         if self.policy.startswith("fifo"):
-            place = self.oldest[y]
-            self.oldest[y] = (place + 1) % self.budget[y]
+            position = self.oldest[y]
+            self.oldest[y] = (position + 1) % self.budget[y]
         else:
-            place = int(uniform(self.seed, t) * self.seen[y])
-        lost = [t, weight]
-        if place < self.budget[y]:
-            lost, own[place] = own[place], lost
+            position = int(uniform(self.seed, t) * self.seen[y])
+        removed = [t, weight]
+        if position < self.budget[y]:
+            removed, own[position] = own[position], removed
         if self.policy.endswith("++"):
-            kept = [sample for sample, _ in own]
-            own[int(np.argmax(self.K[lost[0], kept]))][1] += lost[1]
+            stored = [sample for sample, _ in own]
+            own[int(np.argmax(self.K[removed[0], stored]))][1] += removed[1]
 
 
 class MultiKernelKoil:
-    """One learner for each kernel, without decay unless it is asked for."""
+    """KOIL with multiple kernels: one learner per kernel, by default without decay."""
 
     def __init__(self, matrices, *, seed, decay=False, weight_rate=None, **parameters):
         self.learners = [Koil(K, decay=decay, seed=seed, **parameters) for K in matrices]
         self.weights = np.ones(len(matrices))
         self.seed = seed
-        # last_loss has the factor C
+        # last_loss includes the factor C
         self.rate = parameters["eta"] if weight_rate is None else weight_rate / parameters["C"]
 
     def learn(self, t, y):
@@ -144,7 +148,7 @@ class MultiKernelKoil:
 
 
 def norma(K, y, *, eta, regularization, nu, memory=None):
-    """Weights of all samples, bias and margin."""
+    """Return the weights of all samples, the bias and the margin."""
     a, b, rho = np.zeros(len(y)), 0.0, 0.0
     for t in range(len(y)):
         error = y[t] * (K[t] @ a + b) <= rho
@@ -159,14 +163,14 @@ def norma(K, y, *, eta, regularization, nu, memory=None):
 
 
 def random_budget_perceptron(K, y, *, budget, seed):
-    """Support vectors stand in a list; the last one takes the place of the one that leaves."""
+    """Return the weights; the last support vector of the list moves to the position of a removed one."""
     kept = []
     for t in range(len(y)):
         if y[t] * sum(y[i] * K[t, i] for i in kept) > 0:
             continue
         if len(kept) >= budget:
-            gone = int(uniform(seed, t) * len(kept))
-            kept[gone] = kept[-1]
+            removed = int(uniform(seed, t) * len(kept))
+            kept[removed] = kept[-1]
             kept.pop()
         kept.append(t)
     weights = np.zeros(len(y))
@@ -175,7 +179,7 @@ def random_budget_perceptron(K, y, *, budget, seed):
 
 
 def forgetron(K, y, *, budget):
-    """The shrinking factor is searched for by halving, from its definition."""
+    """Return the weights; the shrinking factor is found by bisection from its definition."""
     a, kept, Q, mistakes = np.zeros(len(y)), [], 0.0, 0
     for t in range(len(y)):
         if y[t] * (K[t] @ a) > 0:
@@ -205,7 +209,7 @@ def forgetron(K, y, *, budget):
 
 
 def projectron(K, y, *, threshold, margin=False):
-    """Every projection is a linear system solved afresh."""
+    """Return the weights; every projection solves a linear system."""
     a, kept = np.zeros(len(y)), []
     for t in range(len(y)):
         achieved = y[t] * (K[t] @ a)
@@ -239,9 +243,9 @@ def oam(X, y, *, C, budget, seed):
     for t, (x, sign) in enumerate(zip(X, y, strict=True)):
         seen[sign] += 1
         own = buffers[sign]
-        place = len(own) if len(own) < budget else int(uniform(seed, t) * seen[sign])
-        if place < budget:
-            own[place : place + 1] = [x]
+        position = len(own) if len(own) < budget else int(uniform(seed, t) * seen[sign])
+        if position < budget:
+            own[position : position + 1] = [x]
         bound = C * max(1.0, seen[-sign] / budget)
         for z in buffers[-sign]:
             loss = 1 - sign * (w @ (x - z))
@@ -252,7 +256,7 @@ def oam(X, y, *, C, budget, seed):
 
 
 def opauc(X, y, *, eta, regularization):
-    """Mean and covariance of the other class are computed from all its rows so far."""
+    """Return the weights; mean and covariance of the other class are computed from all its rows so far."""
     w = np.zeros(X.shape[1])
     for t, (x, sign) in enumerate(zip(X, y, strict=True)):
         other = X[:t][y[:t] == -sign]

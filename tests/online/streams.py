@@ -6,7 +6,7 @@ import numpy as np
 
 
 def make_stream(n=1500, d=4, seed=0, rare=0.2):
-    """Overlapping classes, one long before the other, with a run of identical rows of both classes in it."""
+    """Return a stream of overlapping classes that starts with one class and has duplicate rows in both."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(n) < rare, 1, -1)
     y[: n // 10] = -1

@@ -1,4 +1,4 @@
-"""The learners that KOIL is compared with: each against its transcription, and on a case worked by hand."""
+"""Comparison learners of KOIL against transcriptions of their formulas and manual calculations."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def assert_close(actual, expected):
 
 
 @pytest.mark.parametrize("memory", [None, 1, 50])
-def test_norma_follows_its_formulas(stream, memory):
+def test_norma_matches_transcription(stream, memory):
     X, y = stream
     model = NORMA(0.2, 0.05, nu=0.3, gamma=0.7, memory=memory).fit(X, y)
     K = reference.rbf(X, 0.7)
     a, b, rho = reference.norma(K, y, eta=0.2, regularization=0.05, nu=0.3, memory=memory)
     assert_close(model.decision_function(X), K @ a + b)
-    assert model._lists[0].margin == pytest.approx(rho)
+    assert model._expansions[0].margin == pytest.approx(rho)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 20])
-def test_rbp_follows_its_rule(stream, budget):
+def test_rbp_matches_transcription(stream, budget):
     X, y = stream
     model = RBP(budget, gamma=0.7, random_state=4).fit(X, -y)
     K = reference.rbf(X, 0.7)
@@ -50,7 +50,7 @@ def test_rbp_follows_its_rule(stream, budget):
 
 @pytest.mark.parametrize("budget", [1, 2, 20])
 @pytest.mark.parametrize("degree", [1, 2])
-def test_forgetron_follows_its_rule(stream, budget, degree):
+def test_forgetron_matches_transcription(stream, budget, degree):
     X, y = stream
     model = Forgetron(budget, kernel="polynomial", degree=degree, coef0=1.0).fit(X, y)
     K = reference.polynomial(X, degree, coef0=1.0)
@@ -59,7 +59,7 @@ def test_forgetron_follows_its_rule(stream, budget, degree):
 
 @pytest.mark.parametrize("margin", [False, True])
 @pytest.mark.parametrize("threshold", [0.05, 0.4, 5.0])
-def test_projectron_follows_its_rule(stream, margin, threshold):
+def test_projectron_matches_transcription(stream, margin, threshold):
     X, y = stream
     model = Projectron(threshold, margin=margin, gamma=0.7).fit(X, y)
     K = reference.rbf(X, 0.7)
@@ -68,7 +68,7 @@ def test_projectron_follows_its_rule(stream, margin, threshold):
     assert len(model.support_vectors_) == np.count_nonzero(expected)
 
 
-def test_perceptron_follows_its_rule(stream):
+def test_perceptron_matches_transcription(stream):
     X, y = stream
     model = OnlinePerceptron().fit(X, y)
     w, b = reference.perceptron(X, y)
@@ -77,66 +77,68 @@ def test_perceptron_follows_its_rule(stream):
 
 
 @pytest.mark.parametrize("budget", [1, 2, 30])
-def test_oam_follows_its_rule(stream, budget):
+def test_oam_matches_transcription(stream, budget):
     X, y = stream
     model = OAM(0.1, budget=budget, random_state=2).fit(X, y)
     assert_close(model.coef_[0], reference.oam(X, y, C=0.1, budget=budget, seed=model._seed))
 
 
-def test_opauc_follows_its_formulas(stream):
+def test_opauc_matches_transcription(stream):
     X, y = stream
     model = OPAUC(0.02, 0.001).fit(X, y)
     assert_close(model.coef_[0], reference.opauc(X, y, eta=0.02, regularization=0.001))
 
 
-# -- by hand ------------------------------------------------------------------------------------------
+# -- manual calculations
+# ------------------------------------------------------------------------------------------
 
 AXIS = np.array([[1.0], [2.0], [-1.0]])
 SIGNS = np.array([1, -1, -1])
 
 
-def test_perceptron_by_hand():
+def test_perceptron_matches_manual_calculation():
     # 1 (+): mistake at 0, w = 1, b = 1.  2 (-): score 3, w = -1, b = 0.  -1 (-): score 1, w = 0, b = -1.
     model = OnlinePerceptron().fit(AXIS, SIGNS)
     assert (model.coef_[0, 0], model.intercept_[0]) == (0.0, -1.0)
 
 
-def test_oam_by_hand():
-    # 2 (-) meets 1: loss 1, step min(1, 1 / 1), w = -1.  -1 (-) meets 1: w (x - z) = 2, loss 3, step
+def test_oam_matches_manual_calculation():
+    # 2 (-) with 1: loss 1, step min(1, 1 / 1), w = -1.  -1 (-) with 1: w (x - z) = 2, loss 3, step
     # min(1, 3 / 4), w = -1 - 0.75 * (-2) = 0.5.
     assert OAM(1.0, random_state=0).fit(AXIS, SIGNS).coef_[0, 0] == 0.5
 
 
-def test_opauc_by_hand():
+def test_opauc_matches_manual_calculation():
     # 2 (-) against mean 1, spread 0: gradient (2 - 1) = 1, w = -0.1.  -1 (-): x - c = -2, gradient
     # -2 + 4 w = -2.4, w = -0.1 + 0.24 = 0.14.
     assert OPAUC(0.1, 0.0).fit(AXIS, SIGNS).coef_[0, 0] == pytest.approx(0.14)
 
 
-def test_norma_by_hand():
+def test_norma_matches_manual_calculation():
     # Linear kernel, eta 0.5, lambda 0.2, nu 0.5.  1 (+): 0 <= 0, a = [0.5], b = 0.5, rho = -0.25.
     # 2 (-): -(1 + 0.5) <= -0.25, a = [0.45, -0.5], b = 0, rho = -0.5.
     # -1 (-): -(-0.45 + 1) = -0.55 <= -0.5, a = [0.405, -0.45, -0.5], b = -0.5, rho = -0.75.
     model = NORMA(0.5, 0.2, nu=0.5, kernel="linear").fit(AXIS, SIGNS)
     np.testing.assert_allclose(model.dual_coef_, [0.405, -0.45, -0.5])
-    assert (model._lists[0].bias, model._lists[0].margin) == (-0.5, -0.75)
+    assert (model._expansions[0].bias, model._expansions[0].margin) == (-0.5, -0.75)
 
 
-def test_rbp_by_hand():
-    # Budget 1: every mistake replaces the only vector. 1 (+) enters; 2 (-) scores 2, enters; -1 (-) as well.
+def test_rbp_matches_manual_calculation():
+    # Budget 1: every mistake replaces the only vector. 1 (+) is stored; 2 (-) scores 2, is stored; -1 (-)
+    # too.
     model = RBP(1, kernel="linear", random_state=0).fit(AXIS, SIGNS)
     assert (model.support_vectors_.tolist(), model.dual_coef_.tolist()) == ([[-1.0]], [-1.0])
 
 
-def test_forgetron_by_hand():
-    # Budget 1. 1 (+) enters; 2 (-) scores 2, a mistake. f' = k(1) - k(2), margin of the oldest: 1 - 2 = -1.
-    # psi = 3 phi^2 + 2 phi must stay below 15/16: phi = (-2 + sqrt(4 + 12 * 15 / 16)) / 6.
+def test_forgetron_matches_manual_calculation():
+    # Budget 1. 1 (+) is stored; 2 (-) scores 2, a mistake. f' = k(1) - k(2), margin of the oldest: 1 - 2 =
+    # -1. psi = 3 phi^2 + 2 phi must stay below 15/16: phi = (-2 + sqrt(4 + 12 * 15 / 16)) / 6.
     phi = (-2 + math.sqrt(4 + 12 * 15 / 16)) / 6
     model = Forgetron(1, kernel="linear").fit(AXIS[:2], SIGNS[:2])
     np.testing.assert_allclose(model.dual_coef_, [-phi])
 
 
-def test_projectron_by_hand():
+def test_projectron_matches_manual_calculation():
     # On a line every row is a multiple of the first: 1 (+) is stored, 2 (-) scores 2 and is projected,
     # 1 - 2 = -1, -1 (-) scores 1 and is projected, -1 + 1 = 0.
     model = Projectron(0.1, kernel="linear").fit(AXIS, SIGNS)
@@ -144,7 +146,7 @@ def test_projectron_by_hand():
     np.testing.assert_allclose(model.dual_coef_, [0.0], atol=1e-12)
 
 
-def test_projectron_plus_by_hand():
+def test_projectron_plus_matches_manual_calculation():
     # 1 (+) is stored. 0.5 (+) scores 0.5: loss 0.5, squared length 0.25, step min(2, 4, 1) = 1, weight 1.5.
     model = Projectron(0.1, margin=True, kernel="linear").fit(
         np.array([[1.0], [0.5], [-4.0]]), np.array([1, 1, -1])
@@ -152,12 +154,12 @@ def test_projectron_plus_by_hand():
     np.testing.assert_allclose(model.dual_coef_, [1.5])
 
 
-# -- what they promise --------------------------------------------------------------------------------
+# -- properties --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [1, 2, 7])
 @pytest.mark.parametrize("learner", [RBP, Forgetron])
-def test_the_budget_bounds_the_support_vectors(stream, learner, budget):
+def test_number_of_support_vectors_stays_within_budget(stream, learner, budget):
     assert len(learner(budget).fit(*stream).support_vectors_) <= budget
 
 
@@ -174,7 +176,7 @@ def test_oam_reservoirs_are_uniform_samples():
     assert np.abs(deviations).max() < 4.5
 
 
-def test_a_late_class_of_opauc_has_all_rows_before_it_on_its_other_side():
+def test_opauc_late_class_uses_all_earlier_rows_as_other_class():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 3)), np.r_[np.arange(200) % 2, np.full(100, 2)]
     late = OPAUC().fit(X, y)
@@ -182,19 +184,19 @@ def test_a_late_class_of_opauc_has_all_rows_before_it_on_its_other_side():
     np.testing.assert_allclose(late.coef_[2], always.coef_[0], rtol=1e-9)
 
 
-def test_norma_refuses_steps_that_turn_weights_around():
+def test_norma_step_that_flips_weights_raises():
     with pytest.raises(ParameterError, match="must be below 1"):
         NORMA(2.0, 0.5).fit(AXIS, SIGNS)
 
 
 @pytest.mark.parametrize("learner", [OnlinePerceptron(), OAM(), OPAUC(), Forgetron(kernel="linear")])
-def test_rows_that_would_overflow_are_refused(learner):
+def test_rows_that_would_overflow_raise(learner):
     with pytest.raises(DataError, match="overflow"):
         clone(learner).fit(AXIS * 1e200, SIGNS)
 
 
 @pytest.mark.parametrize("learner", [NORMA(), RBP(random_state=0), Forgetron(), Projectron()])
-def test_doubles_after_float32_rows_lose_nothing(stream, learner):
+def test_float64_rows_after_float32_rows_keep_full_precision(stream, learner):
     X, y = stream
     first = X[:300].astype(np.float32)
     learner = clone(learner)

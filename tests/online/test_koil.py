@@ -1,4 +1,4 @@
-"""KOIL against the algorithm as written, and what it promises beyond it."""
+"""KOIL against a transcription of its algorithm, and further properties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steelyard.kernels import Kernel
 from tests.online import reference
 from tests.online.streams import make_stream
 
-ETA, C = 0.013, 3.3  # no round numbers: losses should not meet zero exactly
+ETA, C = 0.013, 3.3  # no round numbers, so that losses are never exactly zero
 
 KERNELS = {
     "rbf": ({"kernel": "rbf", "gamma": 0.7}, lambda X: reference.rbf(X, 0.7)),
@@ -41,8 +41,9 @@ def _saved(model):
     return persistence.from_bytes(persistence.to_bytes(model))
 
 
-def transcribed(K, y, seed=0, **parameters):
-    model = reference.Koil(K, C=C, eta=ETA, seed=seed, **parameters)
+def transcribed(K, y, seed=0, select_first="violators", **parameters):
+    nearest_first = select_first == "nearest"
+    model = reference.Koil(K, C=C, eta=ETA, seed=seed, nearest_first=nearest_first, **parameters)
     for t, sign in enumerate(y.tolist()):
         model.learn(t, sign)
     return model
@@ -67,62 +68,74 @@ def check_against_transcription(X, y, kernel, **parameters):
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize("budget", [(5, 40), (40, 5), (1, 17)])
 @pytest.mark.parametrize("first", [1, -1])
-def test_each_class_has_a_budget_of_its_own(stream, policy, budget, first):
+def test_pair_of_budgets_matches_transcription_and_bounds_each_class(stream, policy, budget, first):
     X, y = stream
-    begin = int(np.argmax(y == first))  # which class comes first makes no difference
+    begin = int(np.argmax(y == first))  # the class that comes first must not matter
     X, y = X[begin : begin + 600], y[begin : begin + 600]
     check_against_transcription(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
     model = KOIL(budget=budget, policy=policy, random_state=0).fit(X, y)
     sides = [int((side * model.dual_coef_[0] > 0).sum()) for side in (1, -1)]
-    assert all(count <= most for count, most in zip(sides, budget, strict=True))
+    assert all(count <= limit for count, limit in zip(sides, budget, strict=True))
     loaded = persistence.from_bytes(persistence.to_bytes(model)).partial_fit(X, y)
     np.testing.assert_array_equal(loaded.decision_function(X), model.partial_fit(X, y).decision_function(X))
 
 
 @pytest.mark.parametrize("rate_decay", [0.25, 0.5, 1.0])
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_a_rate_that_falls_with_the_trials_follows_the_algorithm(stream, rate_decay, loss):
+def test_decaying_learning_rate_matches_transcription(stream, rate_decay, loss):
     X, y = stream
     check_against_transcription(
         X[:500], y[:500], "rbf", policy="fifo++", loss=loss, budget=20, n_neighbors=3, rate_decay=rate_decay
     )
 
 
-def test_a_pair_of_budgets_needs_two_classes_from_the_start(stream):
+def test_pair_of_budgets_without_two_classes_raises(stream):
     X, y = stream
-    with pytest.raises(ParameterError, match=r"is for two classes, and the first rows must have both; got 1"):
+    with pytest.raises(ParameterError, match=r"needs two classes in the first rows; got 1"):
         KOIL(budget=(3, 4)).partial_fit(X[:1], y[:1])
     with pytest.raises(ParameterError, match="budget must be"):
         KOIL(budget=(3, 0)).partial_fit(X, y)
     model = KOIL(budget=(3, 4), random_state=0).partial_fit(X[:400], y[:400])
-    with pytest.raises(DataError, match="pair of budgets is for two classes, and 3 have come"):
+    with pytest.raises(DataError, match="pair of budgets needs two classes; got 3"):
         model.partial_fit(X[:3], [-1, 1, 7])
     model.partial_fit(X, y)
+
+
+@pytest.mark.parametrize("settings", [("nearest", False), ("violators", True), ("nearest", True)])
+@pytest.mark.parametrize("policy", ["unbounded", "fifo", "fifo++", "reservoir", "reservoir++"])
+@pytest.mark.parametrize(
+    ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
+)
+def test_nearest_first_and_stored_zero_weights_match_transcription(settings, policy, share, apart, loss):
+    """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
+    parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
+    parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
+    check_against_transcription(*rare_class(share, apart), "rbf", **parameters)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
-def test_bounded_policies_follow_the_algorithm(stream, kernel, loss, policy):
+def test_bounded_policies_match_transcription(stream, kernel, loss, policy):
     check_against_transcription(*stream, kernel, loss=loss, policy=policy, budget=12, n_neighbors=3)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200), (90, 3), (90, 16), (90, 40)])
-def test_any_budget_and_neighbourhood_follow_the_algorithm(stream, policy, budget, n_neighbors):
+def test_any_budget_and_n_neighbors_match_transcription(stream, policy, budget, n_neighbors):
     X, y = stream
     check_against_transcription(
         X[:600], y[:600], "rbf", loss="smooth", policy=policy, budget=budget, n_neighbors=n_neighbors
     )
 
 
-def test_thousands_of_samples_and_a_refresh_follow_the_algorithm():
+def test_long_stream_with_score_refresh_matches_transcription():
     X, y = make_stream(5000, d=2)
     check_against_transcription(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
 
 
 def rare_class(share, apart, n=900, d=3):
-    """Classes that overlap (a rare sample's nearest neighbours all violate) or hardly (few do)."""
+    """Return overlapping classes (all neighbours of a rare sample violate) or separated ones (few do)."""
     rng = np.random.default_rng(int(100 * share + apart))
     y = np.where(rng.random(n) < share, 1, -1)
     return rng.normal(size=(n, d)) + apart * (y[:, None] > 0), y
@@ -131,7 +144,7 @@ def rare_class(share, apart, n=900, d=3):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir++"])
 @pytest.mark.parametrize(("share", "apart"), [(0.02, 0.3), (0.1, 0.3), (0.1, 1.2), (0.1, 3.0), (0.95, 0.5)])
-def test_a_rare_class_follows_the_algorithm(level, policy, share, apart):
+def test_rare_class_matches_transcription(level, policy, share, apart):
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
@@ -144,7 +157,7 @@ def test_a_rare_class_follows_the_algorithm(level, policy, share, apart):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("apart", [0.3, 3.0])
-def test_a_rare_class_goes_on_bit_by_bit_wherever_a_learner_is_saved(dtype, apart):
+def test_rare_class_continues_bitwise_equal_after_save_and_load(dtype, apart):
     X, y = rare_class(0.1, apart, n=2000)
     X, whole = X.astype(dtype), KOIL(budget=50, random_state=0)
     parts = KOIL(budget=50, random_state=0)
@@ -158,7 +171,7 @@ def test_a_rare_class_goes_on_bit_by_bit_wherever_a_learner_is_saved(dtype, apar
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_unbounded_follows_the_algorithm(kernel, loss):
+def test_unbounded_policy_matches_transcription(kernel, loss):
     X, y = make_stream(500)
     check_against_transcription(X, y, kernel, loss=loss, policy="unbounded", budget=100, n_neighbors=5)
 
@@ -174,10 +187,10 @@ def test_unbounded_follows_the_algorithm(kernel, loss):
     ),
 )
 @settings(deadline=None, max_examples=60)
-def test_any_short_history_follows_the_algorithm(signs, places, budget, k, rule):
+def test_random_short_streams_match_transcription(signs, places, budget, k, rule):
     policy, loss = rule
     y = np.array(signs)
-    # Many ties, exact ones: a step that binary numbers have makes equal distances equal to the last bit.
+    # Many exact ties: coordinates on a binary grid make equal distances bitwise equal.
     X = (np.arange(len(y)) % places).astype(float)[:, None] * 0.375
     model = KOIL(
         C,
@@ -192,12 +205,12 @@ def test_any_short_history_follows_the_algorithm(signs, places, budget, k, rule)
     K = reference.rbf(X, 1.0)
     expected = transcribed(K, y, model._seed, budget=budget, n_neighbors=k, loss=loss, policy=policy)
     scores = K @ expected.weights()
-    direction = 1.0 if len(set(signs)) == 2 or signs[0] == 1 else -1.0  # a lone class has positive scores
+    direction = 1.0 if len(set(signs)) == 2 or signs[0] == 1 else -1.0  # with one class, scores are positive
     np.testing.assert_allclose(model.decision_function(X), direction * scores, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
-def test_every_instruction_level_follows_the_algorithm(stream, level):
+def test_every_simd_level_matches_transcription(stream, level):
     X, y = stream
     K = reference.rbf(X, 0.7)
     expected = transcribed(K, y, budget=29, n_neighbors=7, policy="fifo++")
@@ -212,7 +225,7 @@ def test_every_instruction_level_follows_the_algorithm(stream, level):
         _native.use_simd_level(before)
 
 
-def test_buffers_too_large_for_a_kernel_matrix_follow_the_algorithm():
+def test_buffers_too_large_for_a_kernel_matrix_match_transcription():
     rng = np.random.default_rng(0)
     y = np.full(2150, -1)
     y[2100::5] = 1
@@ -226,7 +239,7 @@ def test_buffers_too_large_for_a_kernel_matrix_follow_the_algorithm():
 
 
 def in_runs(rows_per_run, n=700):
-    """A stream whose classes come in runs of these lengths, over and over."""
+    """Return a stream whose classes alternate in runs of these lengths."""
     rng = np.random.default_rng(7)
     signs = np.concatenate([np.full(length, (-1) ** i) for i, length in enumerate(rows_per_run)])
     y = np.resize(signs, n)
@@ -236,8 +249,8 @@ def in_runs(rows_per_run, n=700):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("budget", [5, 8, 13, 24])
 @pytest.mark.parametrize("runs", [(1, 1), (11, 2), (40, 30)])
-def test_classes_that_come_in_runs_follow_the_algorithm(level, budget, runs):
-    # Scores of a sample's own class wait, and kernel columns are written in groups, until the class changes.
+def test_classes_in_runs_match_transcription(level, budget, runs):
+    # Until the class changes, scores of the own class are stale and kernel columns are written in groups.
     X, y = in_runs(runs)
     before = _native.simd_level()
     try:
@@ -250,8 +263,8 @@ def test_classes_that_come_in_runs_follow_the_algorithm(level, budget, runs):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("gamma", [1e9, 700.0, 1e-20])
 @pytest.mark.parametrize("n_neighbors", [3, 40])
-def test_kernels_whose_values_are_all_alike_follow_the_algorithm(level, gamma, n_neighbors):
-    # All zeros, too small for normal numbers, or all ones: of equals the first are the nearest.
+def test_constant_kernel_values_match_transcription(level, gamma, n_neighbors):
+    # All zeros, denormal, or all ones: ties go to the first vectors.
     rng = np.random.default_rng(2)
     y = np.where(rng.random(400) < 0.5, 1, -1)
     X = 1.0 + 0.01 * rng.normal(size=(400, 2))
@@ -269,14 +282,14 @@ def test_kernels_whose_values_are_all_alike_follow_the_algorithm(level, gamma, n
     assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
 
 
-def test_steps_too_small_for_a_number_change_nothing(stream):
+def test_steps_that_underflow_change_nothing(stream):
     X, y = stream
     model = KOIL(5e-324, budget=3, loss="smooth", policy="fifo++").fit(X, y)
     assert not model.dual_coef_.any()
 
 
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "unbounded"])
-def test_scores_that_wait_for_the_other_class_survive_saving(policy):
+def test_stale_scores_survive_save_and_load(policy):
     X, y = in_runs((23, 5), 300)
     straight = KOIL(C, budget=13, policy=policy, random_state=0).fit(X, y)
     saved = KOIL(C, budget=13, policy=policy, random_state=0)
@@ -287,7 +300,7 @@ def test_scores_that_wait_for_the_other_class_survive_saving(policy):
     np.testing.assert_array_equal(saved.decision_function(X), straight.decision_function(X))
 
 
-def test_models_saved_before_scores_could_wait_can_be_loaded(stream):
+def test_state_of_version_0_1_without_stale_side_loads(stream):
     X, y = stream
     model = KOIL(C, budget=13, policy="fifo++", threshold="zero").fit(X, y)
     state = model._machines_state()
@@ -302,14 +315,14 @@ def test_models_saved_before_scores_could_wait_can_be_loaded(stream):
     assert model._ensemble.cache_error() < 1e-12
 
 
-def test_swapping_the_labels_flips_the_sign(stream):
+def test_swapped_labels_flip_the_sign_of_scores(stream):
     X, y = stream
     model, mirrored = (KOIL(gamma=0.7, random_state=0).fit(X, t) for t in (y, -y))
     np.testing.assert_array_equal(mirrored.decision_function(X), -model.decision_function(X))
 
 
 def test_reservoirs_are_uniform_samples():
-    # Steps are so small that every pair stays a violator: all samples ask to be stored.
+    # Steps are so small that every pair stays a violator: all samples are candidates for the buffers.
     n, budget, repetitions = 60, 10, 3000
     X = np.arange(n + 1, dtype=float)[:, None]
     signs = np.r_[-1, np.ones(n)].astype(np.int8)[None]
@@ -326,11 +339,11 @@ def test_reservoirs_are_uniform_samples():
     deviations = (included[1:] - repetitions * share) / np.sqrt(repetitions * share * (1 - share))
     assert included.sum() == repetitions * budget
     assert np.abs(deviations).max() < 4.5
-    # Inclusions of one repetition exclude each other a little, so the sum of squares is near n (1 - 1/n).
+    # Inclusions of one repetition are slightly negatively correlated: the sum of squares is near n (1 - 1/n).
     assert 0.5 * n < np.sum(deviations**2) < 1.7 * n
 
 
-def test_cached_scores_stay_right_over_two_million_samples():
+def test_cached_scores_stay_accurate_over_two_million_samples():
     rng = np.random.default_rng(0)
     model = KOIL(8.0, budget=8, n_neighbors=3, learning_rate=0.05, gamma=2.0, policy="fifo++")
     n = 500_000
@@ -343,7 +356,7 @@ def test_cached_scores_stay_right_over_two_million_samples():
 
 
 @pytest.mark.parametrize("learning_rate", [0.9, 1e-6])
-def test_extreme_learning_rates_stay_finite(stream, learning_rate):
+def test_extreme_learning_rates_give_finite_scores(stream, learning_rate):
     X, y = stream
     model = KOIL(learning_rate=learning_rate, random_state=0).fit(X, y)
     assert np.isfinite(model.decision_function(X)).all()
@@ -351,7 +364,7 @@ def test_extreme_learning_rates_stay_finite(stream, learning_rate):
 
 @pytest.mark.parametrize("policy", ["reservoir++", "fifo++", "reservoir", "fifo", "unbounded"])
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_float32_rows_are_learned_in_float32_as_doubles_are_but_for_rounding(stream, policy, loss):
+def test_float32_learner_matches_float64_learner_up_to_rounding(stream, policy, loss):
     X, y = stream
     narrow = X[:600].astype(np.float32)
     single, double = (
@@ -367,7 +380,7 @@ def test_float32_rows_are_learned_in_float32_as_doubles_are_but_for_rounding(str
     np.testing.assert_allclose(single.decision_function(narrow.astype(float)), expected, atol=tolerance)
 
 
-def test_a_long_stream_of_float32_rows_ranks_as_well_as_one_of_doubles():
+def test_float32_and_float64_learners_have_similar_auc_on_long_stream():
     X, y = make_stream(6000)
     rows = X.astype(np.float32)
     single, double = (
@@ -378,7 +391,7 @@ def test_a_long_stream_of_float32_rows_ranks_as_well_as_one_of_doubles():
 
 
 @pytest.mark.parametrize("copied", [_pickled, _saved])
-def test_a_float32_learner_that_was_copied_goes_on_bit_by_bit(stream, copied):
+def test_copied_float32_learner_continues_bitwise_equal(stream, copied):
     X, y = stream
     rows = X.astype(np.float32)
     model = KOIL(random_state=0).partial_fit(rows[:500], y[:500])
@@ -390,7 +403,7 @@ def test_a_float32_learner_that_was_copied_goes_on_bit_by_bit(stream, copied):
     np.testing.assert_array_equal(other.decision_function(rows), model.decision_function(rows))
 
 
-def test_doubles_after_float32_rows_make_a_learner_of_doubles(stream):
+def test_float64_rows_convert_float32_learner_to_float64(stream):
     X, y = stream
     first = X[:300].astype(np.float32)
     mixed = KOIL(gamma=0.3, random_state=0).partial_fit(first, y[:300]).partial_fit(X[300:400], y[300:400])
@@ -412,7 +425,7 @@ def test_doubles_after_float32_rows_make_a_learner_of_doubles(stream):
         {"loss": "smooth", "C": 50.0},
     ],
 )
-def test_float32_rows_are_learned_in_doubles_where_float32_could_overflow(stream, parameters):
+def test_parameters_that_could_overflow_float32_use_float64(stream, parameters):
     X, y = stream
     rows = X.astype(np.float32)
     single, double = (KOIL(random_state=0, **parameters).fit(Z, y) for Z in (rows, rows.astype(float)))
@@ -420,7 +433,7 @@ def test_float32_rows_are_learned_in_doubles_where_float32_could_overflow(stream
     np.testing.assert_array_equal(single.decision_function(rows), double.decision_function(rows))
 
 
-def test_a_float32_learner_whose_C_becomes_large_goes_on_in_doubles(stream):
+def test_large_C_converts_float32_learner_to_float64(stream):
     X, y = stream
     rows = X.astype(np.float32)
     model = KOIL(random_state=0).partial_fit(rows[:500], y[:500])
@@ -429,7 +442,7 @@ def test_a_float32_learner_whose_C_becomes_large_goes_on_in_doubles(stream):
     assert np.isfinite(model.decision_function(rows)).all()
 
 
-def test_the_largest_float32_rows_stay_finite(stream):
+def test_largest_float32_rows_give_finite_scores(stream):
     X, y = stream
     rows = (X / np.abs(X).max() * np.finfo(np.float32).max).astype(np.float32)
     model = KOIL(random_state=0, learning_rate=0.999999).fit(rows, y)
@@ -437,7 +450,7 @@ def test_the_largest_float32_rows_stay_finite(stream):
     assert np.isfinite(model.dual_coef_).all()
 
 
-def test_the_decision_function_is_the_kernel_sum_that_is_shown(stream):
+def test_decision_function_matches_dual_coef_and_support_vectors(stream):
     X, y = stream
     model = KOIL(gamma=0.7, random_state=0).fit(X, y)
     sums = (
@@ -446,7 +459,7 @@ def test_the_decision_function_is_the_kernel_sum_that_is_shown(stream):
     np.testing.assert_allclose(model.decision_function(X), sums, rtol=1e-9, atol=1e-12)
 
 
-def test_more_classes_are_each_learned_against_the_rest_from_their_first_row():
+def test_multiclass_matches_one_vs_rest_machines_from_first_row():
     rng = np.random.default_rng(0)
     labels = np.array(["d", "b", "a", "c"])
     codes = rng.integers(0, 4, size=600)
@@ -465,7 +478,7 @@ def test_more_classes_are_each_learned_against_the_rest_from_their_first_row():
     np.testing.assert_allclose(Kernel().block(X, vectors) @ weights.T, scores, rtol=1e-9, atol=1e-12)
 
 
-def test_vectors_that_several_classes_share_are_kept_once():
+def test_support_vectors_shared_by_classes_are_stored_once():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, size=400)
     X = rng.normal(size=(400, 3)) + y[:, None]
@@ -475,14 +488,14 @@ def test_vectors_that_several_classes_share_are_kept_once():
     assert len(vectors) < 5 * 2 * 20
 
 
-def test_the_budget_bounds_the_support_vectors(stream):
+def test_number_of_support_vectors_stays_within_budget(stream):
     X, y = stream
     for policy in ("fifo", "fifo++", "reservoir", "reservoir++"):
         assert len(KOIL(budget=9, policy=policy).fit(X, y).support_vectors_) <= 18
     assert len(KOIL(policy="unbounded").fit(X, y).support_vectors_) > 200
 
 
-def test_gmean_threshold_is_the_best_cut_on_the_support_vectors(stream):
+def test_gmean_threshold_maximizes_gmean_on_support_vectors(stream):
     X, y = stream
     model = KOIL(budget=30, gamma=0.7, policy="fifo++").fit(X, y)
     vectors = model.support_vectors_
@@ -497,7 +510,7 @@ def test_gmean_threshold_is_the_best_cut_on_the_support_vectors(stream):
     assert gmean(-model.intercept_[0]) == max(map(gmean, scores - 1e-12))
 
 
-def test_weights_are_repetitions():
+def test_integer_sample_weight_equals_repetition():
     X, y = make_stream(200)
     weights = np.random.default_rng(0).integers(0, 3, size=200)
     weighted = KOIL(policy="fifo++").fit(X, y, sample_weight=weights)
@@ -505,14 +518,14 @@ def test_weights_are_repetitions():
     np.testing.assert_array_equal(weighted.decision_function(X), repeated.decision_function(X))
 
 
-def test_fractions_of_a_row_are_refused():
+def test_fractional_sample_weight_raises():
     X, y = make_stream(50)
-    with pytest.raises(DataError, match="whole numbers"):
+    with pytest.raises(DataError, match="must contain integers"):
         KOIL().fit(X, y, sample_weight=np.full(50, 0.5))
 
 
 @pytest.mark.parametrize("weight", [1e18, 1e300])
-def test_more_repetitions_than_memory_holds_are_refused_with_a_sentence(weight):
+def test_sample_weight_beyond_memory_raises(weight):
     X, y = np.eye(2), [0, 1]
     with pytest.raises(MemoryLimitError, match="KOIL: rows repeated as often as sample_weight says"):
         KOIL().fit(X, y, sample_weight=[1.0, weight])
@@ -529,13 +542,13 @@ def test_more_repetitions_than_memory_holds_are_refused_with_a_sentence(weight):
         ({"kernel": "precomputed"}, "kernel must be"),
     ],
 )
-def test_parameters_are_checked(parameters, message):
+def test_invalid_parameters_raise(parameters, message):
     X, y = make_stream(50)
     with pytest.raises(ParameterError, match=message):
         KOIL(**parameters).fit(X, y)
 
 
-def test_rows_that_would_overflow_are_refused_and_change_nothing():
+def test_rows_that_would_overflow_raise_and_keep_state():
     X, y = make_stream(50)
     model = KOIL(kernel="polynomial").fit(X, y)
     before = model.decision_function(X)
@@ -544,7 +557,7 @@ def test_rows_that_would_overflow_are_refused_and_change_nothing():
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-def test_kernel_words_are_settled_on_the_first_rows(stream):
+def test_gamma_rule_is_resolved_on_first_rows(stream):
     X, y = stream
     model = KOIL(gamma="median", random_state=0).partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
     gamma = Kernel(gamma="median").resolve(X[:500]).gamma

@@ -26,29 +26,29 @@ def stream(request):
 
 
 class Transcript:
-    """(3.4) to (3.7) for the hinge loss, (3.14) to (3.16) for its square."""
+    """Functions of equations (3.4) to (3.7) for the hinge loss, (3.14) to (3.16) for its square."""
 
     def __init__(self, K, y, *, C, k, eta, smooth=False):
         self.K, self.y, self.C, self.k, self.eta, self.smooth = K, y, C, k, eta, smooth
 
     def neighbours(self, t):
-        """N_t: the k nearest opposite samples before t."""
+        """Return N_t, the k nearest opposite samples before t."""
         opposite = [i for i in range(t) if self.y[i] != self.y[t]]
         return sorted(opposite, key=lambda i: -self.K[t, i])[: self.k]
 
     def loss(self, a, t, i):
-        """(3.2): pairwise hinge."""
+        """Return the pairwise hinge losses (3.2)."""
         f = self.K @ a
         return max(0.0, 1.0 - self.y[t] * (f[t] - f[i]))
 
     def risk(self, a, t):
-        """(3.4) or (3.14)."""
+        """Return the risk (3.4) or (3.14)."""
         losses = [self.loss(a, t, i) for i in self.neighbours(t)]
         total = sum(loss**2 if self.smooth else loss for loss in losses)
         return 0.5 * a @ self.K @ a + self.C * total
 
     def gradient(self, a, t):
-        """(3.7) or (3.16), as weights."""
+        """Return the gradient (3.7) or (3.16) as weights."""
         result = a.copy()
         for i in self.neighbours(t):
             loss = self.loss(a, t, i)
@@ -59,19 +59,19 @@ class Transcript:
         return result
 
     def run(self):
-        """f_1, ..., f_{T+1}."""
+        """Return f_1, ..., f_{T+1}."""
         functions = [np.zeros(len(self.y))]
         for t in range(len(self.y)):
             functions.append(functions[-1] - self.eta * self.gradient(functions[-1], t))
         return functions
 
     def c_p(self):
-        """(3.21): the largest distance of a sample to one of its neighbours, in feature space."""
+        """Return c_p of (3.21), the largest distance of a sample to a neighbour in feature space."""
         pairs = [(t, i) for t in range(len(self.y)) for i in self.neighbours(t)]
         return math.sqrt(max(2.0 - 2.0 * self.K[t, i] for t, i in pairs))
 
     def best(self, steps=400):
-        """A function with a small total risk, by descent on the sum of (3.4) over the stream."""
+        """Return a function with a small total risk, by gradient descent on the sum of (3.4)."""
         a, T = np.zeros(len(self.y)), len(self.y)
         for step in range(1, steps + 1):
             total = sum(self.gradient(a, t) for t in range(T)) / T
@@ -80,7 +80,8 @@ class Transcript:
 
 
 class Compensated(Transcript):
-    """(3.12) and (3.19): buffers of a budget; a removed vector leaves its weight to the nearest of its class.
+    """Functions of (3.12) and (3.19): bounded buffers; the weight of a removed vector goes to the nearest of
+    its class.
 
     Signs as in (3.5) and (3.15): the step goes down the gradient, with which the print of both disagrees.
     """
@@ -89,7 +90,7 @@ class Compensated(Transcript):
         super().__init__(K, y, **parameters)
         self.budget, self.oldest_first, self.rng = budget, oldest_first, rng
         self.buffers = {1: [], -1: []}
-        self.near = {}  # N_t of every trial so far, taken from the buffers as they were then
+        self.near = {}  # N_t of every trial so far, from the buffers at that time
         self.removed = []  # the weight of a removed vector and its kernel value with the compensated one
         self.largest = 0.0  # |alpha|, over all trials
 
@@ -100,7 +101,7 @@ class Compensated(Transcript):
         return self.near[t]
 
     def run(self):
-        """f_1^{++}, ..., f_{T+1}^{++}."""
+        """Return f_1^{++}, ..., f_{T+1}^{++}."""
         functions = [np.zeros(len(self.y))]
         for t in range(len(self.y)):
             a = functions[-1] - self.eta * self.gradient(functions[-1], t)
@@ -118,7 +119,8 @@ class Compensated(Transcript):
         return functions
 
     def extra(self, size):
-        """What a trial with a compensation may add to the regret: gamma c_d (norms) + gamma^2 eta c_d^2 / 2.
+        """Return the regret that a trial with a compensation may add: gamma c_d (norms) + gamma^2 eta c_d^2 /
+        2.
 
         gamma eta bounds every weight and xi^2 the kernel values of all compensations, as the theorems assume;
         both are taken from the run. `size` bounds the norms of f_t and f*, together.
@@ -127,11 +129,11 @@ class Compensated(Transcript):
         return gamma * c_d * size + 0.5 * gamma**2 * self.eta * c_d**2
 
     def c_d(self):
-        """The largest distance of a removed vector to the compensated one, in feature space."""
+        """Return the largest distance of a removed vector to the compensated one in feature space."""
         return math.sqrt(max(0.0, 2.0 - 2.0 * min(value for _, value in self.removed)))
 
     def jumps(self, functions):
-        """How far compensations moved the function beside its step, trial by trial."""
+        """Return the norm of the change by compensation in each trial."""
         return [
             norm(self.K, after - (before - self.eta * self.gradient(before, t)))
             for t, (before, after) in enumerate(pairwise(functions))
@@ -143,7 +145,7 @@ def norm(K, a):
 
 
 @pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.01), (0.3, 5, 0.1), (10.0, 3, 0.5)])
-def test_lemmas_1_and_2_norms_and_losses_are_bounded(stream, C, k, eta):
+def test_norms_and_losses_satisfy_lemmas_1_and_2(stream, C, k, eta):
     K, y = stream
     path = Transcript(K, y, C=C, k=k, eta=eta)
     functions, bound = path.run(), C * k * path.c_p()
@@ -154,7 +156,7 @@ def test_lemmas_1_and_2_norms_and_losses_are_bounded(stream, C, k, eta):
 
 
 @pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.05), (0.3, 5, 0.05)])
-def test_theorem_1_regret_of_the_hinge_loss_is_bounded(stream, C, k, eta):
+def test_hinge_regret_satisfies_theorem_1(stream, C, k, eta):
     K, y = stream
     path = Transcript(K[:60, :60], y[:60], C=C, k=k, eta=eta)
     functions, T, c_p = path.run(), 60, path.c_p()
@@ -168,7 +170,7 @@ def test_theorem_1_regret_of_the_hinge_loss_is_bounded(stream, C, k, eta):
 
 
 @pytest.mark.parametrize(("C", "k"), [(1.0, 1), (0.2, 4)])
-def test_theorem_2_regret_of_the_smooth_loss_is_bounded(stream, C, k):
+def test_smooth_regret_satisfies_theorem_2(stream, C, k):
     K, y = stream
     T = 60
     path = Transcript(K[:T, :T], y[:T], C=C, k=k, eta=0.0, smooth=True)
@@ -184,7 +186,7 @@ def test_theorem_2_regret_of_the_smooth_loss_is_bounded(stream, C, k):
 
 @pytest.mark.parametrize("oldest_first", [True, False])
 @pytest.mark.parametrize(("C", "k", "eta"), [(1.0, 1, 0.05), (0.3, 5, 0.05)])
-def test_theorem_1_regret_with_compensation_is_bounded(stream, C, k, eta, oldest_first):
+def test_compensated_hinge_regret_satisfies_theorem_1(stream, C, k, eta, oldest_first):
     K, y = stream
     T = 60
     options = {"budget": 6, "oldest_first": oldest_first, "rng": np.random.default_rng(0)}
@@ -204,7 +206,7 @@ def test_theorem_1_regret_with_compensation_is_bounded(stream, C, k, eta, oldest
 
 @pytest.mark.parametrize("oldest_first", [True, False])
 @pytest.mark.parametrize(("C", "k"), [(1.0, 1), (0.2, 4)])
-def test_theorem_2_regret_with_compensation_is_bounded(stream, C, k, oldest_first):
+def test_compensated_smooth_regret_satisfies_theorem_2(stream, C, k, oldest_first):
     K, y = stream
     T = 60
     options = {"budget": 6, "oldest_first": oldest_first, "rng": np.random.default_rng(0)}
@@ -223,12 +225,14 @@ def test_theorem_2_regret_with_compensation_is_bounded(stream, C, k, oldest_firs
 
 
 @pytest.mark.parametrize("C", [1.0, 0.3])
-def test_compensation_by_an_equal_vector_changes_nothing(C):
-    """The remark below (3.25): where a removed vector has a twin, c_d = 0 and the regret is that without."""
+def test_compensation_by_an_equal_vector_changes_no_score(C):
+    """Check the remark below (3.25): if a removed vector has a duplicate, the regret does not change."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(3, 2))
     y = np.where(np.arange(60) % 4 == 0, 1, -1)
-    place = np.where(y == 1, np.cumsum(y == 1), np.cumsum(y == -1)) % 3  # every buffer has twins of all
+    place = (
+        np.where(y == 1, np.cumsum(y == 1), np.cumsum(y == -1)) % 3
+    )  # every buffer contains duplicates of all vectors
     X = points[place] + (y == 1)[:, None]
     K = rbf(X, 1.0)
     options = {"C": C, "k": 1, "eta": 0.1}
@@ -242,8 +246,8 @@ def test_compensation_by_an_equal_vector_changes_nothing(C):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_theorem_3_weights_of_kernels_lose_little_to_the_mean_of_all(seed):
-    """What (A.16) and (A.18) give for any losses and any choice of the kernels that learn."""
+def test_weighted_kernel_losses_satisfy_mean_bound_of_theorem_3(seed):
+    """Check the bound of (A.16) and (A.18) for random losses and random choices of the kernels that learn."""
     rng = np.random.default_rng(seed)
     T, m, eta = 200, 6, 0.05
     losses, w = rng.gamma(1.0, size=(T, m)) * rng.random(m), np.ones(m)
@@ -258,8 +262,8 @@ def test_theorem_3_weights_of_kernels_lose_little_to_the_mean_of_all(seed):
     assert weighted <= plain + 0.5 * eta * squares
 
 
-def test_the_learner_keeps_the_bound_of_lemma_1_but_for_its_first_samples():
-    """KOIL lets the first samples in with weight eta C y, which (3.5) does not have: X = 1 bounds them."""
+def test_learner_satisfies_lemma_1_up_to_first_samples():
+    """Check lemma 1 for KOIL, whose first samples have weight eta C y, unlike in (3.5)."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 2)), np.where(rng.random(200) < 0.3, 1, -1)
     for C, k in ((1.0, 1), (5.0, 10)):

@@ -1,4 +1,4 @@
-"""MultiKernelKOIL against the algorithm as written."""
+"""MultiKernelKOIL against a transcription of its algorithm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def transcribed(matrices, y, seed, **parameters):
 
 
 def assert_follows_the_algorithm(n_rows, **settings):
-    """Scores and kernel weights are those of the transcription."""
+    """Assert that scores and kernel weights match the transcription."""
     X, y = make_stream(n_rows)
     shared = {"budget": 9, "n_neighbors": 4, **settings}
     model = MultiKernelKOIL(
@@ -50,25 +50,25 @@ def assert_follows_the_algorithm(n_rows, **settings):
 
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "fifo", "reservoir"])
-def test_scores_and_weights_follow_the_algorithm(loss, policy):
+def test_scores_and_kernel_weights_match_transcription(loss, policy):
     assert_follows_the_algorithm(500, loss=loss, policy=policy)
 
 
 @pytest.mark.parametrize("settings", [{"decay": True}, {"weight_rate": 0.002}, {"weight_rate": 0.0}])
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_decay_and_the_rate_of_the_weights_follow_the_algorithm(settings, loss):
+def test_decay_and_weight_rate_match_transcription(settings, loss):
     assert_follows_the_algorithm(300, loss=loss, policy="reservoir++", **settings)
 
 
 def wide_stream(n_rows):
-    """Rows of so many features that kernels share distances, with steps so small that all take part."""
+    """Return rows so wide that kernels share distances, and a step so small that all kernels learn."""
     rng = np.random.default_rng(3)
     y = np.where(rng.random(n_rows) < 0.3, 1, -1)
     return (rng.normal(size=(n_rows, 70)) + 0.3 * (y > 0)[:, None]) / np.sqrt(70.0), y
 
 
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++"])
-def test_kernels_that_share_distances_follow_the_algorithm(policy):
+def test_kernels_with_shared_distances_match_transcription(policy):
     X, y = wide_stream(400)
     widths = [0.1, 0.5, 1.0, 2.0]
     shared = {"budget": 30, "n_neighbors": 5, "policy": policy}
@@ -87,7 +87,7 @@ def test_kernels_that_share_distances_follow_the_algorithm(policy):
 
 
 @pytest.mark.parametrize(("C", "policy"), [(0.01, "reservoir++"), (1.0, "fifo++")])
-def test_the_model_does_not_depend_on_the_threads(monkeypatch, C, policy):
+def test_model_is_independent_of_n_threads(monkeypatch, C, policy):
     X, y = wide_stream(500)
     monkeypatch.setattr("steelyard.online.multi_kernel.num_threads", lambda: 3)
     models = [
@@ -101,8 +101,8 @@ def test_the_model_does_not_depend_on_the_threads(monkeypatch, C, policy):
 
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 10.0])
-def test_the_model_does_not_depend_on_where_calls_are_cut(C):
-    # Within a call machines run ahead of each other; a call of one row leaves them no room to.
+def test_model_is_independent_of_batch_boundaries(C):
+    # Within a call machines advance independently; a call of one row synchronizes them.
     X, y = make_stream(900)
     whole, rows, chunks = (MultiKernelKOIL(C=C, budget=20, random_state=1) for _ in range(3))
     whole.partial_fit(X, y)
@@ -115,7 +115,7 @@ def test_the_model_does_not_depend_on_where_calls_are_cut(C):
         np.testing.assert_array_equal(model.kernel_weights_, whole.kernel_weights_)
 
 
-def test_the_sixteen_kernels_follow_the_algorithm_over_several_windows():
+def test_default_kernels_match_transcription_over_several_windows():
     X, y = make_stream(700)
     shared = {"budget": 11, "n_neighbors": 4, "policy": "reservoir++"}
     model = MultiKernelKOIL(C=C, learning_rate=ETA, random_state=5, **shared).fit(X, y)
@@ -126,7 +126,7 @@ def test_the_sixteen_kernels_follow_the_algorithm_over_several_windows():
     np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
 
 
-def test_votes_are_the_weighted_signs():
+def test_sign_combination_is_weighted_vote():
     X, y = make_stream(300)
     model = MultiKernelKOIL(FEW, C=C, budget=9, threshold="zero", random_state=0).fit(X, y)
     kernels = [Kernel.from_dict(kernel) for kernel in FEW]
@@ -134,13 +134,13 @@ def test_votes_are_the_weighted_signs():
         kernel.block(X, model.support_vectors_) @ weights
         for kernel, weights in zip(kernels, model.dual_coef_, strict=True)
     ]
-    # A score that is zero but for rounding may vote either way.
+    # A score that is zero up to rounding may vote either way.
     sure = np.abs(scores).min(axis=0) > 1e-9
     votes = model.kernel_weights_ @ np.sign(scores)
     np.testing.assert_allclose(model.decision_function(X)[sure], votes[sure], rtol=1e-12, atol=1e-12)
 
 
-def test_one_kernel_is_koil_without_decay():
+def test_single_kernel_matches_koil_without_decay():
     X, y = make_stream(400)
     shared = {"budget": 9, "n_neighbors": 4, "policy": "reservoir++"}
     model = MultiKernelKOIL(
@@ -157,7 +157,7 @@ def test_one_kernel_is_koil_without_decay():
     assert model.kernel_weights_.tolist() == [1.0]
 
 
-def test_the_default_kernels_are_those_of_the_paper():
+def test_default_kernels_match_paper():
     kernels = default_kernels()
     x, z = np.array([[1.0, 2.0]]), np.array([[0.5, -0.25]])
     values = [kernel.block(x, z)[0, 0] for kernel in kernels]
@@ -166,7 +166,7 @@ def test_the_default_kernels_are_those_of_the_paper():
     np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-300)
 
 
-def test_weights_of_hopeless_kernels_vanish_without_harm():
+def test_weights_of_bad_kernels_underflow_safely():
     X, y = make_stream(3000)
     model = MultiKernelKOIL(C=500.0, random_state=0).fit(X, y)
     assert model.kernel_weights_.sum() == pytest.approx(1.0)
@@ -174,7 +174,7 @@ def test_weights_of_hopeless_kernels_vanish_without_harm():
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_each_class_weighs_kernels_for_itself():
+def test_multiclass_kernel_weights_are_per_class():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, size=300)
     X = rng.normal(size=(300, 2)) + y[:, None]
@@ -184,7 +184,7 @@ def test_each_class_weighs_kernels_for_itself():
     assert model.dual_coef_.shape == (3, 4, len(model.support_vectors_))
 
 
-def test_kernels_without_a_name_are_refused():
+def test_callable_kernel_raises():
     X, y = make_stream(50)
-    with pytest.raises(ParameterError, match="must have names"):
+    with pytest.raises(ParameterError, match="must be given by name"):
         MultiKernelKOIL([Kernel(lambda a, b: a @ b.T)]).fit(X, y)

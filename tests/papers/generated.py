@@ -1,4 +1,4 @@
-"""Made-up sets of the same names, columns and classes as the real ones, which tests must not need."""
+"""Generated data sets with the names, columns and classes of the real ones, for tests without data files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPICS = ("wheat", "corn", "coffee", "soybean", "cocoa")
 
 
 def generated(name: str) -> Dataset:
-    """Rows of a set of that name: classes lie apart a little, the rare ones stay rare."""
+    """Return rows of a generated set: classes are slightly separated, rare classes stay rare."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     kind = CATALOG[name].kind
     if kind == "images":
@@ -42,7 +42,7 @@ def generated(name: str) -> Dataset:
 
 
 def generated_splits(name: str) -> Splits:
-    """Four partitions into five folds, with inner folds as the authors' files have them."""
+    """Return four partitions into five folds with inner folds, in the format of the authors' files."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     rows = len(generated(name).X)
     partitions = [rng.permutation(np.arange(rows) % 5 + 1) for _ in range(4)]
@@ -57,7 +57,9 @@ def _table(name, rng):
     shrink = min(1.0, MOST_ROWS / total)
     labels = [label for label, n in counts.items() for _ in range(max(int(n * shrink), min(n, 30)))]
     y = np.array(labels)[rng.permutation(len(labels))]
-    apart = 1.4 / np.sqrt(entry.features)  # about two spreads between two classes, in any number of columns
+    apart = 1.4 / np.sqrt(
+        entry.features
+    )  # about two standard deviations between two classes, for any number of columns
     centres = {label: apart * rng.normal(size=entry.features) for label in counts}
     X = np.array([centres[label] for label in y.tolist()]) + rng.normal(size=(len(y), entry.features))
     if name == "msweb":

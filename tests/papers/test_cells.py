@@ -1,4 +1,4 @@
-"""Finished pieces of a run are kept, and taken only where they fit."""
+"""Cached cells of a run are reused only if their key matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KOIL = CONTENDERS["KOIL RS++"]
 KEY = {"set": "glass", "learner": "KOIL RS++", "seed": 0}
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
+def test_interrupted_run_resumes(tmp_path):
     computed = []
 
     def fragile(number):
@@ -34,38 +34,38 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     assert computed == [0, 1, 2, 3, 3, 4]
 
 
-def test_without_resume_cells_of_earlier_runs_are_computed_afresh(tmp_path):
+def test_run_without_resume_recomputes_cells(tmp_path):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     assert Cells(tmp_path).find(KEY) is None
     assert Cells(tmp_path, resume=True).find(KEY) == Cell(1, 2.0)
 
 
-def test_experiments_of_one_command_share_their_cells(tmp_path):
+def test_experiments_of_one_command_share_cells(tmp_path):
     cells = Cells(tmp_path)
     cells.keep(KEY, Cell([0.5], 2.0))
     assert cells.find(KEY) == Cell([0.5], 2.0)
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"set": "german"}, {"learner": "KOIL RS"}])
-def test_a_cell_of_another_key_is_not_taken(tmp_path, other):
+def test_cell_with_other_key_is_recomputed(tmp_path, other):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     assert Cells(tmp_path, resume=True).find(KEY | other) is None
 
 
-def test_a_cell_of_another_version_is_not_taken(tmp_path, monkeypatch):
+def test_cell_of_other_version_is_recomputed(tmp_path, monkeypatch):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     monkeypatch.setattr("papers.cells.version", lambda _: "99.0")
     assert Cells(tmp_path, resume=True).find(KEY) is None
 
 
-def test_a_damaged_cell_is_computed_afresh(tmp_path):
+def test_damaged_cell_is_recomputed(tmp_path):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     (file,) = tmp_path.glob("*.json")
     file.write_text("{", encoding="utf-8")
     assert Cells(tmp_path, resume=True).find(KEY) is None
 
 
-def test_the_seconds_of_taken_cells_count(tmp_path):
+def test_seconds_of_reused_cells_are_added(tmp_path):
     cells = Cells(tmp_path, resume=True)
     cells.keep({"number": 2}, Cell(4, 1000.0))
 
@@ -82,13 +82,13 @@ def test_the_seconds_of_taken_cells_count(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"params": {"C": 1.0, "gamma": 2.0}}, {"n_runs": 5}, {"seed": 1000}, {"budget": 8}]
 )
-def test_the_key_of_a_koil_cell_holds_its_settings(change):
+def test_koil_cell_key_contains_settings(change):
     (glass,) = benchmarks(Context(load_set=generated, load_runs=generated_splits), ["glass"])
     usual = {"params": None, "n_runs": 20, "seed": 0}
     assert Task(glass, KOIL, **usual).key() != Task(glass, KOIL, **{**usual, **change}).key()
 
 
-def test_the_key_of_a_koil_cell_holds_its_data():
+def test_koil_cell_key_contains_data():
     context = Context(load_set=generated, load_runs=generated_splits)
     tiny = Context(tiny=True, load_set=generated, load_runs=generated_splits)
     keys = [Task(*benchmarks(c, ["glass"]), KOIL, None, 20, 0, 8).key() for c in (context, tiny)]

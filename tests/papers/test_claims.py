@@ -1,4 +1,4 @@
-"""What the proximal papers claim and what must hold here, on data that is always at hand."""
+"""Claims of the proximal papers that must hold, on bundled data."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def rows_of(name, **context):
     return run(find(name), Context(load_set=shipped, **context)).result.rows
 
 
-def test_ten_chunks_give_the_plane_of_one_fit():
+def test_ten_chunks_give_plane_of_single_fit():
     rows = rows_of("dcil-table-5.1", quick=True)
     assert len(rows) == 6
     assert all(row.mean < 1e-12 for row in rows)
 
 
-def test_halves_and_nodes_give_the_classifier_of_one_fit():
+def test_distributed_halves_give_classifier_of_single_fit():
     rows = rows_of("distributed-table-1", quick=True)
     ways = ["Inc", "Dist", "DistInc", "Retire"]
     assert [row.learner for row in rows] == [*ways, *(f"{way}, standardised" for way in ways)]
@@ -37,7 +37,7 @@ def test_halves_and_nodes_give_the_classifier_of_one_fit():
     assert [row.paper for row in rows] == [0.0, 0.0, 0.0, None, None, None, None, None]
 
 
-def test_imbalance_shifts_the_plane_of_lpsvm_most_and_that_of_wlpsvm_least():
+def test_imbalance_shifts_lpsvm_plane_more_than_wlpsvm_plane():
     shift = {
         (row.subject, row.learner): row.mean
         for row in rows_of("dcil-figures-2.1-2.3", quick=True)
@@ -48,7 +48,7 @@ def test_imbalance_shifts_the_plane_of_lpsvm_most_and_that_of_wlpsvm_least():
 
 
 @pytest.mark.parametrize("scheme", ["consistent decrease", "random variation", "increase then decrease"])
-def test_rows_of_both_classes_arrive_in_order_and_all_of_them(scheme):
+def test_stream_schemes_deliver_all_rows_of_both_classes_in_order(scheme):
     ours, others = _arrivals(scheme, 540, 544, np.random.default_rng(0))
     for until, total in ((ours, 540), (others, 544)):
         assert (np.diff(until) >= 0).all()
@@ -56,7 +56,7 @@ def test_rows_of_both_classes_arrive_in_order_and_all_of_them(scheme):
         assert until[-1] == total
 
 
-def test_generated_people_have_one_image_in_five_for_testing():
+def test_generated_faces_reserve_one_image_in_five_for_testing():
     people = generated_people(20, np.random.default_rng(0), noise=1.0)
     learned, asked = people.split(np.arange(20), np.random.default_rng(1))
     assert np.bincount(people.person[learned]).tolist() == [4] * 20
@@ -64,7 +64,7 @@ def test_generated_people_have_one_image_in_five_for_testing():
 
 
 @pytest.mark.parametrize("n_features", [2, 60])
-def test_as_many_random_features_as_fit_into_the_memory_of_koil(n_features):
+def test_random_features_fit_memory_of_koil(n_features):
     from papers.own.candidates import automatic
     from steelyard.persistence import to_bytes
 

@@ -1,4 +1,4 @@
-"""Every experiment runs on made-up data, computes its numbers afresh and leaves its files."""
+"""Every experiment runs on generated data and writes its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tiny(seed=0):
 
 @pytest.fixture(scope="module")
 def reports():
-    """Reports by (name, seed): an experiment is run once for all claims about it."""
+    """Return reports by (name, seed); each experiment runs once for all tests."""
     kept = {}
 
     def report(name, seed=0):
@@ -33,14 +33,14 @@ def reports():
 
 
 def numbers(report):
-    """Everything computed, except durations."""
+    """Return all computed numbers except durations."""
     rows = {(r.subject, r.learner, r.measure): r.mean for r in report.result.rows if not r.timed}
     curves = {(s.figure, s.panel, s.label): tuple(s.y) for s in report.result.series if not s.timed}
     return rows, curves
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_runs_on_a_tiny_slice(name, reports):
+def test_experiment_runs_on_tiny_data(name, reports):
     result = reports(name).result
     assert not reports(name).unavailable
     assert result.rows or result.pictures
@@ -48,20 +48,18 @@ def test_an_experiment_runs_on_a_tiny_slice(name, reports):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_another_seed_changes_the_third_digit(name, reports):
+def test_other_seed_changes_results(name, reports):
     values = [
         [f"{row.mean:.3g}" for row in reports(name, seed).result.rows]
         + [f"{y:.3g}" for s in reports(name, seed).result.series for y in s.y]
         for seed in (0, 1)
     ]
-    nothing = set(values[0]) | set(values[1]) == {
-        "0"
-    }  # differences that are exactly zero, whatever the order
+    nothing = set(values[0]) | set(values[1]) == {"0"}  # differences that are exactly zero for every seed
     assert values[0] != values[1] or nothing
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_papers_figures_do_not_change_ours(name, reports, monkeypatch):
+def test_printed_figures_do_not_affect_results(name, reports, monkeypatch):
     before = numbers(reports(name))
     for module in [m for key, m in sys.modules.items() if key.startswith("papers.")]:
         for constant in [c for c in vars(module) if c.startswith("PAPER_")]:
@@ -74,7 +72,7 @@ def test_the_papers_figures_do_not_change_ours(name, reports, monkeypatch):
 
 
 def perturbed(figures):
-    """The same structure with other numbers."""
+    """Return the same structure with other numbers."""
     if isinstance(figures, dict):
         return {key: perturbed(value) for key, value in figures.items()}
     if isinstance(figures, list | tuple):

@@ -1,4 +1,4 @@
-"""The frame of the experiments: verdicts, tables, processes, the command and its page."""
+"""Infrastructure of the experiments: verdicts, tables, processes, command line and pages."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ def row(mean, paper, **rest):
     return Row("set", "learner", "AUC", mean, paper=paper, **rest)
 
 
-def test_within_the_tolerance_is_reached():
+def test_verdict_within_tolerance_is_reached():
     assert str(judge(row(0.94, 0.95, tolerance=0.01))) == "reached"
 
 
-def test_within_two_standard_errors_is_reached():
+def test_verdict_within_two_standard_errors_is_reached():
     assert str(judge(row(0.90, 0.95, std=0.25, rounds=100))) == "reached"
 
 
-def test_beyond_is_better_or_short_by_the_difference():
+def test_verdict_beyond_tolerance_is_better_or_short():
     assert str(judge(row(0.97, 0.95))) == "better by 0.020"
     assert str(judge(row(0.90, 0.95))) == "short by 0.050"
 
 
-def test_less_is_better_where_the_aim_is_low():
+def test_verdict_for_low_aim_prefers_smaller_value():
     assert judge(row(2.0, 3.0, aim="low")).kind == "better"
 
 
-def test_nearer_to_one_is_better_where_that_is_the_aim():
+def test_verdict_for_ratio_prefers_value_nearer_to_one():
     assert judge(row(1.05, 0.9, aim="one")).kind == "better"
     assert judge(row(1.2, 0.9, aim="one")).kind == "short"
 
 
 @pytest.mark.parametrize("pair", [(0.9, None), (0.9, math.nan), (math.nan, 0.9)])
-def test_without_two_numbers_there_is_no_verdict(pair):
+def test_missing_number_gives_no_verdict(pair):
     assert str(judge(row(*pair))) == "-"
 
 
-def test_a_row_has_mean_and_spread_of_its_rounds():
+def test_row_has_mean_and_standard_deviation_of_rounds():
     made = Row.of("set", "learner", "AUC", [1.0, 3.0])
     assert (made.mean, made.std, made.rounds) == (2.0, pytest.approx(math.sqrt(2)), 2)
 
 
-def test_a_long_table_has_a_line_for_each_number():
+def test_long_table_has_one_line_per_number():
     result = Result([row(0.9, 0.95, std=0.01, rounds=20)])
     assert header(result) == ["on", "learner", "measure", "paper", "ours", "verdict"]
     assert list(lines(result)) == [["set", "learner", "AUC", "0.950", "0.900 ± 0.010", "short by 0.050"]]
 
 
-def test_a_wide_table_has_the_measures_side_by_side():
+def test_wide_table_has_one_column_per_measure():
     rows = [row(0.9, 0.9), Row("set", "learner", "G-mean", 0.5)]
     result = Result(rows, layout="wide")
     assert header(result) == ["on", "learner", "AUC", "G-mean"]
@@ -67,7 +67,7 @@ def test_a_wide_table_has_the_measures_side_by_side():
     assert markdown_table(result).splitlines()[1] == "|---|---|---|---|"
 
 
-def test_points_of_curves_are_written():
+def test_curve_points_are_written():
     text = series_csv([Series("figure", "panel", "curve", [1, 2], [0.1, 0.2], [0.0, 0.5])])
     assert text.splitlines()[1:] == ["figure,panel,curve,1,0.1,0.0", "figure,panel,curve,2,0.2,0.5"]
 
@@ -76,18 +76,18 @@ def square(number):
     return number * number
 
 
-def test_processes_give_the_same_answers_in_order():
+def test_parallel_map_gives_same_results_in_order():
     for jobs in (1, 2):
         assert list(Context(jobs=jobs).map(square, range(5))) == [0, 1, 4, 9, 16]
 
 
-def test_work_is_reported_piece_by_piece():
+def test_progress_is_reported_per_task():
     heard = []
     Context(progress=lambda *told: heard.append(told)).map(square, [1, 2], "squares")
     assert heard == [("squares", 0, 2), ("squares", 1, 2), ("squares", 2, 2)]
 
 
-def test_randomness_depends_on_seed_and_key_alone():
+def test_random_generator_depends_on_seed_and_key_only():
     assert Context(seed=3).integer("a", 1) == Context(seed=3, jobs=2).integer("a", 1)
     assert Context(seed=3).integer("a", 1) != Context(seed=4).integer("a", 1)
     assert Context(seed=3).integer("a", 1) != Context(seed=3).integer("a", 2)
@@ -97,7 +97,7 @@ def no_data(name):
     raise DatasetUnavailable(f"datasets.load: {name!r} cannot be had; tried nothing.")
 
 
-def test_a_set_that_cannot_be_had_is_reported_and_the_rest_runs():
+def test_missing_dataset_is_reported_and_others_run():
     names = []
 
     def load_set(name):
@@ -113,24 +113,24 @@ def test_a_set_that_cannot_be_had_is_reported_and_the_rest_runs():
     assert report.result.rows
 
 
-def test_an_experiment_without_any_data_is_a_report_without_rows():
+def test_experiment_without_data_gives_report_without_rows():
     report = run(Experiment("x", "p", "t", lambda c: c.load("car")), Context(load_set=no_data))
     assert not report.result.rows
     assert report.unavailable
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest():
+def test_misspelled_name_suggests_nearest():
     with pytest.raises(ParameterError, match=r"did you mean 'dcil-table-5\.1'"):
         find("dcil-table-51")
 
 
-def test_the_command_lists_the_experiments():
+def test_list_command_prints_experiments():
     said = cli_runner().invoke(papers_command, ["list", "--json"])
     assert said.exit_code == 0
     assert {"dcil-table-5.1"} <= {line["name"] for line in json.loads(said.stdout)}
 
 
-def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
+def test_run_command_writes_results_and_page(tmp_path, monkeypatch):
     monkeypatch.setenv("STEELYARD_OFFLINE", "1")
     monkeypatch.delenv("STEELYARD_DATA", raising=False)
     results, page = tmp_path / "results", tmp_path / "docs" / "papers.md"
@@ -138,7 +138,7 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     said = cli_runner().invoke(papers_command, arguments)
     assert said.exit_code == 0, said.output
     assert "BreastWisconsin" in said.stdout
-    assert "not available: datasets.load: 'msweb' cannot be had" in said.stderr
+    assert "not available: datasets.load: 'msweb' is not available" in said.stderr
     assert cli_runner().invoke(papers_command, ["page", str(results), "-o", str(page)]).exit_code == 0
     assert "| 1 | 3 | 3 | 0 | 0 |" in page.read_text(encoding="utf-8")
     assert "## Table I" in (page.parent / "papers" / "distributed.md").read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ def test_the_command_runs_writes_and_makes_a_page(tmp_path, monkeypatch):
     ("name", "number"),
     [("dcil-table-5.3", 1), ("dcil-table", 3), ("own-koil", 3), ("all", len(experiments()))],
 )
-def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, number):
+def test_run_command_accepts_name_or_prefix(tmp_path, monkeypatch, name, number):
     chosen = []
 
     def listen(experiment, _context):
@@ -161,7 +161,7 @@ def test_a_name_means_itself_or_all_that_it_begins(tmp_path, monkeypatch, name, 
     assert name not in experiments() or chosen == [name]
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
+def test_interrupt_keeps_finished_results(tmp_path, monkeypatch):
     def interrupted(_experiment, _context):
         raise KeyboardInterrupt
 
@@ -171,13 +171,13 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, monkeypatch):
     assert "stopped; 0 of 1 experiments" in said.stderr
 
 
-def test_an_unknown_experiment_is_a_sentence_and_exit_code_1():
+def test_unknown_experiment_prints_message_and_exits_with_1():
     said = cli_runner().invoke(papers_command, ["run", "nonsense"])
     assert said.exit_code == 1
     assert "there is no experiment 'nonsense'" in said.stderr
 
 
-def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
+def test_page_contains_pictures_and_no_paths(tmp_path):
     series = [Series("curve", "a", "learner", [1, 2], [0.1, 0.2])]
     picture = line_picture("curve", "A curve.", series, x_label="x", y_label="y")
 
@@ -194,6 +194,6 @@ def test_the_page_carries_pictures_and_names_no_folder(tmp_path):
     assert "secret" not in text
 
 
-def test_a_folder_without_results_is_refused(tmp_path):
+def test_page_of_empty_folder_raises(tmp_path):
     with pytest.raises(FileAccessError, match="there are no results"):
         write_page([tmp_path], tmp_path / "papers.md")

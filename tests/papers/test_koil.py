@@ -18,7 +18,7 @@ from tests.papers.generated import generated, generated_splits
 
 
 class Scorer:
-    """Ranks by the label hidden in the first feature, or against it."""
+    """Learner that scores by the label stored in the first feature, or by its negative."""
 
     def __init__(self, *, budget, seed, sign):
         self.sign = sign
@@ -38,14 +38,14 @@ def glass():
     return benchmarks(context, ["glass"])[0]
 
 
-def test_the_search_takes_the_parameters_with_the_best_inner_area(glass):
+def test_search_selects_parameters_with_best_inner_auc(glass):
     choice = choose(glass, Contender("scorer", Scorer, {"sign": (-1.0, 1.0)}))
     assert choice.params == {"sign": 1.0}
     assert choice.area > 0.5
 
 
 @pytest.mark.parametrize("run", [0, 7])
-def test_the_search_never_sees_the_test_part_of_its_run(glass, run):
+def test_search_does_not_use_test_rows(glass, run):
     seen = set()
 
     class Spy(Scorer):
@@ -62,12 +62,12 @@ def test_the_search_never_sees_the_test_part_of_its_run(glass, run):
     assert seen == set(map(tuple, glass.X[split.train]))
 
 
-def test_large_sets_try_every_second_value():
+def test_search_on_large_sets_uses_every_second_value():
     contender = Contender("any", Scorer, {"a": (1.0, 2.0, 3.0), "b": (1.0, 2.0)})
     assert contender.candidates(2) == [{"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0}]
 
 
-def test_quick_runs_have_parameters_for_every_set_and_learner():
+def test_stored_parameters_exist_for_every_set_and_learner():
     context = Context(quick=True, load_set=generated, load_runs=generated_splits)
     one = [c for c in CONTENDERS.values() if c not in MANY_KERNELS]
     assert len(parameters(context, benchmarks(context, SYNTHETIC), one)) == 4 * 12
@@ -75,12 +75,12 @@ def test_quick_runs_have_parameters_for_every_set_and_learner():
     assert len(parameters(context, benchmarks(context, REAL), everyone)) == 14 * len(everyone)
 
 
-def test_the_published_tables_are_complete():
+def test_published_tables_are_complete():
     assert set(PAPER_ONE_KERNEL) == set(PAPER_OTHERS) == {*SYNTHETIC, *REAL}
     assert set(PAPER_MANY_KERNELS) == set(REAL)
 
 
-def test_a_paired_difference_is_found_where_single_runs_overlap():
+def test_paired_test_finds_difference_of_overlapping_runs():
     rng = np.random.default_rng(0)
     theirs = rng.normal(0.9, 0.05, size=20)
     ours = theirs + rng.normal(0.01, 0.005, size=20)
@@ -90,7 +90,7 @@ def test_a_paired_difference_is_found_where_single_runs_overlap():
     assert better(theirs, theirs) == 0
 
 
-def test_the_best_possible_errors_and_ranking_are_those_of_drawn_rows():
+def test_bayes_error_and_auc_match_sampled_rows():
     rng = np.random.default_rng(0)
     frequent = mixture.CENTRES[rng.integers(4, size=200_000)] + 0.1 * rng.normal(size=(200_000, 2))
     rare = 0.5 + 0.1 * rng.normal(size=(50_000, 2))
@@ -102,7 +102,7 @@ def test_the_best_possible_errors_and_ranking_are_those_of_drawn_rows():
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_the_plain_transcription_is_koil_while_nothing_leaves(gamma, rng):
+def test_plain_koil_matches_koil_without_removals(gamma, rng):
     y = (rng.random(150) < 0.3).astype(int)
     X = rng.normal(size=(150, 2)) + y[:, None]
     plain = PlainKOIL(150, 0, 3.0, gamma).fit(X, y)
@@ -112,7 +112,7 @@ def test_the_plain_transcription_is_koil_while_nothing_leaves(gamma, rng):
     )
 
 
-def test_nearest_first_acts_on_fewer_than_violators_first(rng):
+def test_nearest_first_updates_fewer_vectors_than_violators_first(rng):
     y = (rng.random(200) < 0.3).astype(int)
     X = rng.normal(size=(200, 2)) + y[:, None]
     weights = [
@@ -122,10 +122,10 @@ def test_nearest_first_acts_on_fewer_than_violators_first(rng):
     assert weights[0] < weights[1]
 
 
-def test_algorithm_3_stores_samples_without_a_weight_and_the_program_does_not(rng):
-    """Lines 3 and 4: every sample enters a buffer that is not full."""
+def test_algorithm_3_stores_zero_weight_samples_unlike_program(rng):
+    """Check lines 3 and 4: every sample enters a buffer that is not full."""
     y = (rng.random(200) < 0.3).astype(int)
-    X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most are ranked well, and have no weight
+    X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most samples have no violators and weight 0
     printed, programmed = (
         PlainKOIL(200, 0, 30.0, 1.0, keep_all=keep_all).fit(X, y) for keep_all in (True, False)
     )

@@ -1,4 +1,4 @@
-"""Texts become rows, and topics come one after the other, as MHE-CIL has it."""
+"""Conversion of texts to rows and incremental topics of MHE-CIL."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def texts():
     return mhe.instances(generated("reuters5"))
 
 
-def test_information_gain_is_the_mutual_information_in_bits():
+def test_information_gain_is_mutual_information_in_bits():
     rng = np.random.default_rng(0)
     present, labels = rng.random((50, 6)) < np.linspace(0.0, 0.9, 6), rng.choice(["a", "b", "c"], 50)
     expected = [mutual_info_score(present[:, k], labels) / np.log(2) for k in range(6)]
     np.testing.assert_allclose(mhe.information_gain(csr_array(present), labels), expected, atol=1e-12)
 
 
-def test_a_document_is_an_instance_of_each_of_its_topics():
+def test_document_is_instance_of_each_of_its_topics():
     topics = np.empty(3, dtype=object)
     topics[:] = [("corn", "wheat", "trade"), ("cocoa",), ("trade",)]
     data = Dataset("reuters5", ["one", "two", "three"], topics, "made up")
@@ -37,7 +37,7 @@ def test_a_document_is_an_instance_of_each_of_its_topics():
     assert mhe.instances(data, single=True)[0].tolist() == ["two"]
 
 
-def test_terms_and_weights_come_from_the_training_texts_alone(texts):
+def test_terms_and_weights_use_training_texts_only(texts):
     train, test, y, y_test = mhe.split(*texts, seed=1)
     other = test.copy()
     other[:] = "words never seen"
@@ -46,7 +46,7 @@ def test_terms_and_weights_come_from_the_training_texts_alone(texts):
     assert not rows[1][1].any()
 
 
-def test_choices_never_look_at_the_test_texts(texts, monkeypatch):
+def test_parameter_selection_does_not_use_test_texts(texts, monkeypatch):
     seen = []
     monkeypatch.setattr(mhe, "choose", lambda train, y, *rest: seen.append(train) or chosen)
     chosen = {system: (parameters, mhe.Preparation()) for system, parameters in mhe.SYSTEMS.items()}
@@ -54,28 +54,28 @@ def test_choices_never_look_at_the_test_texts(texts, monkeypatch):
     np.testing.assert_array_equal(seen[0], mhe.split(*texts, seed=1)[0])
 
 
-def test_a_better_choice_is_the_one_taken(texts):
+def test_parameter_selection_picks_better_choice(texts):
     choices = mhe.Choices(terms=(1, 60), logarithmic=(False,), ridges=(0.1,), outliers=(0.1,), rounds=2)
     chosen = mhe.choose(*texts, choices, np.random.default_rng(0))
-    assert chosen["HS"][1].terms == 60  # a single term cannot tell five topics apart
+    assert chosen["HS"][1].terms == 60  # a single term cannot separate five topics
     assert set(chosen) == {*mhe.SYSTEMS, mhe.SLACK_SPHERE}
 
 
-def test_only_topics_taught_so_far_are_asked_for(texts):
+def test_increments_test_only_learned_topics(texts):
     part = mhe.Part.of(*mhe.split(*texts, seed=2))
     results = mhe.learn_topic_by_topic({"shape": "sphere"}, part, mhe.Preparation())
     assert results.shape == (4, 5)
     assert (results[:, :3] > 50.0).all()
 
 
-def test_no_mean_of_class_f1_exceeds_the_harmonic_mean_of_mean_precision_and_recall(rng):
+def test_mean_class_f1_is_at_most_harmonic_mean_of_means(rng):
     for _ in range(200):
         truth, answers = rng.integers(0, 4, size=(2, 40))
         precision, recall, f1 = mhe.macro_scores(truth, answers)
         assert f1 <= mhe.most_f1(precision, recall) + 1e-9 if precision + recall else f1 == 0.0
 
 
-def test_three_printed_f1_are_impossible_and_compared_with_what_is_possible():
+def test_three_printed_f1_exceed_their_upper_bound():
     lowered = [
         (before[2], round(after[2], 2))
         for system in mhe.PAPER_TABLE_2

@@ -1,4 +1,4 @@
-"""Contradictions in the papers' print: as printed something breaks, as read here it holds."""
+"""Contradictions in the papers: the printed form fails, the corrected form holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(rng):
 
 
 def plane(E_positive, E_negative, weights, C=1.0):
-    """(21): rows are [x, -1]."""
+    """Return the plane of (21); rows are [x, -1]."""
     positive, negative = weights
     matrix = np.eye(E_positive.shape[1]) / C
     matrix += positive * E_positive.T @ E_positive + negative * E_negative.T @ E_negative
@@ -30,7 +30,7 @@ def expanded(X):
     return np.column_stack([X, -np.ones(len(X))])
 
 
-def test_weights_as_29_prints_them_give_the_rare_class_up_and_17_is_what_is_computed_here(rows):
+def test_weights_of_29_lose_rare_class_and_learner_uses_17(rows):
     X, y = rows
     share = y.mean()
     planes = {
@@ -44,8 +44,8 @@ def test_weights_as_29_prints_them_give_the_rare_class_up_and_17_is_what_is_comp
     np.testing.assert_allclose(np.append(model.coef_[0], -model.intercept_), planes["(17)"], rtol=1e-8)
 
 
-def test_the_plane_of_a_new_class_needs_the_new_number_of_rows_throughout(rng):
-    """(4.26) mixes l and l'; with l' throughout it is (4.23) on all rows."""
+def test_plane_of_new_class_uses_updated_row_count(rng):
+    """Check (4.26), which mixes l and l'; with l' throughout it is (4.23) on all rows."""
     X, labels = rng.normal(size=(300, 3)), np.repeat([0, 1, 2], [200, 60, 40])
     X += labels[:, None]
     E, new = expanded(X), labels == 2
@@ -63,7 +63,7 @@ def test_the_plane_of_a_new_class_needs_the_new_number_of_rows_throughout(rng):
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
-def test_the_printed_f_measure_gives_a_perfect_answer_more_than_one(beta):
+def test_printed_f_measure_of_perfect_prediction_exceeds_one(beta):
     recall = precision = 1.0
     printed = (1 + beta) ** 2 * recall * precision / (beta**2 * recall + precision)
     usual = (1 + beta**2) * recall * precision / (beta**2 * precision + recall)
@@ -72,7 +72,7 @@ def test_the_printed_f_measure_gives_a_perfect_answer_more_than_one(beta):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_the_multiple_step_solves_3_18_and_ends_at_the_optimum(rng, together):
+def test_multiple_step_solves_3_18_and_reaches_optimum(rng, together):
     y = np.where(rng.random(90) < 0.4, 1.0, -1.0)
     X = rng.normal(size=(90, 3)) + 0.8 * (y == 1)[:, None]
     path = MultipleStep(Kernel("rbf", gamma=0.3).block(X), y, 1.0)
@@ -88,7 +88,7 @@ def test_the_multiple_step_solves_3_18_and_ends_at_the_optimum(rng, together):
     assert abs(y @ alpha) < 1e-6
 
 
-def test_sensitivities_solve_3_18_by_the_inverse_and_not_by_the_transpose_of_3_19(rng):
+def test_sensitivities_solve_3_18_with_inverse_not_transpose(rng):
     y = np.where(rng.random(12) < 0.5, 1.0, -1.0)
     Q = np.outer(y, y) * Kernel("rbf", gamma=0.5).block(rng.normal(size=(12, 2)))
     margin, moving = slice(0, 8), slice(8, 12)
@@ -98,8 +98,8 @@ def test_sensitivities_solve_3_18_by_the_inverse_and_not_by_the_transpose_of_3_1
     assert np.abs(M @ -(M.T @ pull) + pull).max() > 0.1
 
 
-def test_a_step_goes_down_the_risk_and_not_up_as_3_12_and_3_19_have_it(rng):
-    """L(f) = |f|^2 / 2 + C sum of hinge losses over opposite rows; f is a vector, the kernel linear."""
+def test_gradient_step_needs_minus_sign_in_3_12_and_3_19(rng):
+    """Check L(f) = |f|^2 / 2 + C times the hinge losses over opposite rows, with a linear kernel."""
     X, C, eta = rng.normal(size=(6, 2)), 1.0, 0.01
     y = np.array([1, 0, 1, 0, 0, 1])
     learner = KOIL(C, kernel="linear", budget=50, n_neighbors=50, learning_rate=eta, threshold="zero")
@@ -124,10 +124,10 @@ def test_a_step_goes_down_the_risk_and_not_up_as_3_12_and_3_19_have_it(rng):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_one_printed_round_of_kba_raises_no_similarity_and_changes_no_angle(rows, kernel):
-    """(5) is at most 1, so that (8) lowers what is positive; cosines lose both factors again."""
+def test_printed_kba_round_raises_no_similarity_and_keeps_angles(rows, kernel):
+    """Check that (5) is at most 1, so (8) reduces positive similarities and keeps cosines."""
     X, y = rows[0][:300], rows[1][:300]
-    forced = {"reading": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
+    forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
     D = AlignedSVC(10.0, kernel=kernel, gamma=0.5, **forced).fit(X, y).alignment_factor(X)
     assert 0.0 < D.min() <= D.max() <= 1.0
     before = Kernel(kernel, gamma=0.5).block(X)
@@ -137,8 +137,8 @@ def test_one_printed_round_of_kba_raises_no_similarity_and_changes_no_angle(rows
     np.testing.assert_allclose(after / np.outer(lengths, lengths), before, rtol=1e-9)  # k(x, x) is 1
 
 
-def test_equal_weights_of_balanced_classes_are_halves_and_so_half_the_C(rng):
-    """Section 5.4 has 1 and 1, (4.7) has 1/2 and 1/2."""
+def test_balanced_class_weights_of_one_half_halve_C(rng):
+    """Check that weights 1/2 of (4.7) instead of 1 of section 5.4 halve C."""
     y = np.arange(200) % 2 == 1
     X = rng.normal(size=(200, 3)) + 0.5 * y[:, None]
     model = ProximalSVC(1.0, standardize=False).fit(X, y)
@@ -149,14 +149,41 @@ def test_equal_weights_of_balanced_classes_are_halves_and_so_half_the_C(rng):
     assert np.abs(own - plane(*sides, (1.0, 1.0))).max() > 1e-4
 
 
-def test_counts_in_the_text_of_the_koil_thesis_are_not_those_of_its_tables():
+def test_koil_thesis_text_contradicts_its_tables():
     assert all(PAPER_WINS["3.3"][f"KOIL2 {policy}"][0] != 5 for policy in ("RS++", "FIFO++"))
     assert all(PAPER_WINS_MANY[f"MKL2 {policy}"][0] < 7 for policy in ("RS++", "FIFO++"))
     assert PAPER_OTHERS["s4"]["OAM"][0] > 0.5  # "even poorer than random guesses"
 
 
-def test_one_count_of_table_4_1_lacks_two_sets():
+def test_one_count_of_table_4_1_sums_to_twelve_of_fourteen_sets():
     assert {sum(counts) for counts in PAPER_WINS["3.3"].values()} == {14}
     sums = {name: sum(counts) for name, counts in PAPER_WINS_MANY.items()}
     assert sums.pop("MKL FIFO++") == 12
     assert set(sums.values()) == {14}
+
+
+def test_theorem_3_fails_for_one_useful_and_fifteen_constant_kernels():
+    """Check that (4.4) does not hold: its proof (A.21) bounds the mean over the kernels by the minimum.
+
+    Every sample has the pairwise hinge loss max(0, 1 - f(x) + f(z)). A constant kernel has f(x) = f(z), so
+    its loss is 1 and its gradient 0. For the useful kernel phi(x) - phi(z) is one unit vector v, and f = c v.
+    """
+    rng = np.random.default_rng(0)
+    n_kernels, T, eta, rate, L, G = 16, 600, 0.01, 0.01, 1.0, 1.0
+    left = []
+    for _ in range(20):
+        log_w, c, total = np.zeros(n_kernels), 0.0, 0.0
+        for _ in range(T):
+            losses = np.ones(n_kernels)
+            losses[0] = max(0.0, 1.0 - c)
+            w = np.exp(log_w - log_w.max())
+            learns = rng.random(n_kernels) < w  # algorithm 4, line 6
+            total += float((w / w.sum() * learns * losses).sum())
+            c += rate * bool(learns[0] and losses[0] > 0)
+            log_w -= eta * learns * losses
+        left.append(total)
+    # f = v has loss 0 with the useful kernel, so the minimum is at most |v|^2 / (2 rate).
+    right = 1.0 / (2.0 * rate) + T / 2.0 * (eta * L**2 + rate * G**2)
+    assert np.mean(left) > 2.0 * right
+    assert right == pytest.approx(56.0)
+    assert np.mean(left) == pytest.approx(208.0, rel=0.05)

@@ -1,4 +1,4 @@
-"""The best of this library is chosen inside the rows to learn, and nowhere else."""
+"""Candidates are selected within the training rows only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = Field(components=(20, 40), penalties=(1.0,), widths=(1.0,), plain=True)
 
 @pytest.fixture
 def contest(rng):
-    """A disc inside a ring: no plane parts them, a kernel does."""
+    """Return a disc inside a ring, which a kernel separates and a plane does not."""
     X = rng.normal(size=(400, 2))
     y = (np.hypot(*X.T) < 0.7).astype(np.int64)
     rows = rng.permutation(400)
@@ -23,13 +23,13 @@ def contest(rng):
 
 
 @pytest.mark.parametrize("name", SMALL.candidates(2, 0))
-def test_every_candidate_learns_the_rows_and_answers(contest, name):
+def test_every_candidate_fits_and_predicts(contest, name):
     learner = SMALL.candidates(2, 0)[name].taught(contest.X[contest.train], contest.y[contest.train])
     assert set(np.unique(learner.predict(contest.X))) <= {0, 1}
     assert learner.decision_function(contest.X[:5]).shape == (5,)
 
 
-def test_the_choice_does_not_depend_on_the_rows_to_ask(contest):
+def test_model_selection_does_not_use_test_rows(contest):
     name, answers = contest.held()
     turned = contest.y.copy()
     turned[contest.test] = 1 - turned[contest.test]
@@ -38,21 +38,21 @@ def test_the_choice_does_not_depend_on_the_rows_to_ask(contest):
     assert turned_answers[CHOSEN]["AUC"] == pytest.approx(1.0 - answers[CHOSEN]["AUC"])
 
 
-def test_a_plane_is_not_chosen_where_a_kernel_is_needed(contest):
+def test_model_selection_prefers_kernel_on_ring_data(contest):
     name, answers = contest.held()
     assert name not in {"ProximalSVC, linear", "wLPSVM"}
     assert answers[CHOSEN]["AUC"] > answers["wLPSVM"]["AUC"] + 0.2
     assert set(answers) == {CHOSEN, STREAM, AUTOMATIC, "wLPSVM"}
 
 
-def test_outcomes_are_gathered_by_subject_and_told(contest):
+def test_outcomes_are_grouped_by_subject(contest):
     outcomes = held(Context(), [contest, replace(contest, seed=1), replace(contest, subject="again")])
     assert {subject: len(outcome.chosen) for subject, outcome in outcomes.items()} == {"disc": 2, "again": 1}
     assert len(outcomes["disc"].values[CHOSEN, "AUC"]) == 2
     assert told(outcomes).startswith("Who was chosen, and in how many rounds. disc: ")
 
 
-def test_an_answer_is_kept_under_all_that_it_depends_on(contest):
+def test_cell_key_contains_all_inputs(contest):
     others = [
         replace(contest, seed=1),
         replace(contest, field=replace(SMALL, penalties=(2.0,))),

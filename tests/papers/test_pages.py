@@ -1,4 +1,4 @@
-"""Pages keep what was not run again, and claims are judged by their numbers."""
+"""Pages keep sections that were not run again, and claims are judged by their numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from papers import Context, Experiment, Result, Row, experiments, run
+from papers import Context, Experiment, Result, Row, experiments, revision, run
 from papers.claims import CLAIMS, judged
 from papers.page import write_page
 from papers.sections import Section, find_sections, read_sections, section_of
@@ -27,7 +27,7 @@ def report(name, mean, *, layout="long", quick=False):
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])
-def test_a_section_is_found_again_with_its_numbers_and_counts(layout):
+def test_section_is_parsed_with_numbers_and_counts(layout):
     made = section_of(report("dcil-table-5.1", 0.95, layout=layout, quick=True), {})
     found = find_sections(f"# Page\n\nText.\n\n{made.text}\n## Another chapter\n")["dcil-table-5.1"]
     assert found == made
@@ -40,7 +40,7 @@ def test_a_section_is_found_again_with_its_numbers_and_counts(layout):
     assert found.circumstances.startswith("quick run, seed 0")
 
 
-def test_what_was_not_run_again_stays_in_the_pages(tmp_path):
+def test_sections_not_run_again_are_kept(tmp_path):
     page = tmp_path / "papers.md"
     for folder, name, mean in (("first", "dcil-table-5.1", 0.95), ("first", "kba-table-4", 0.7)):
         write_report(report(name, mean), tmp_path / folder)
@@ -53,22 +53,22 @@ def test_what_was_not_run_again_stays_in_the_pages(tmp_path):
     assert "| all | 2 | 2 | 0 | 0 | 2 |" in page.read_text(encoding="utf-8")
 
 
-def test_every_section_of_the_pages_is_an_experiment_of_today():
+def test_every_section_is_a_registered_experiment():
     assert set(read_sections(PAGES)) <= set(experiments())
 
 
-def test_a_claim_whose_numbers_are_missing_is_not_judged():
+def test_claim_without_numbers_has_no_verdict():
     assert {judged(claim, {}).kind for claim in CLAIMS} == {"not measured"}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:40])
-def test_every_claim_is_judged_by_the_pages(claim):
+def test_every_claim_has_a_verdict(claim):
     finding = judged(claim, read_sections(PAGES))
     assert finding.kind in {"holds", "holds in part", "does not hold"}
     assert any(character.isdigit() for character in finding.numbers)
 
 
-def test_a_claim_follows_its_numbers():
+def test_verdict_changes_with_numbers():
     claim = next(claim for claim in CLAIMS if claim.needs == ("dcil-table-5.1",))
     for value, kind in ((1e-14, "holds"), (0.3, "does not hold")):
         row = Row("iris", "DCIL-IncLPSVM", "angle", value)
@@ -77,13 +77,13 @@ def test_a_claim_follows_its_numbers():
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:40])
-def test_no_verdict_stands_whatever_the_numbers_are(claim, rng):
+def test_every_verdict_can_change(claim, rng):
     sections = read_sections(PAGES)
     needed = [sections[name].numbers() for name in claim.needs]
     as_shown = claim.judge(*needed)
 
     def changed(number):
-        """Other figures: each on its own, or all of a learner's alike."""
+        """Return other numbers: each changed independently, or all of a learner alike."""
         alike = {learner: rng.lognormal(0.0, 3.0) for numbers in needed for _, learner, _ in numbers}
         return [
             {
@@ -107,7 +107,7 @@ def test_no_verdict_stands_whatever_the_numbers_are(claim, rng):
     assert {one.numbers for one in others} - {as_shown.numbers}
 
 
-def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):
+def test_claims_page_matches_sections(tmp_path):
     from papers.claims import claims_page
     from papers.page import _WRITTEN
 
@@ -116,11 +116,11 @@ def test_the_page_of_claims_is_the_one_that_the_sections_give(tmp_path):
     assert (PAGES / "claims.md").read_text(encoding="utf-8") == claims_page(order, _WRITTEN)
 
 
-def test_a_section_without_a_table_has_no_numbers():
+def test_section_without_table_has_no_numbers():
     assert Section("x", "## T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
 
 
-def test_the_page_of_our_best_begins_with_what_is_surpassed(tmp_path):
+def test_own_page_starts_with_summary(tmp_path):
     rows = [
         Row(on, learner, "AUC", mean, paper=0.9, tolerance=0.01)
         for on, mean in (("a set", 0.95), ("another", 0.8), ("a third", 0.905))
@@ -138,3 +138,14 @@ def test_the_page_of_our_best_begins_with_what_is_surpassed(tmp_path):
     assert head.count("ProximalSVC, automatic") == 0
     table = [line for line in head.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {9}
+
+
+def test_sections_without_commit_or_with_changed_module_are_stale(monkeypatch):
+    line = "## T\n\n`python -m papers run {0}` (full run, seed 0, 1 s{1})\n"
+    commits = {"old": ", commit abc1234", "new": ", commit def5678", "unknown": ""}
+    sections = {name: Section(name, line.format(name, commit)) for name, commit in commits.items()}
+    monkeypatch.setattr(
+        revision, "_git", lambda *arguments: "9999999\n" if "abc1234..HEAD" in arguments else ""
+    )
+    reasons = revision.stale_sections(sections, dict.fromkeys(sections, "papers.mhe"))
+    assert reasons == {"old": "papers/mhe.py changed in 9999999", "unknown": "no commit"}

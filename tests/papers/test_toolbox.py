@@ -1,4 +1,4 @@
-"""The variants that explain the thesis's figures do what they are said to do."""
+"""Variants that explain the printed numbers of the thesis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(request):
     return rng.random((300, 3)) + 0.2 * y[:, None], y
 
 
-def test_the_plain_perceptron_moves_at_every_mistake_and_only_there(rows):
+def test_plain_perceptron_updates_on_mistakes_only(rows):
     X, y = rows
     weights = np.zeros(3)
     for x, sign in zip(X, 2 * y - 1, strict=True):
@@ -42,7 +42,7 @@ def test_the_plain_perceptron_moves_at_every_mistake_and_only_there(rows):
     ],
     ids=["kernel perceptron", "Projectron", "Projectron++"],
 )
-def test_the_averaged_scores_are_the_mean_of_the_scores_after_every_row(rows, make, acts_below):
+def test_averaged_scores_are_mean_over_all_steps(rows, make, acts_below):
     X, y = rows
     learner, total = make(len(y)), np.zeros(len(y))
     for place in range(len(y)):
@@ -53,7 +53,7 @@ def test_the_averaged_scores_are_the_mean_of_the_scores_after_every_row(rows, ma
     np.testing.assert_allclose(averaged.decision_function(X), total / len(y), rtol=1e-6, atol=1e-9)
 
 
-def test_the_averaged_oam_adds_up_the_normals_of_every_tenth_row(rows):
+def test_averaged_oam_sums_weights_of_every_tenth_row(rows):
     X, y = rows
     learner, total = OAM(0.1, budget=8, random_state=0), np.zeros(3)
     for start in range(0, len(y), 10):
@@ -62,13 +62,13 @@ def test_the_averaged_oam_adds_up_the_normals_of_every_tenth_row(rows):
     np.testing.assert_array_equal(AveragedOAM(8, 0, 0.1).fit(X, y).weights, total)
 
 
-def test_digits_count_as_the_same_only_if_mean_and_deviation_are():
+def test_printed_digits_match_only_with_mean_and_deviation():
     same = Row("a", "x", "P", 0.8104, 0.0649, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     other = Row("b", "x", "P", 0.8104, 0.0660, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     assert "P: 1 of 2 (means within 0.01: 2)." in _alike([same, other])
 
 
-def test_shuttle_between_minus_one_and_one_is_the_same_file_in_another_scale():
+def test_shuttle_scaled_to_unit_range_is_same_data():
     context = Context(load_set=generated, load_runs=generated_splits)
     unit, symmetric = _files(context, [(UNIT, 2), (SYMMETRIC, 2)]).values()
     np.testing.assert_array_equal(unit.y, symmetric.y)

@@ -1,4 +1,4 @@
-"""The update equations of the proximal papers, written down as they are printed, beside the learner.
+"""Transcriptions of the update equations of the proximal papers, compared with the learner.
 
 Rows are E = [x, -1]; M = E'E and v = E'e are kept for each class, and a plane is solved from them. Weights
 are those of (17) and (4.7): (29) prints them the other way round, see the page of misprints.
@@ -15,7 +15,7 @@ from steelyard.distributed import files
 
 @pytest.fixture(params=range(3))
 def rows(request):
-    """Rows of three classes, the last of them rare; which are there, come and go."""
+    """Return rows of three classes, the last one rare, and the rows that are added and removed."""
     rng = np.random.default_rng(request.param)
     y = rng.choice(3, p=[0.6, 0.3, 0.1], size=400)
     X = rng.normal(size=(400, 4)) + y[:, None] * [1.0, 0.5, 0.0, -0.5]
@@ -28,12 +28,12 @@ def expanded(X):
 
 
 def planes(model):
-    """[w, gamma] of every plane: x'w - gamma."""
+    """Return [w, gamma] of every plane x'w - gamma."""
     return np.column_stack([model.coef_, -model.intercept_])
 
 
 class Terms:
-    """l, M and v of some rows: what (33) to (40) add and subtract."""
+    """Terms l, M and v of some rows, which (33) to (40) add and subtract."""
 
     def __init__(self, X):
         E = expanded(X)
@@ -47,7 +47,7 @@ class Terms:
 
 
 def solved(positive, negative, C):
-    """(21), (26) and (28), with the weights of (17)."""
+    """Return the plane of (21), (26) and (28), with the weights of (17)."""
     total = positive.l + negative.l
     sigma = negative.l / total, positive.l / total
     matrix = np.eye(len(positive.v)) / C + sigma[0] * positive.M + sigma[1] * negative.M
@@ -55,7 +55,7 @@ def solved(positive, negative, C):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_algorithm_3_of_the_distributed_paper_is_an_update(rows, C):
+def test_update_matches_algorithm_3(rows, C):
     X, y, which = rows
     rare = y == 2
     sides = []
@@ -68,7 +68,7 @@ def test_algorithm_3_of_the_distributed_paper_is_an_update(rows, C):
 
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 5])
-def test_algorithm_4_nodes_send_their_change_and_the_master_adds(rows, n_nodes):
+def test_nodes_and_master_match_algorithm_4(rows, n_nodes):
     X, y, which = rows
     rare = y == 2
     sides = [Terms(X[which["old"]][side[which["old"]]]) for side in (rare, ~rare)]
@@ -87,7 +87,7 @@ def test_algorithm_4_nodes_send_their_change_and_the_master_adds(rows, n_nodes):
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
 
 
-def test_nodes_that_learn_apart_merge_by_35(rows):
+def test_merge_of_nodes_matches_35(rows):
     X, y, _ = rows
     rare = y == 2
     nodes = [slice(begin, None, 3) for begin in range(3)]
@@ -104,8 +104,8 @@ def test_nodes_that_learn_apart_merge_by_35(rows):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_planes_of_several_classes_follow_4_24_and_4_25(rows, C):
-    """M and v of all rows and of class j give the plane of j against the rest, whatever comes and goes."""
+def test_multiclass_planes_match_4_24_and_4_25(rows, C):
+    """Check the one-vs-rest plane of class j from M and v, after adding and removing rows."""
     X, y, which = rows
     model = ProximalSVC(C, standardize=False).fit(X[which["old"]], y[which["old"]])
     model.update(add=(X[which["new"]], y[which["new"]]), forget=(X[which["gone"]], y[which["gone"]]))

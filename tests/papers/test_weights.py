@@ -1,4 +1,4 @@
-"""z-SVM and weights by spread, against their formulas."""
+"""z-SVM and spread weights against their formulas."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def rows(rng):
     return rng.normal(size=(400, 2)) + 1.3 * y[:, None], y
 
 
-def test_z_svm_is_equation_2_24_with_the_z_of_the_best_g_mean(rows, rng):
+def test_z_svm_matches_2_24_with_best_z(rows, rng):
     X, y = rows
     model = ZSVM().fit(X, y)
     svc = SVC(gamma=model.kernel.gamma).fit(X, y)
 
     def answers(z, asked):
-        """(2.24), summed support vector by support vector."""
+        """Return (2.24), summed over the support vectors."""
         total = np.zeros(len(asked))
         for weight, vector in zip(svc.dual_coef_[0], svc.support_vectors_, strict=True):
             sigma = z if weight > 0 else 1.0
@@ -39,7 +39,7 @@ def test_z_svm_is_equation_2_24_with_the_z_of_the_best_g_mean(rows, rng):
 
 
 @pytest.mark.parametrize("power", [-1.0, 0.0, 1.0])
-def test_weights_by_spread_are_balanced_ones_times_a_power_of_the_spread(rng, power):
+def test_spread_weights_match_formula(rng, power):
     y = np.repeat([0, 1], [300, 60])
     X = rng.normal(size=(360, 3)) * np.where(y == 0, 1.0, 3.0)[:, None]
     weights = spread_weights(X, y, power)
@@ -50,7 +50,7 @@ def test_weights_by_spread_are_balanced_ones_times_a_power_of_the_spread(rng, po
     assert [weights[0], weights[1]] == pytest.approx(expected)
 
 
-def test_the_linear_esvm_is_equation_12_and_the_nonlinear_one_is_it_behind_the_layer(rows):
+def test_esvm_matches_equation_12_linear_and_nonlinear(rows):
     X, y = rows
     layer = ExtremeLayer(2, 30, seed=1)
     np.testing.assert_allclose(layer(X[:1])[0], 1 / (1 + np.exp(-(layer.weights.T @ X[0] + layer.offsets))))

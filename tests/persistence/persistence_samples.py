@@ -1,4 +1,4 @@
-"""Models to save, and files made by hand."""
+"""Example models, and functions that create files by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Inner(BaseEstimator):
 
 @storable("tests.Learner")
 class Learner(BaseEstimator):
-    """Parameters of every kind that has a form of its own, and a state with arrays."""
+    """Learner with a parameter of every type and a state with arrays."""
 
     def __init__(self, C=1.0, *, kernel="rbf", feature_map=None, random_state=None):
         self.C = C
@@ -69,7 +69,7 @@ def learner():
 
 
 def same(a, b):
-    """Compare two trees bit for bit, types included."""
+    """Return whether two trees are bitwise equal, including types."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -82,10 +82,10 @@ def same(a, b):
 
 
 def raw(value):
-    """Reduce a value to what must be equal when every bit is."""
+    """Return a key that is equal if and only if values are bitwise equal."""
     if type(value) is float:
         return struct.pack("d", value)
-    if isinstance(value, (np.str_, np.bytes_)):  # compared by NumPy, trailing zeros would not count
+    if isinstance(value, (np.str_, np.bytes_)):  # NumPy comparison would ignore trailing zeros
         return value.item()
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype, value.shape, value.tobytes()
@@ -93,7 +93,7 @@ def raw(value):
 
 
 def assemble(content, descriptors=(), body=b"", **header):
-    """Write a file by hand, with a fitting checksum."""
+    """Create a file by hand, with a valid checksum."""
     header = {
         "format": 1,
         "written_by": {"steelyard": "0.1.0"},
@@ -110,6 +110,6 @@ def seal(text, body=b"", file_format=1):
 
 
 def resign(data):
-    """Give damaged bytes the length and the checksum that fit them."""
+    """Return damaged bytes with a valid length and checksum."""
     start = data[:20] + struct.pack("<Q", len(data))
     return start + envelope_module._digest([start, data[64:]]) + data[64:]

@@ -1,4 +1,4 @@
-"""Files as version 0.1.0 wrote them, of every learner and wrapper it had, beside the answers that it gave."""
+"""Files of version 0.1.0 with every learner and wrapper of that version, and the scores that it computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FILES = Path(__file__).parent / "files" / "0.1.0"
 TOLD = json.loads((FILES / "told.json").read_text(encoding="utf-8"))
 
 
-def test_every_file_has_its_answers():
+def test_every_stored_file_has_expected_scores():
     assert {path.stem for path in FILES.glob("*.steelyard")} == set(TOLD["told"])
 
 
 @pytest.mark.parametrize("name", TOLD["told"])
-def test_a_file_of_an_earlier_version_answers_as_it_did_and_goes_on(name, tmp_path):
+def test_file_of_earlier_version_gives_same_scores_and_continues(name, tmp_path):
     model, points, told = steelyard.load(FILES / f"{name}.steelyard"), TOLD["points"], TOLD["told"][name]
     np.testing.assert_allclose(model.decision_function(points), told["scores"], rtol=1e-12, atol=1e-14)
     assert model.predict(points).tolist() == told["labels"]

@@ -1,4 +1,4 @@
-"""Files of any class of this package load, whatever was imported before."""
+"""Files of all classes of this package load, independent of the modules imported before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import steelyard
 from steelyard.persistence import objects
 
 
-def test_every_module_that_registers_a_class_is_known():
+def test_registering_modules_list_is_complete():
     package = Path(steelyard.__file__).parent
     modules = {
         ".".join(path.relative_to(package).with_suffix("").parts)
@@ -22,11 +22,11 @@ def test_every_module_that_registers_a_class_is_known():
     assert unknown == set()
 
 
-def test_a_model_with_its_columns_loads_where_only_load_was_imported(tmp_path):
+def test_table_model_loads_with_only_load_imported(tmp_path):
     (tmp_path / "rows.csv").write_text("a,y\n1,no\n2,yes\n", encoding="utf-8")
     words = ["fit", "rows.csv", "--target", "y", "-o", "m"]
     subprocess.run([sys.executable, "-m", "steelyard", *words], check=True, cwd=tmp_path, capture_output=True)
-    program = "from steelyard import load; print(type(load('m').learner).__name__)"
+    program = "from steelyard import load; print(type(load('m').estimator).__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
-    """Gaussian classes of different size, scale and place; every class has at least two rows."""
+    """Return Gaussian classes of different size, scale and center; every class has at least two rows."""
     n_classes = len(shares)
     y = rng.choice(n_classes, size=n_rows, p=np.asarray(shares) / np.sum(shares))
     y[: 2 * n_classes] = np.arange(2 * n_classes) % n_classes
@@ -16,13 +16,13 @@ def imbalanced(rng, n_rows=300, n_features=5, shares=(0.9, 0.1)):
 
 
 def as_learned(model, X):
-    """The rows as a model has learned them: rounded to its grid."""
-    quanta = model.quantizer_.quanta
-    return np.floor(X / quanta + 0.5) * quanta
+    """Return the rows rounded to the steps of a model."""
+    steps = model.quantizer_.steps
+    return np.floor(X / steps + 0.5) * steps
 
 
 def relative_difference(a, b):
-    """Largest difference in units of the largest entry of b."""
+    """Return the largest difference divided by the largest entry of b."""
     a, b = np.asarray(a), np.asarray(b)
     assert a.shape == b.shape
     return np.abs(a - b).max(initial=0.0) / np.abs(b).max(initial=1e-300)

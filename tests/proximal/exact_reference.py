@@ -1,4 +1,4 @@
-"""Exact statistics written slowly: Python's whole numbers, one product after the other."""
+"""Reference of class statistics in Python integers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from steelyard.proximal import ClassStatistics
 
 
-def quanta_of(value, exponent):
-    """The nearest whole number of quanta, halves upwards."""
+def nearest_step(value, exponent):
+    """Return the nearest integer multiple of the step, halves upwards."""
     return math.floor(Fraction(float(value)) / Fraction(2) ** int(exponent) + Fraction(1, 2))
 
 
 def exact_statistics(X, y, quantizer, weights=None):
-    """The statistics of these rows on this grid, from the definition."""
+    """Return the statistics of rows for a quantizer, from the definition."""
     X = np.asarray(X, dtype=np.float64)
     d = X.shape[1]
     fractional = weights is not None and any(float(w) != int(w) for w in weights)
@@ -30,7 +30,7 @@ def exact_statistics(X, y, quantizer, weights=None):
                 step if weights is None else math.floor(Fraction(float(weights[i])) * step + Fraction(1, 2))
             )
             row = [
-                quanta_of(x, k) - int(o)
+                nearest_step(x, k) - int(o)
                 for x, k, o in zip(X[i], quantizer.exponents, quantizer.origins, strict=True)
             ]
             row.append(1)
@@ -39,8 +39,8 @@ def exact_statistics(X, y, quantizer, weights=None):
                 for b in range(a + 1):
                     sums[at] += weight * row[a] * row[b]
                     at += 1
-        each = max(number.bit_length() for number in sums) // 8 + 1
-        data = b"".join(number.to_bytes(each, "little", signed=True) for number in sums)
+        n_bytes = max(number.bit_length() for number in sums) // 8 + 1
+        data = b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in sums)
         statistics._slots[label] = slot
-        statistics._sums.set_slot(slot, data, each, np.empty(0), np.empty(0, dtype=np.int64))
+        statistics._sums.set_slot(slot, data, n_bytes, np.empty(0), np.empty(0, dtype=np.int64))
     return statistics

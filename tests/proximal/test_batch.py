@@ -1,4 +1,4 @@
-"""One fit against the textbook formulas."""
+"""A fit against the textbook formulas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_fit_equals_the_textbook_formula(rng, class_weight, options, shares, sha
     X, y = imbalanced(rng, *shape, shares)
     model = ProximalSVC(C=0.7, class_weight=class_weight, **options).fit(X, y)
     expected = reference.proximal(as_learned(model, X), y, 0.7, class_weight, **options)
-    # An intercept is the small rest of large terms, of which the textbook's own sums lose a digit.
+    # The intercept is a small difference of large terms, for which the reference itself loses a digit.
     assert_same_planes(model, *expected, tolerance=1e-9)
     assert_same_planes(model, *reference.proximal(X, y, 0.7, class_weight, **options), tolerance=1e-8)
 
@@ -46,12 +46,12 @@ def test_decision_function_is_the_affine_map_of_the_raw_features(rng):
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, rtol=1e-12)
 
 
-def test_balanced_weights_undo_repetition_of_a_class(rng):
+def test_balanced_weights_ignore_repetition_of_a_class(rng):
     X, y = imbalanced(rng)
     rare = y == 1
     many = ProximalSVC(C=1e9).fit(np.concatenate([X, X[rare]]), np.concatenate([y, y[rare]]))
     once = ProximalSVC(C=1e9).fit(X, y)
-    # Up to the mean and scale that the repetition moves, which the penalty no longer feels.
+    # The repetition changes mean and scale; with a large C the penalty does not matter.
     assert relative_difference(many.coef_, once.coef_) < 1e-6
 
 
@@ -93,7 +93,7 @@ def test_regularization_path_equals_single_fits(rng, objective, penalize_interce
 
 
 def test_many_small_classes_of_different_counts_equal_the_textbook_formula(rng):
-    """More distinct counts than single factors pay for: the common decomposition serves."""
+    """With so many distinct counts, the solver uses one eigendecomposition."""
     counts = np.arange(2, 42)
     y = np.repeat(np.arange(40), counts)
     X = rng.normal(size=(len(y), 130)) + rng.normal(size=(40, 130))[y]
@@ -108,7 +108,7 @@ def test_sample_weight_equals_repetition(rng):
     assert_same_planes(weighted, repeated.coef_, repeated.intercept_)
 
 
-def test_parameters_may_change_without_a_second_fit(rng):
+def test_set_params_after_fit_equals_fit_with_these_parameters(rng):
     X, y = imbalanced(rng)
     model = ProximalSVC(C=1.0).fit(X, y)
     model.coef_

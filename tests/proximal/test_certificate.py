@@ -1,4 +1,4 @@
-"""A certificate of forgetting: what it claims, and that others can repeat the proof."""
+"""Certificates of forgetting and their verification."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ def rows(rng):
 
 
 @pytest.mark.parametrize("options", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20)}])
-def test_the_rows_that_remain_prove_a_certificate_and_no_others_do(rows, options):
+def test_certificate_holds_for_the_remaining_rows_only(rows, options):
     X, y = rows
     model = ProximalSVC(**options).fit(X, y)
     before = model.digest()
-    paper = model.forget(X[:100], y[:100], certificate=True)
-    assert (paper.digest_before, paper.digest_after) == (before, model.digest())
-    assert paper.rows == 100
-    assert dict(paper.left) == dict(zip(*np.unique(y[100:], return_counts=True), strict=True))
-    again = Certificate.from_json(paper.to_json())
-    assert again == paper
+    certificate = model.certify_forget(X[:100], y[:100])
+    assert (certificate.digest_before, certificate.digest_after) == (before, model.digest())
+    assert certificate.rows == 100
+    assert dict(certificate.left) == dict(zip(*np.unique(y[100:], return_counts=True), strict=True))
+    again = Certificate.from_json(certificate.to_json())
+    assert again == certificate
     feature_map = model.feature_map_
     assert again.holds_for(X[:99:-1], y[:99:-1], feature_map=feature_map)
     assert not again.holds_for(X[101:], y[101:], feature_map=feature_map)
     assert not again.holds_for(X, y, feature_map=feature_map)
-    gone = ProximalSVC(quantizer=model.quantizer_, feature_map=feature_map).fit(X[:100], y[:100])
-    assert gone.digest() == paper.digest_rows
+    forgotten = ProximalSVC(quantizer=model.quantizer_, feature_map=feature_map).fit(X[:100], y[:100])
+    assert forgotten.digest() == certificate.digest_rows
 
 
-def test_a_refused_forgetting_gives_no_certificate_and_changes_nothing(rows):
+def test_certify_forget_of_unknown_rows_raises_and_changes_nothing(rows):
     X, y = rows
     model = ProximalSVC().fit(X, y)
     before = model.digest()
     with pytest.raises(DataError, match="only"):
-        model.forget(np.concatenate([X, X]), np.concatenate([y, y]), certificate=True)
+        model.certify_forget(np.concatenate([X, X]), np.concatenate([y, y]))
     assert model.digest() == before
 
 
-def test_a_certificate_asks_for_the_map_that_it_names(rows):
+def test_certificate_with_another_feature_map_raises(rows):
     X, y = rows
-    paper = ProximalSVC(feature_map=RandomFeatures(20)).fit(X, y).forget(X[:9], y[:9], certificate=True)
+    certificate = ProximalSVC(feature_map=RandomFeatures(20)).fit(X, y).certify_forget(X[:9], y[:9])
     with pytest.raises(DataError, match="feature map"):
-        paper.holds_for(X[9:], y[9:])
+        certificate.holds_for(X[9:], y[9:])
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "steelyard certificate of forgetting"}'])
-def test_what_is_no_certificate_is_refused_with_a_sentence(text):
+def test_from_json_of_an_invalid_certificate_raises_file_format_error(text):
     with pytest.raises(FileFormatError):
         Certificate.from_json(text)

@@ -1,4 +1,4 @@
-"""Offsets, constants, few rows, sparse rows, refusals: the corners where digits or rows get lost."""
+"""Edge cases: offsets, constants, few rows, sparse rows and errors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tests.proximal import reference
 from tests.proximal.data import assert_same_planes, imbalanced, relative_difference
 
 
-def test_a_huge_offset_keeps_six_digits_after_any_history(rng):
+def test_huge_offset_keeps_six_digits_after_any_history(rng):
     X, y = imbalanced(rng, 3000, 4)
     far = X / X.std(axis=0) + 1e8
     model = ProximalSVC()
     for begin in range(0, 3000, 70):
         model.partial_fit(far[begin : begin + 70], y[begin : begin + 70])
     model.forget(far[:1500], y[:1500])
-    # The reference sees the same numbers with the offset taken away, which is exact in binary.
+    # The reference gets the same rows without the offset; the subtraction is exact in binary.
     coef, _ = reference.proximal(far[1500:] - 1e8, y[1500:])
     assert relative_difference(model.coef_, coef) < 1e-6
 
 
-def test_a_window_that_wanders_far_away_keeps_its_digits(rng):
-    """The origin follows the mean when the rows leave it behind."""
+def test_window_over_a_drifting_mean_keeps_its_digits(rng):
+    """The origin follows the mean of the rows."""
     drift = np.repeat(np.arange(60) * 1e5, 100)[:, None]
     y = (rng.random(6000) < 0.2).astype(int)
     X = rng.normal(size=(6000, 3)) + y[:, None] + drift
@@ -40,14 +40,14 @@ def test_a_window_that_wanders_far_away_keeps_its_digits(rng):
         rows = slice(100 * chunk, 100 * chunk + 100)
         model.partial_fit(X[rows], y[rows])
         if chunk >= 5:
-            gone = slice(100 * (chunk - 5), 100 * (chunk - 5) + 100)
-            model.forget(X[gone], y[gone])
+            forgotten = slice(100 * (chunk - 5), 100 * (chunk - 5) + 100)
+            model.forget(X[forgotten], y[forgotten])
     last = slice(5500, 6000)
     fresh = ProximalSVC().fit(X[last], y[last])
     assert relative_difference(model.coef_, fresh.coef_) < 1e-5
 
 
-def test_standardizing_equals_a_scaler_of_all_current_rows_after_any_history(rng):
+def test_standardize_equals_a_scaler_fitted_to_the_current_rows(rng):
     X, y = imbalanced(rng, 600, 5)
     model = ProximalSVC().fit(X[:200], y[:200])
     model.update(add=(X[200:], y[200:]), forget=(X[:100], y[:100]))
@@ -57,7 +57,7 @@ def test_standardizing_equals_a_scaler_of_all_current_rows_after_any_history(rng
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0, 0.1, 1e8 + 0.1])
-def test_a_constant_feature_gets_no_weight(rng, value):
+def test_constant_feature_has_coefficient_zero(rng, value):
     X, y = imbalanced(rng, 500, 3)
     with_constant = np.column_stack([X, np.full(500, value)])
     model = ProximalSVC()
@@ -72,7 +72,7 @@ def test_a_constant_feature_gets_no_weight(rng, value):
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
 @pytest.mark.parametrize("threshold", ["zero", "gmean"])
-def test_a_single_class_is_predicted_for_everything(rng, objective, threshold):
+def test_single_class_is_predicted_for_all_rows(rng, objective, threshold):
     X = rng.normal(size=(5, 3))
     model = ProximalSVC(objective=objective, threshold=threshold).fit(X, ["only"] * 5)
     assert model.predict(rng.normal(size=(4, 3))).tolist() == ["only"] * 4
@@ -81,7 +81,7 @@ def test_a_single_class_is_predicted_for_everything(rng, objective, threshold):
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_one_row_a_class_is_enough(objective):
+def test_fit_with_one_row_per_class_predicts(objective):
     model = ProximalSVC(objective=objective).fit([[0.0, 1.0], [4.0, 1.0]], ["a", "b"])
     assert model.predict([[0.5, 1.0], [3.5, 1.0]]).tolist() == ["a", "b"]
 
@@ -91,7 +91,7 @@ def test_fewer_rows_than_features_equal_the_textbook_formula(rng):
     assert_same_planes(ProximalSVC(C=5.0).fit(X, y), *reference.proximal(X, y, 5.0))
 
 
-def test_probabilities_sum_to_one_keep_order_and_agree_with_labels(rng):
+def test_probabilities_sum_to_one_and_agree_with_scores_and_labels(rng):
     X, y = imbalanced(rng, 500, 4, (0.6, 0.3, 0.1))
     model = ProximalSVC().fit(X, y)
     probabilities = model.predict_proba(X)
@@ -99,7 +99,7 @@ def test_probabilities_sum_to_one_keep_order_and_agree_with_labels(rng):
     assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(X)).all()
 
 
-def test_gmean_threshold_is_the_best_cut_of_the_normal_model():
+def test_gmean_threshold_maximizes_the_gmean_of_the_normal_model():
     rng = np.random.default_rng(3)
     y = (rng.random(20_000) < 0.05).astype(int)
     X = np.where(y == 1, rng.normal(3.0, 2.5, len(y)), rng.normal(0.0, 0.3, len(y)))[:, None]
@@ -119,7 +119,7 @@ def test_gmean_threshold_is_the_best_cut_of_the_normal_model():
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array, sp.csc_array, sp.coo_array])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_sparse_rows_give_the_planes_of_dense_rows(rng, kind, dtype):
+def test_sparse_rows_have_the_planes_of_dense_rows(rng, kind, dtype):
     X = sp.random_array((400, 60), density=0.1, rng=rng, format="csr").astype(dtype)
     y = (rng.random(400) < 0.2).astype(int)
     dense = ProximalSVC().fit(X.toarray(), y)
@@ -130,7 +130,7 @@ def test_sparse_rows_give_the_planes_of_dense_rows(rng, kind, dtype):
     )
 
 
-def test_sparse_rows_can_be_forgotten_as_dense_ones_and_the_other_way_round(rng):
+def test_sparse_rows_are_forgotten_as_dense_rows_and_vice_versa(rng):
     X = sp.random_array((300, 20), density=0.3, rng=rng, format="csr")
     y = (rng.random(300) < 0.3).astype(int)
     model = ProximalSVC().fit(X.toarray(), y).forget(X[:100], y[:100])
@@ -139,7 +139,7 @@ def test_sparse_rows_can_be_forgotten_as_dense_ones_and_the_other_way_round(rng)
     assert_same_planes(model, *reference.proximal(X[100:].toarray(), y[100:]), 1e-9)
 
 
-def test_sparse_rows_with_repeated_and_unsorted_columns_are_summed_and_the_callers_matrix_stays():
+def test_sparse_rows_with_duplicate_columns_are_summed_without_changing_the_input():
     data, columns = np.array([1.0, 2.0, 3.0, 1.0, 1.0, 2.0]), np.array([0, 0, 1, 2, 1, 2])
     starts = np.array([0, 2, 3, 5, 6])
     for values in (data, columns, starts):
@@ -154,7 +154,7 @@ def test_sparse_rows_with_repeated_and_unsorted_columns_are_summed_and_the_calle
     np.testing.assert_allclose(statistics.gram(0), model.statistics_.gram(0))
 
 
-def test_sparse_rows_are_never_made_dense(rng):
+def test_sparse_rows_are_not_converted_to_dense(rng):
     X = sp.random_array((200_000, 300), density=0.01, rng=rng, format="csr")
     y = (rng.random(200_000) < 0.1).astype(int)
     dense_bytes = 8 * X.shape[0] * X.shape[1]
@@ -165,13 +165,13 @@ def test_sparse_rows_are_never_made_dense(rng):
     assert peak < dense_bytes / 10
 
 
-def test_more_features_than_memory_are_refused_up_front_with_numbers():
+def test_too_many_features_for_memory_raise_before_allocation():
     X = sp.csr_array(([1.0, 1.0], ([0, 1], [0, 5])), shape=(2, 3_000_000))
     with pytest.raises(MemoryLimitError, match=r"72,000,048,000,008 bytes.*\n?.*RandomFeatures"):
         ProximalSVC().fit(X, [0, 1])
 
 
-# -- refusals ---------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------
 
 
 def assert_refused(model, call, message):
@@ -181,20 +181,20 @@ def assert_refused(model, call, message):
     assert persistence.to_bytes(model) == before
 
 
-def test_rows_never_learned_are_refused_by_count_and_by_definiteness(rng):
+def test_forget_unknown_rows_raises_by_count_and_by_definiteness(rng):
     X, y = load_breast_cancer(return_X_y=True)
     model = ProximalSVC().fit(X, y)
-    stranger = X[:1] * 50.0
-    assert_refused(model, lambda: model.forget(stranger, y[:1]), "never learned")
+    unknown = X[:1] * 50.0
+    assert_refused(model, lambda: model.forget(unknown, y[:1]), "never learned")
     assert_refused(
         model, lambda: model.forget(np.repeat(X[y == 0], 2, axis=0), np.zeros(424, int)), "only 212"
     )
     assert_refused(model, lambda: model.forget(X[:1], [9]), "only 0")
-    # The right number of rows, but others: the whole class would vanish and leave something behind.
+    # The right number of wrong rows: the class would have no rows but nonzero sums.
     assert_refused(model, lambda: model.forget(X[y == 0] * 1.001, y[y == 0]), "never learned")
 
 
-def test_a_small_class_refuses_every_row_that_it_does_not_hold(rng):
+def test_forget_unknown_row_of_a_small_class_raises(rng):
     X, y = imbalanced(rng, 50, 3)
     model = ProximalSVC().fit(X, y)
     assert_refused(model, lambda: model.forget(X[:1] + 1e-9, y[:1]), "never learned")
@@ -213,7 +213,7 @@ def test_a_small_class_refuses_every_row_that_it_does_not_hold(rng):
         ({"feature_map": "rbf"}, "feature_map must be None or a RandomFeatures"),
     ],
 )
-def test_bad_parameters_get_a_sentence(rng, parameters, message):
+def test_invalid_parameters_raise_parameter_error(rng, parameters, message):
     X, y = imbalanced(rng)
     with pytest.raises(ParameterError, match=message):
         ProximalSVC(**parameters).fit(X, y).predict(X)
@@ -231,7 +231,7 @@ def test_errors_name_the_row_and_the_column(rng):
         ProximalSVC().fit(X * 1e300, y)
 
 
-def test_learners_that_do_not_fit_together_are_not_merged(rng):
+def test_merge_of_incompatible_learners_raises(rng):
     X, y = imbalanced(rng, 100, 3)
     model = ProximalSVC().fit(X, y)
     assert_refused(model, lambda: model.merge(ProximalSVC().fit(X[:, :2], y)), "same features")
@@ -244,7 +244,7 @@ def test_learners_that_do_not_fit_together_are_not_merged(rng):
 
 @pytest.mark.parametrize("shares", [(0.8, 0.2), (0.6, 0.3, 0.1)])
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_the_automatic_C_does_not_depend_on_the_history(rng, shares, objective):
+def test_auto_C_does_not_depend_on_the_history(rng, shares, objective):
     X, y = imbalanced(rng, 600, 12, shares)
     fresh = ProximalSVC(C="auto", objective=objective).fit(X[200:], y[200:])
     lived = ProximalSVC(C="auto", objective=objective).fit(X[:300], y[:300])
@@ -253,21 +253,21 @@ def test_the_automatic_C_does_not_depend_on_the_history(rng, shares, objective):
     assert_same_planes(lived, fresh.coef_, fresh.intercept_, 1e-8)
 
 
-def test_the_automatic_C_is_small_for_noise_and_large_for_structure(rng):
+def test_auto_C_is_small_for_noise_and_large_for_structure(rng):
     X = rng.normal(size=(400, 30))
     noise = rng.integers(0, 2, 400)
     structure = (X[:, 0] > 0).astype(int)
     assert ProximalSVC(C="auto").fit(X, noise).C_ < ProximalSVC(C="auto").fit(X, structure).C_
 
 
-def test_the_automatic_C_must_be_asked_for_from_the_start(rng):
+def test_auto_C_after_the_first_rows_raises(rng):
     X, y = imbalanced(rng)
     model = ProximalSVC(C=1.0).fit(X, y).set_params(C="auto")
     with pytest.raises(ParameterError, match="from the first rows on"):
         model.predict(X)
 
 
-def test_statistics_refuse_labels_that_do_not_sort_with_theirs():
+def test_statistics_with_labels_of_mixed_types_raise():
     statistics = ClassStatistics(1)
     statistics.add([[1.0], [2.0]], [0, 1])
     before = statistics.to_bytes()
@@ -280,7 +280,7 @@ def test_statistics_refuse_labels_that_do_not_sort_with_theirs():
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_learners_whose_labels_do_not_sort_together_are_not_merged(C):
+def test_merge_with_labels_of_mixed_types_raises(C):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))
     model = ProximalSVC(C=C).fit(X, np.arange(30) % 2)
@@ -290,12 +290,12 @@ def test_learners_whose_labels_do_not_sort_together_are_not_merged(C):
     assert persistence.to_bytes(model) == before
 
 
-def test_statistics_refuse_missing_labels():
+def test_statistics_with_missing_labels_raise():
     with pytest.raises(DataError, match="missing values"):
         ClassStatistics(1).add([[1.0], [2.0]], [np.nan, 1.0])
 
 
-def test_a_learner_that_is_to_choose_c_takes_no_statistics_without_folds():
+def test_auto_C_merge_of_statistics_without_folds_raises():
     X, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
     plain = ProximalSVC().fit(X, y)
     for other in (plain, plain.statistics_):
@@ -314,7 +314,7 @@ def test_a_learner_that_is_to_choose_c_takes_no_statistics_without_folds():
     ],
     ids=["width 2.5", "width a", "fade", "grow", "path"],
 )
-def test_numbers_that_are_none_give_a_sentence(call):
+def test_invalid_numbers_raise_steelyard_error(call):
     model = ProximalSVC().fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(SteelyardError, match="must be"):
         call(model)

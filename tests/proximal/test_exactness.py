@@ -1,4 +1,4 @@
-"""Equal rows, equal bits: after any history, anywhere in the space of rows."""
+"""Bit-identical results of equal rows after any history, for any values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC, RandomFeatures
+from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import ClassStatistics, Quantizer
+from steelyard.proximal.quantizer import LARGEST_VALUE, QUANTIZER_ROWS, WEIGHT_FRACTION_BITS
 
 from .exact_reference import exact_statistics
 
@@ -19,7 +21,7 @@ KINDS = ("normal", "count", "cents", "tail", "offset", "tiny", "huge", "rare", "
 
 
 def columns(rng, n, kinds=KINDS):
-    """Features of every kind that real tables have, and some that only adversaries have."""
+    """Return features of all kinds of real tables, and adversarial ones."""
     made = {
         "normal": rng.normal(size=n),
         "count": rng.poisson(3.0, n).astype(float),
@@ -46,7 +48,7 @@ def assert_same_bits(model, fresh, rng):
     np.testing.assert_array_equal(model.decision_function(points), fresh.decision_function(points))
 
 
-def test_a_column_that_dies_out_is_dead():
+def test_feature_without_remaining_nonzero_values_is_constant():
     rng = np.random.default_rng(29)
     X = rng.normal(size=(1000, 2))
     X[500:, 1] = 0.0
@@ -58,7 +60,7 @@ def test_a_column_that_dies_out_is_dead():
 
 @pytest.mark.parametrize("n", [5, 200, 700])
 @pytest.mark.parametrize("weighted", [None, "whole", "fractions"])
-def test_sums_are_those_of_the_definition(n, weighted, rng):
+def test_sums_equal_the_definition(n, weighted, rng):
     X, y = columns(rng, n), rng.integers(0, 3, n)
     weights = {
         None: None,
@@ -74,18 +76,18 @@ def test_sums_are_those_of_the_definition(n, weighted, rng):
 
 
 @pytest.mark.parametrize("kinds", [("count",) * 9, ("normal",) * 9, ("count",) * 7 + ("normal",) * 2])
-def test_one_two_and_some_digits_give_the_same_sums_however_rows_are_cut(kinds, rng):
+def test_sums_do_not_depend_on_digits_and_batch_sizes(kinds, rng):
     X, y = columns(rng, 3000, kinds), rng.integers(0, 2, 3000)
     X = np.concatenate([X, rng.permutation(X.T).T], axis=1)
     at_once = ClassStatistics(X.shape[1])
     at_once.add(X, y)
     row_by_row = ClassStatistics(X.shape[1], quantizer=at_once.quantizer)
-    for i in range(0, 3000, 7):  # seven rows at a time never fill a register tile
+    for i in range(0, 3000, 7):  # seven rows do not fill a register tile
         row_by_row.add(X[i : i + 7], y[i : i + 7], np.ones(len(y[i : i + 7])))
     assert at_once.digest() == row_by_row.digest()
 
 
-def test_sparse_rows_are_the_same_rows(rng):
+def test_sparse_rows_have_the_digest_of_dense_rows(rng):
     X = sp.random(900, 30, density=0.1, random_state=1, format="csr")
     X.data = rng.normal(size=len(X.data))
     y = rng.integers(0, 3, 900)
@@ -101,43 +103,43 @@ def test_sparse_rows_are_the_same_rows(rng):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_any_history_ends_in_the_bits_of_a_fresh_fit(data):
+def test_any_history_is_bit_identical_to_a_fresh_fit(data):
     seed = data.draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     n = data.draw(st.sampled_from([60, 300, 900]))
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
     X, y = columns(rng, n, tuple(kinds)), rng.integers(0, data.draw(st.sampled_from([2, 3])), n)
     C = data.draw(st.sampled_from([1.0, "auto"]))
-    model, held, new = ProximalSVC(C=C), np.zeros(n, bool), 0
+    model, current, new = ProximalSVC(C=C), np.zeros(n, bool), 0
     while new < n:
         step = data.draw(st.sampled_from(["add", "forget", "update", "save", "merge", "unmerge", "copy"]))
         chunk = np.arange(new, min(n, new + int(rng.choice([1, 3, 40, 250]))))
-        old = rng.permutation(np.flatnonzero(held))[: rng.integers(0, max(1, held.sum() // 2))]
-        if step == "add" or not held.any():
+        old = rng.permutation(np.flatnonzero(current))[: rng.integers(0, max(1, current.sum() // 2))]
+        if step == "add" or not current.any():
             model.partial_fit(X[chunk], y[chunk])
-            held[chunk], new = True, chunk[-1] + 1
+            current[chunk], new = True, chunk[-1] + 1
         elif step == "forget" and len(old):
             model.forget(X[old], y[old])
-            held[old] = False
+            current[old] = False
         elif step == "update" and len(old):
             model.update(add=(X[chunk], y[chunk]), forget=(X[old], y[old]))
-            held[chunk], new = True, chunk[-1] + 1
-            held[old] = False
+            current[chunk], new = True, chunk[-1] + 1
+            current[old] = False
         elif step == "save":
             model = from_bytes(to_bytes(model))
         elif step == "merge":
             model.merge(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[chunk], y[chunk]))
-            held[chunk], new = True, chunk[-1] + 1
+            current[chunk], new = True, chunk[-1] + 1
         elif step == "unmerge" and len(old):
             model.subtract(ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[old], y[old]))
-            held[old] = False
-    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[held], y[held])
+            current[old] = False
+    fresh = ProximalSVC(C=C, quantizer=model.quantizer_).fit(X[current], y[current])
     assert model.digest() == fresh.digest()
     if C != "auto" or n > 100:
         assert_same_bits(model, fresh, rng)
 
 
-def test_growing_and_moving_features_keeps_the_bits(rng):
+def test_grow_and_permute_features_are_bit_identical_to_a_fresh_fit(rng):
     X, y = columns(rng, 600), rng.integers(0, 2, 600)
     wide = np.zeros((600, 14))
     places = [3, 0, 13, 5, 1, 8, 9, 2, 7]
@@ -149,7 +151,7 @@ def test_growing_and_moving_features_keeps_the_bits(rng):
     assert_same_bits(model, fresh, rng)
 
 
-def test_mapped_rows_are_forgotten_to_the_bit(rng):
+def test_forget_mapped_rows_is_bit_identical_to_a_fresh_fit(rng):
     X, y = rng.normal(size=(900, 4)), rng.integers(0, 2, 900)
     model = ProximalSVC(feature_map=RandomFeatures(60)).fit(X[:600], y[:600])
     for i in range(600, 900, 50):
@@ -158,7 +160,7 @@ def test_mapped_rows_are_forgotten_to_the_bit(rng):
     assert_same_bits(model, fresh, rng)
 
 
-def test_finer_quanta_change_no_bit(rng):
+def test_finer_steps_change_no_bit(rng):
     X, y = columns(rng, 800, ("count", "cents", "normal")), rng.integers(0, 2, 800)
     plain = ProximalSVC().fit(X, y)
     quantizer = plain.quantizer_
@@ -167,21 +169,21 @@ def test_finer_quanta_change_no_bit(rng):
     assert_same_bits(plain, other, rng)
 
 
-def test_a_count_that_turns_out_to_have_fractions_gets_finer_quanta(rng):
+def test_integer_feature_gets_finer_steps_with_a_fraction(rng):
     X = rng.integers(0, 5, size=(1000, 2)).astype(float)
     y = rng.integers(0, 2, 1000)
     model = ProximalSVC().fit(X[:500], y[:500])
-    assert model.quantizer_.quanta.tolist() == [1.0, 1.0]
+    assert model.quantizer_.steps.tolist() == [1.0, 1.0]
     X[600:, 0] += 0.5
     X[700:, 1] += rng.normal(size=300)
     model.partial_fit(X[500:], y[500:])
-    assert model.quantizer_.quanta[0] == 0.5
+    assert model.quantizer_.steps[0] == 0.5
     assert model.quantizer_.rounds.tolist() == [False, True]
     model.forget(X[:500], y[:500])
     assert_same_bits(model, ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:]), rng)
 
 
-def test_grids_that_differ_merge_on_the_finer_one(rng):
+def test_merge_of_different_quantizers_uses_the_finer_steps(rng):
     X, y = rng.normal(size=(1200, 3)), rng.integers(0, 2, 1200)
     X[600:] *= 1e-4
     coarse, fine = ProximalSVC().fit(X[:600], y[:600]), ProximalSVC().fit(X[600:], y[600:])
@@ -201,7 +203,7 @@ def test_grids_that_differ_merge_on_the_finer_one(rng):
         (lambda m, X, y: m.forget(np.concatenate([X, X[:1]]), np.append(y, y[0])), "only"),
     ],
 )
-def test_what_always_shows_is_refused_and_nothing_changes(forget, expected, rng):
+def test_detectable_unknown_rows_raise_and_change_nothing(forget, expected, rng):
     X, y = rng.integers(0, 9, size=(800, 2)).astype(float), rng.integers(0, 2, 800)
     model = ProximalSVC().fit(X, y)
     before = model.digest()
@@ -210,7 +212,7 @@ def test_what_always_shows_is_refused_and_nothing_changes(forget, expected, rng)
     assert model.digest() == before
 
 
-def test_legitimate_forgetting_is_never_refused(rng):
+def test_forget_of_learned_rows_never_raises(rng):
     X, y = columns(rng, 1500), rng.integers(0, 3, 1500)
     weights = rng.choice([0.1, 0.1, 3.0, 1.0], 1500)
     model = ProximalSVC().fit(X, y, weights)
@@ -220,7 +222,7 @@ def test_legitimate_forgetting_is_never_refused(rng):
     assert model.classes_.tolist() == []
 
 
-def test_fading_away_leaves_nothing(rng):
+def test_decay_to_zero_removes_all_classes(rng):
     X, y = rng.normal(size=(900, 3)), rng.integers(0, 2, 900)
     model = ProximalSVC().fit(X, y).decay(0.5)
     np.testing.assert_allclose(model.coef_, ProximalSVC(C=0.5).fit(X, y).coef_, rtol=1e-6)
@@ -232,7 +234,7 @@ def test_fading_away_leaves_nothing(rng):
     np.testing.assert_allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-6)
 
 
-def test_values_far_beyond_the_grid_widen_the_sums(rng):
+def test_values_far_beyond_the_steps_widen_the_sums(rng):
     X, y = rng.normal(size=(600, 2)), rng.integers(0, 2, 600)
     model = ProximalSVC().fit(X, y)
     before, coef = model.digest(), model.coef_
@@ -243,3 +245,13 @@ def test_values_far_beyond_the_grid_widen_the_sums(rng):
         model.forget(outliers, [0, 1])
         assert model.digest() == before
         np.testing.assert_array_equal(model.coef_, coef)
+
+
+def test_constants_of_the_quantizer_are_those_of_the_documentation():
+    assert (QUANTIZER_ROWS, WEIGHT_FRACTION_BITS, LARGEST_VALUE) == (256, 20, 1e300)
+    assert MAX_QUANTIZED_FEATURE == LARGEST_VALUE
+    statistics = ClassStatistics(1)
+    statistics.add(np.arange(255.0)[:, None], np.zeros(255))
+    assert not statistics.is_frozen
+    statistics.add([[0.5]], [0])
+    assert statistics.is_frozen

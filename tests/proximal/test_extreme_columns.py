@@ -1,4 +1,4 @@
-"""Columns of any size, from 1e-300 to 1e300: learned, forgotten, merged and solved like all others."""
+"""Columns of any size, from 1e-300 to 1e300, are learned, forgotten, merged and solved exactly."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def power_of_two(size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_standardised_scores_do_not_depend_on_the_size_of_a_column(size, settings, rng):
+def test_standardized_scores_do_not_depend_on_the_size_of_a_column(size, settings, rng):
     X, y = problem(rng)
     unit = np.array([power_of_two(size), 1.0, 1.0])
     plain, extreme = ProximalSVC(**settings).fit(X, y), ProximalSVC(**settings).fit(X * unit, y)
@@ -49,8 +49,8 @@ def test_standardised_scores_do_not_depend_on_the_size_of_a_column(size, setting
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("settings", SETTINGS[:4], ids=str)
-def test_planes_of_raw_features_are_the_limits_that_they_should_be(size, n_classes, settings, rng):
-    """A tiny column has no say, and a huge one is not penalised at all."""
+def test_planes_of_raw_features_converge_to_their_limits(size, n_classes, settings, rng):
+    """A tiny column has no effect, and a huge one has no penalty."""
     X, y = problem(rng, n_classes=n_classes)
     unit = np.array([power_of_two(size), 1.0, 1.0])
     model = ProximalSVC(standardize=False, **settings).fit(X * unit, y)
@@ -63,7 +63,7 @@ def test_planes_of_raw_features_are_the_limits_that_they_should_be(size, n_class
 
 @pytest.mark.parametrize("value", [1e-300, 1e200, -1e300])
 @pytest.mark.parametrize("settings", [{}, {"standardize": False}, {"standardize": False, "C": 1e-6}], ids=str)
-def test_a_constant_of_extreme_size_does_no_harm(value, settings, rng):
+def test_constant_of_extreme_size_does_not_change_the_scores(value, settings, rng):
     X, y = problem(rng)
     X[:, 0] = value
     model = ProximalSVC(**settings).fit(X, y)
@@ -73,8 +73,8 @@ def test_a_constant_of_extreme_size_does_no_harm(value, settings, rng):
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e300])
-def test_every_way_to_a_plane_agrees(size, rng):
-    """The native solver, the reference and rows that come one by one."""
+def test_native_reference_and_single_row_planes_agree(size, rng):
+    """The native solver, the reference, and rows one by one."""
     X, y = problem(rng)
     X = X * [size, 1.0, 1.0]
     model = ProximalSVC().fit(X[:600], y[:600])
@@ -90,8 +90,8 @@ def test_every_way_to_a_plane_agrees(size, rng):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("standardize", [False, True])
-def test_C_is_chosen_whatever_the_size(size, standardize, rng):
-    """Folds go by the values of rows, so other values have other folds; the loss hardly changes."""
+def test_C_is_selected_for_columns_of_any_size(size, standardize, rng):
+    """Folds depend on the values of rows, so scaled columns have other folds; the loss hardly changes."""
     X, y = problem(rng)
     unit = [size, 1.0, 1.0]
     model = ProximalSVC(C="auto", standardize=standardize).fit(X * unit, y)
@@ -99,7 +99,7 @@ def test_C_is_chosen_whatever_the_size(size, standardize, rng):
     assert (model.predict(X * unit) == y).mean() > 0.55
 
 
-def test_a_row_beyond_all_learned_ones_spoils_a_fold_and_not_the_choice_of_C(rng):
+def test_extreme_test_row_does_not_decide_C(rng):
     X, y = problem(rng)
     expected = ProximalSVC(C="auto").fit(X, y).C_
     X[:, 0] *= 1e-300
@@ -129,7 +129,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_after_any_history_the_bits_are_those_of_a_fresh_fit(kind, sparse, rng):
+def test_any_history_of_extreme_columns_is_bit_identical_to_a_fresh_fit(kind, sparse, rng):
     n = 900
     y = rng.integers(0, 3, n)
     X = np.column_stack([COLUMNS[kind](rng, n), rng.normal(size=n) + y])
@@ -157,8 +157,8 @@ def test_after_any_history_the_bits_are_those_of_a_fresh_fit(kind, sparse, rng):
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_rows_leave_one_by_one(kind, rng):
-    """Few rows a class wait as they are; each must be found again, and a stranger is noticed."""
+def test_rows_of_extreme_columns_are_forgotten_one_by_one(kind, rng):
+    """The rows of small classes are stored; each is found again, and an unknown row is detected."""
     n = 300
     y = np.arange(n) % 2
     X = np.column_stack([COLUMNS[kind](rng, n), rng.normal(size=n)])
@@ -170,20 +170,20 @@ def test_rows_leave_one_by_one(kind, rng):
     assert model.classes_.tolist() == []
 
 
-def test_windows_slide_over_columns_of_all_sizes(rng):
+def test_sliding_window_over_columns_of_all_sizes_is_exact(rng):
     n = 1200
     X = np.column_stack([make(rng, n) for make in COLUMNS.values()])
     y = rng.integers(0, 2, n)
     window = SlidingWindow(ProximalSVC(), size=400)
     for begin in range(0, n, 100):
         window.partial_fit(X[begin : begin + 100], y[begin : begin + 100], classes=[0, 1])
-    model = window.learner_
+    model = window.estimator_
     fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[-400:], y[-400:])
     assert model.digest() == fresh.digest()
     np.testing.assert_array_equal(model.coef_, fresh.coef_)
 
 
-def test_room_that_an_outlier_took_is_given_back(rng):
+def test_memory_of_an_outlier_is_released_when_it_is_forgotten(rng):
     X, y = rng.normal(size=(2000, 30)), rng.integers(0, 2, 2000)
     model = ProximalSVC().fit(X, y)
     size = len(to_bytes(model))
@@ -194,7 +194,7 @@ def test_room_that_an_outlier_took_is_given_back(rng):
     assert len(to_bytes(model)) < 1.5 * size
 
 
-def test_mapped_rows_and_drift_windows_take_them(rng):
+def test_feature_maps_and_adaptive_windows_accept_extreme_columns(rng):
     X, y = problem(rng)
     model = ProximalSVC(feature_map=RandomFeatures(50, random_state=0)).fit(X * [1e300, 1e-300, 1.0], y)
     assert np.isfinite(model.decision_function(X * [1e300, 1e-300, 1.0])).all()
@@ -203,7 +203,7 @@ def test_mapped_rows_and_drift_windows_take_them(rng):
 
 
 @pytest.mark.parametrize("learn", [ProximalSVC().fit, ProximalSVC(feature_map=RandomFeatures(20)).fit])
-def test_beyond_there_is_a_sentence(learn, rng):
+def test_values_beyond_the_limit_raise_data_error(learn, rng):
     X, y = problem(rng)
     X[7, 1] = 1.1e300
     with pytest.raises(DataError, match=r"values beyond 1e\+300 \(up to 1.1e\+300\)"):
@@ -212,8 +212,8 @@ def test_beyond_there_is_a_sentence(learn, rng):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_scores_beyond_the_doubles_keep_their_sign(kind, n_classes, rng):
-    """Terms of opposite sign that overflow are weighed against each other, not lost in a NaN."""
+def test_overflown_scores_keep_their_sign(kind, n_classes, rng):
+    """Overflown terms of opposite sign are summed with exponents, and do not become NaN."""
     X, y = problem(rng, n_classes=n_classes)
     model = ProximalSVC().fit(X * 1e-300, y)
     probes = np.array([[1.0, -2.0, 0.5], [-1.0, 0.25, -2.0], [0.5, 0.5, -0.5], [0.0, 0.0, 0.0]])

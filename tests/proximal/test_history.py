@@ -31,10 +31,10 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
 
     def leave(number):
         leaving = rng.choice(len(current), size=min(number, max(len(current) - 20, 0)), replace=False)
-        gone = [current[i] for i in leaving]
+        forgotten = [current[i] for i in leaving]
         for i in sorted(leaving, reverse=True):
             del current[i]
-        return gone
+        return forgotten
 
     first = take(60)
     model.partial_fit(X[first], y[first])
@@ -48,8 +48,8 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
             if rows := leave(number):
                 model.forget(X[rows], y[rows])
         elif kind == "update":
-            gone, rows = leave(number), take(number)
-            model.update(add=(X[rows], y[rows]), forget=(X[gone], y[gone]) if gone else None)
+            forgotten, rows = leave(number), take(number)
+            model.update(add=(X[rows], y[rows]), forget=(X[forgotten], y[forgotten]) if forgotten else None)
             current += rows
         elif kind == "merge":
             rows = take(number)
@@ -71,7 +71,7 @@ def test_thesis_table_5_1_breast_cancer():
 
 
 def _assert_incremental_equals_batch(X, y):
-    """Euclidean distance and angle between the batch plane and the one learned row by row."""
+    """Return Euclidean distance and angle between the batch plane and the incremental plane."""
     order = np.random.default_rng(0).permutation(len(y))
     model = ProximalSVC()
     for i in order:
@@ -107,8 +107,8 @@ def test_distributed_paper_table_1(rng, shape):
         assert_same_planes(model, batch.coef_, batch.intercept_)
 
 
-def test_a_million_single_row_operations_leave_the_planes_of_a_fresh_fit(rng):
-    """On the state itself: the estimator's checks would only add time."""
+def test_a_million_single_row_operations_equal_a_fresh_fit(rng):
+    """It uses the statistics directly, because the checks of the estimator only add time."""
     d, window = 3, 500
     X = rng.normal(size=(500_500, d)) * [1.0, 10.0, 0.1] + [5.0, 0.0, -3.0]
     y = (rng.random(len(X)) < 0.1).astype(int)
@@ -121,7 +121,7 @@ def test_a_million_single_row_operations_leave_the_planes_of_a_fresh_fit(rng):
     code = np.zeros(1, dtype=np.int32)
     for _ in range(500_000):
         add(Batch(X[new : new + 1], [int(y[new])], code, None))
-        place = new * 7919 % window  # a scattered, repeatable choice of who leaves
+        place = new * 7919 % window  # a deterministic, scattered order of removal
         leaving = current[place]
         remove(Batch(X[leaving : leaving + 1], [int(y[leaving])], code, None), "test")
         current[place] = new
@@ -132,7 +132,7 @@ def test_a_million_single_row_operations_leave_the_planes_of_a_fresh_fit(rng):
     assert_same_planes(model, fresh.coef_, fresh.intercept_, 1e-9)
 
 
-def test_a_class_forgotten_to_nothing_disappears_and_may_come_back(rng):
+def test_class_without_rows_disappears_and_can_return(rng):
     X, y = imbalanced(rng, 400, 4, (0.6, 0.3, 0.1))
     model = ProximalSVC().fit(X, y)
     last = y == 2
@@ -143,7 +143,7 @@ def test_a_class_forgotten_to_nothing_disappears_and_may_come_back(rng):
     assert_same_planes(model, *reference.proximal(X, y))
 
 
-def test_forgetting_everything_leaves_a_learner_that_can_learn_again(rng):
+def test_learner_without_rows_can_learn_again(rng):
     X, y = imbalanced(rng, 300, 4)
     model = ProximalSVC().fit(X, y).forget(X, y)
     assert model.classes_.size == 0
@@ -162,7 +162,7 @@ def test_weighted_rows_can_be_forgotten_in_parts(rng):
 
 def test_merge_trees_of_any_shape_agree(rng):
     X, y = imbalanced(rng, 900, 6, (0.8, 0.15, 0.05))
-    X[450:] += 1e4  # sites that settle on different origins
+    X[450:] += 1e4  # partitions with different origins
     parts = [ProximalSVC().fit(X[i::9], y[i::9]) for i in range(9)]
     batch = ProximalSVC().fit(X, y)
     left = ProximalSVC()

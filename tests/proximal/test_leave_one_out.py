@@ -1,4 +1,4 @@
-"""The cut comes from scores of rows left out."""
+"""Thresholds from leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
-from steelyard.proximal.rule.leave_one_out import moments_left_out
-from steelyard.proximal.rule.solver import score_moments, solve
-from steelyard.proximal.rule.system import System
+from steelyard.proximal.planes import leave_one_out_moments
+from steelyard.proximal.solver import score_moments, solve
+from steelyard.proximal.system import System
 from tests.proximal.data import imbalanced
 
 WEIGHTS = {"balanced": "balanced", "none": None, "dict": {0: 0.5, 1: 3.0}}
 
 
 def _left_out(model):
-    """Moments of learned rows and of rows left out, each [[m+, v+], [m-, v-]]."""
+    """Return moments of training scores and of leave-one-out scores, each [[m+, v+], [m-, v-]]."""
     rule, system = model._rule(), System(model.statistics_)
     equations = rule._equations(system)
     u = solve(equations, model.C)[0]
     u = u if equations.has_intercept else np.append(u, 0.0)
     learned = score_moments(system, 1, u)
-    return learned, moments_left_out(system, equations, learned[None], rule._side_weights(system), model.C)[0]
+    return learned, leave_one_out_moments(
+        system, equations, learned[None], rule._side_weights(system), model.C
+    )[0]
 
 
 @pytest.mark.parametrize("penalize_intercept", [True, False])
 @pytest.mark.parametrize("class_weight", WEIGHTS.values(), ids=list(WEIGHTS))
-def test_leverages_are_those_of_the_weighted_regression(rng, class_weight, penalize_intercept):
+def test_leverages_equal_those_of_the_weighted_regression(rng, class_weight, penalize_intercept):
     X, y = imbalanced(rng, 120, 6)
     model = ProximalSVC(
         C=2.0, class_weight=class_weight, penalize_intercept=penalize_intercept, standardize=False
@@ -47,7 +49,7 @@ def test_leverages_are_those_of_the_weighted_regression(rng, class_weight, penal
         np.testing.assert_allclose(left_out[side], [mean, learned[side, 1] / kept**2], rtol=1e-9)
 
 
-def test_ranking_is_a_regression_with_a_free_intercept(rng):
+def test_auc_objective_is_a_regression_with_free_intercept(rng):
     X, y = imbalanced(rng, 150, 5)
     model = ProximalSVC(C=3.0, objective="auc", standardize=False).fit(X, y)
     sigma = 1.0 / np.bincount(y)[y]
@@ -65,14 +67,14 @@ def test_ranking_is_a_regression_with_a_free_intercept(rng):
         kept = 1.0 - hat[y == label].mean()
         target = 1.0 - 2.0 * side
         mean = target - (target - (E @ regression)[y == label].mean()) / kept
-        # Back in units of the ranking, relative to the mean score of the class.
+        # In units of the ranking, relative to the mean score of the class.
         expected = (mean - shift) / scale - origin[y == label].mean()
         np.testing.assert_allclose(left_out[side, 0] - learned[side, 0], expected, rtol=1e-8)
         np.testing.assert_allclose(left_out[side, 1], learned[side, 1] / kept**2, rtol=1e-9)
 
 
-def test_moments_left_out_are_near_those_of_refits(rng):
-    """Row by row, in earnest: the mean leverage of a class stands for the leverages of its rows."""
+def test_leave_one_out_moments_are_near_those_of_refits(rng):
+    """One refit per row: the mean leverage of a class approximates the leverages of its rows."""
     X, y = imbalanced(rng, 80, 12)
     model = ProximalSVC(C=1.0, standardize=False, class_weight=None).fit(X, y)
     left_out = np.empty(len(X))
@@ -89,8 +91,8 @@ def test_moments_left_out_are_near_those_of_refits(rng):
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_the_cut_of_a_learner_that_overfits_is_where_new_rows_need_it(objective):
-    """Twelve rows of the rare class and 300 mapped features: learned scores lie far from new ones."""
+def test_threshold_of_an_overfitted_learner_suits_new_rows(objective):
+    """With twelve rows of the rare class and 300 features, training scores are far from new scores."""
     rng = np.random.default_rng(5)
     y = np.repeat([1, 0], [12, 900])
     X = rng.normal(size=(912, 8)) + 1.2 * y[:, None]

@@ -1,4 +1,4 @@
-"""Statistics that earlier versions wrote: sums of doubles become whole numbers on a grid."""
+"""Files of version 0.1, whose floating-point sums become integers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, load
-from steelyard.persistence import encode
+from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics
 from tests.proximal.data import imbalanced
 
 
 def earlier_message(X, y, n_waiting):
-    """What version 1 of the message looked like: triangles about an origin, and rows that waited."""
+    """Return a message of version 1: triangles relative to an origin, and pending rows."""
     d, origin = X.shape[1], X[:256].mean(axis=0)
     entries = []
     for label in np.unique(y).tolist():
@@ -34,7 +34,7 @@ def earlier_message(X, y, n_waiting):
 
 
 @pytest.mark.parametrize("n_waiting", [0, 7])
-def test_sums_of_doubles_load_and_teach_the_same_planes(rng, n_waiting):
+def test_statistics_of_version_0_1_load_with_the_same_planes(rng, n_waiting):
     X, y = imbalanced(rng, 600, 4, (0.7, 0.3))
     statistics = ClassStatistics.from_bytes(earlier_message(X, y, n_waiting))
     assert statistics.from_floats
@@ -47,8 +47,8 @@ def test_sums_of_doubles_load_and_teach_the_same_planes(rng, n_waiting):
     assert ClassStatistics.from_bytes(statistics.to_bytes()).digest() == statistics.digest()
 
 
-def test_a_file_written_before_there_were_whole_numbers_is_read_and_goes_on():
-    """The file is as that version wrote it; so are its planes, which stand here as it told them."""
+def test_file_of_version_0_1_loads_and_continues():
+    """Version 0.1 wrote the file; the expected planes below are those that it computed."""
     model = load(Path(__file__).parent / "files" / "sums_of_doubles.steelyard")
     assert model.statistics_.from_floats
     np.testing.assert_allclose(model.coef_, [[0.3707534398049871, -0.008727347026921479]], rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Messages: the one written form of statistics, which learners give and take."""
+"""FoldedStatistics: the messages between learners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, NotFittedError
-from steelyard.persistence import encode, from_bytes, to_bytes
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics, FoldedStatistics
 from tests.proximal.data import imbalanced
 
@@ -28,7 +29,7 @@ KINDS = [
 
 @pytest.mark.parametrize("options", KINDS)
 @pytest.mark.parametrize("with_map", [True, False])
-def test_a_sum_of_messages_teaches_what_all_rows_teach(rng, options, with_map):
+def test_sum_of_messages_equals_a_fit_on_all_rows(rng, options, with_map):
     X, y = imbalanced(rng, 300, 4)
     first = ProximalSVC(**options).fit(X[:200], y[:200])
     second = ProximalSVC(**options, quantizer=first.quantizer_).fit(X[200:], y[200:])
@@ -39,14 +40,14 @@ def test_a_sum_of_messages_teaches_what_all_rows_teach(rng, options, with_map):
     assert total.digest() == pooled.digest() == whole.digest()
     np.testing.assert_array_equal(pooled.decision_function(X), whole.decision_function(X))
     assert (total - messages[1]).digest() == first.digest()
-    pooled.subtract(messages[1]).forget(X[:50], y[:50])  # a ledger that travelled knows these rows
+    pooled.subtract(messages[1]).forget(X[:50], y[:50])  # the ledger in the message contains these rows
     assert (
         pooled.digest()
         == ProximalSVC(**options, quantizer=first.quantizer_).fit(X[50:200], y[50:200]).digest()
     )
 
 
-def test_a_message_is_of_one_moment(rng):
+def test_message_does_not_change_with_its_learner(rng):
     X, y = imbalanced(rng, 100, 4)
     model = ProximalSVC().fit(X, y)
     message, before = model.statistics(), model.digest()
@@ -56,22 +57,22 @@ def test_a_message_is_of_one_moment(rng):
     assert message.digest() == before
 
 
-def test_a_message_knows_the_features_of_the_rows_before_any_map(rng):
+def test_message_has_number_and_names_of_the_raw_features(rng):
     X, y = imbalanced(rng, 100, 4)
     table = pd.DataFrame(X, columns=list("abcd"))
     for feature_map in (None, RandomFeatures(20, gamma=0.3)):
         message = sent(ProximalSVC(feature_map=feature_map).fit(table, y).statistics().without_map())
         assert message.n_features == 4
         assert list(message.feature_names) == list("abcd")
-        taught = ProximalSVC(feature_map=feature_map).merge(message)
-        assert list(taught.feature_names_in_) == list("abcd")
+        fitted = ProximalSVC(feature_map=feature_map).merge(message)
+        assert list(fitted.feature_names_in_) == list("abcd")
         with pytest.raises(DataError, match="name their features differently"):
             message + ProximalSVC(feature_map=feature_map).fit(table[list("dcba")], y).statistics()
         with pytest.raises(DataError, match="this one has 4, the other 3"):
             message + ProximalSVC(feature_map=feature_map).fit(X[:, :3], y).statistics()
 
 
-def test_only_messages_of_one_kind_add_up(rng):
+def test_add_messages_of_different_kinds_raises(rng):
     X, y = imbalanced(rng, 100, 4)
     plain, folded = (ProximalSVC(C=C).fit(X, y).statistics() for C in (1.0, "auto"))
     mapped, other = (
@@ -88,12 +89,12 @@ def test_only_messages_of_one_kind_add_up(rng):
         with pytest.raises(DataError, match="different feature maps"):
             left - right
     with pytest.raises(DataError, match="different feature maps"):
-        plain + mapped.without_map()  # as wide as the map
+        plain + mapped.without_map()  # the width of the map
     with pytest.raises(DataTypeError, match="got int"):
         plain + 1
 
 
-def test_a_message_takes_back_no_map_but_its_own(rng):
+def test_with_map_of_another_map_raises(rng):
     X, y = imbalanced(rng, 100, 4)
     own, other = (RandomFeatures(20, gamma=0.3, random_state=seed).fit(X) for seed in (0, 1))
     model = ProximalSVC(feature_map=own).fit(X, y)
@@ -104,18 +105,18 @@ def test_a_message_takes_back_no_map_but_its_own(rng):
             message.with_map(wrong)
         with pytest.raises(DataError, match="different feature maps"):
             ProximalSVC(feature_map=wrong).merge(message)
-    with pytest.raises(DataError, match="follows the first rows"):
+    with pytest.raises(DataError, match="must be fitted to rows"):
         ProximalSVC(feature_map=RandomFeatures(20)).merge(message)
 
 
-def test_rows_that_are_not_in_cannot_be_taken_out(rng):
+def test_subtract_message_with_unknown_rows_raises(rng):
     X, y = imbalanced(rng, 100, 4)
     few, all_rows = (ProximalSVC().fit(X[:n], y[:n]).statistics() for n in (50, 100))
     with pytest.raises(DataError, match="FoldedStatistics"):
         few - all_rows
 
 
-def test_rows_that_wait_for_their_map_travel_too(rng):
+def test_message_contains_buffered_rows(rng):
     X, y = imbalanced(rng, 200, 4)
     model = ProximalSVC(feature_map=RandomFeatures(20)).partial_fit(X[:150], y[:150])
     there = ProximalSVC(feature_map=RandomFeatures(20)).merge(sent(model.statistics()))
@@ -124,7 +125,7 @@ def test_rows_that_wait_for_their_map_travel_too(rng):
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_the_file_of_a_model_holds_its_message(rng, options):
+def test_file_of_a_model_contains_its_message(rng, options):
     X, y = imbalanced(rng, 100, 4)
     model = ProximalSVC(**options).fit(X, y)
     written = FoldedStatistics.from_state(model._get_state())
@@ -135,7 +136,7 @@ def test_the_file_of_a_model_holds_its_message(rng, options):
     )
 
 
-def test_messages_of_earlier_versions_load(rng):
+def test_messages_of_version_0_1_load(rng):
     X, y = imbalanced(rng, 100, 4)
     for feature_map in (None, RandomFeatures(20, gamma=0.3)):
         model = ProximalSVC(feature_map=feature_map, track_rows=True).fit(X, y)
@@ -147,14 +148,14 @@ def test_messages_of_earlier_versions_load(rng):
             "ledger": state["ledger"],
         }
         message = FoldedStatistics.from_bytes(encode(earlier))
-        taught = ProximalSVC(feature_map=feature_map, track_rows=True).merge(message)
-        assert taught.digest() == model.digest()
-        assert list(taught.feature_names_in_) == ["a", "b", "c", "d"]
+        fitted = ProximalSVC(feature_map=feature_map, track_rows=True).merge(message)
+        assert fitted.digest() == model.digest()
+        assert list(fitted.feature_names_in_) == ["a", "b", "c", "d"]
     bare = ProximalSVC().fit(X, y).statistics_
     assert FoldedStatistics.from_bytes(bare.to_bytes()).digest() == bare.digest()
 
 
-def test_anything_else_is_no_message(rng):
+def test_from_bytes_of_other_data_raises_file_format_error(rng):
     X, y = imbalanced(rng, 100, 4)
     message = ProximalSVC().fit(X, y).statistics()
     for tree in ([], {}, {"format": "something"}, {"statistics": None}):
@@ -173,18 +174,18 @@ def test_anything_else_is_no_message(rng):
         with pytest.raises(FileFormatError, match="damaged"):
             FoldedStatistics.from_bytes(encode({**newer, "version": 1, **change}))
     foreign = np.frombuffer(to_bytes(ProximalSVC()), dtype=np.uint8)
-    with pytest.raises(FileFormatError, match="feature maps only"):
+    with pytest.raises(FileFormatError, match="must be a RandomFeatures"):
         FoldedStatistics.from_bytes(encode({**newer, "version": 1, "map": foreign}))
     with pytest.raises(FileFormatError):
         ClassStatistics.from_bytes(message.to_bytes())
 
 
-def test_a_learner_without_rows_has_no_message():
+def test_statistics_before_fit_raises():
     with pytest.raises(NotFittedError, match=r"ProximalSVC\.statistics"):
         ProximalSVC().statistics()
 
 
-def test_parameters_are_measured_on_the_folds_of_a_message(rng):
+def test_cross_validate_uses_the_folds_of_a_message(rng):
     X, y = imbalanced(rng, 300, 4)
     message = sent(ProximalSVC(C="auto").fit(X, y).statistics())
     measured = ProximalSVC(C=0.5).cross_validate(message)

@@ -1,4 +1,4 @@
-"""Planes of small systems, solved natively, are those of the written formulas."""
+"""The native solver against the reference solver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, _native
-from steelyard.proximal.rule.native_solver import solve_small
+from steelyard.proximal.planes import uses_native_solver
 
 CHOICES = list(
     product(
@@ -30,13 +30,14 @@ def _rows(rng, n_rows, n_features, n_classes):
 
 def _both(model, C):
     rule, statistics = model._rule(), model.statistics_
-    return solve_small(rule, statistics, statistics.classes, C), rule.reference_planes(statistics, C)
+    assert uses_native_solver(rule, statistics.n_features, len(statistics.classes))
+    return rule.native_planes(statistics, C, statistics.classes), rule.reference_planes(statistics, C)
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 7])
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
-def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
+def test_native_planes_equal_the_reference_planes(rng, level, n_classes, choices):
     class_weight, standardize, (objective, threshold), penalize_intercept = choices
     before = _native.simd_level()
     try:
@@ -62,7 +63,7 @@ def test_native_planes_are_the_reference_planes(rng, level, n_classes, choices):
 TOLERANCE = 1e-12
 
 
-def test_wide_systems_are_solved_alike(rng):
+def test_native_planes_of_wide_systems_equal_the_reference_planes(rng):
     X, y = _rows(rng, 900, 260, 2)
     given, expected = _both(ProximalSVC().fit(X, y), 1.0)
     size = np.abs(expected.coef).max()
@@ -70,8 +71,8 @@ def test_wide_systems_are_solved_alike(rng):
 
 
 @pytest.mark.parametrize("n_features", [3, 64, 101, 200])
-def test_cuts_of_rows_left_out_are_alike(rng, n_features):
-    """Few rows a feature: leverages are large, and the cut of learned rows would be another one."""
+def test_native_leave_one_out_thresholds_equal_the_reference(rng, n_features):
+    """With few rows per feature, leverages are large and the threshold of training scores differs."""
     X, y = _rows(rng, 250, n_features, 2)
     y[rng.random(len(y)) < 0.4] = 0
     given, expected = _both(ProximalSVC(threshold="gmean").fit(X, y), 1.0)
@@ -80,31 +81,50 @@ def test_cuts_of_rows_left_out_are_alike(rng, n_features):
     assert np.abs(given.intercept - ProximalSVC().fit(X, y).intercept_).max() > 1e-3
 
 
-def test_a_constant_feature_has_no_weight(rng):
+def test_native_coefficient_of_a_constant_feature_is_zero(rng):
     X, y = _rows(rng, 300, 4, 2)
     X[:, 2] = 5.0
     given, expected = _both(ProximalSVC().fit(X, y), 1.0)
     assert given.coef[0, 2] == expected.coef[0, 2] == 0.0
 
 
-def test_matrices_that_rounding_denies_go_to_the_reference():
+def test_numerically_singular_matrix_is_solved_by_the_reference():
     X = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]) * 1e8
     model = ProximalSVC(C=1e40, standardize=False).fit(X, [0, 1, 0, 1])
     assert np.isfinite(model.decision_function(X)).all()
 
 
-def test_what_is_not_solved_natively_is_left_to_the_reference(rng):
-    parameters = {"threshold": "gmean", "objective": "auc"}
+@pytest.mark.parametrize(
+    ("parameters", "n_features", "n_classes", "native"),
+    [
+        ({}, 2000, 30, True),
+        ({}, 2001, 2, False),
+        ({}, 64, 31, True),
+        ({}, 65, 31, False),
+        ({"objective": "auc"}, 2000, 30, True),
+        ({"objective": "auc"}, 3, 31, False),
+        ({"threshold": "gmean"}, 200, 2, True),
+        ({"threshold": "gmean"}, 201, 2, False),
+        ({"threshold": "gmean"}, 201, 3, True),
+        ({"threshold": "gmean", "objective": "auc"}, 3, 2, False),
+    ],
+)
+def test_uses_native_solver_depends_on_rule_and_sizes(parameters, n_features, n_classes, native):
+    rule = ProximalSVC(**parameters).fit([[0.0], [1.0]], [0, 1])._rule()
+    assert uses_native_solver(rule, n_features, n_classes) == native
+
+
+def test_planes_outside_the_native_limits_are_those_of_the_reference_solver(rng):
     X, y = _rows(rng, 200, 3, 2)
-    given, expected = _both(ProximalSVC(**parameters).fit(X, y), 1.0)
-    assert given is None
-    np.testing.assert_array_equal(ProximalSVC(**parameters).fit(X, y).coef_, expected.coef)
+    model = ProximalSVC(threshold="gmean", objective="auc").fit(X, y)
+    expected = model._rule().reference_planes(model.statistics_, 1.0)
+    np.testing.assert_array_equal(model.coef_, expected.coef)
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("class_weight", ["balanced", None, {3: 7.0, 20: 0.0, 44: 0.2}], ids=str)
 @pytest.mark.parametrize("threshold", ["zero", "gmean"])
-def test_many_planes_side_by_side_are_the_reference_planes(rng, level, class_weight, threshold):
+def test_vectorized_native_planes_equal_the_reference_planes(rng, level, class_weight, threshold):
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
@@ -121,7 +141,7 @@ def test_many_planes_side_by_side_are_the_reference_planes(rng, level, class_wei
 
 
 @pytest.mark.parametrize("n_features", [20, 90])
-def test_many_classes_have_the_same_bits_after_any_history(rng, n_features):
+def test_many_classes_are_bit_identical_after_any_history(rng, n_features):
     X, y = _rows(rng, 40 * 5, n_features, 1), np.repeat(np.arange(40), 5)
     X = X[0] * 1.0
     more = rng.normal(size=(40 * 100, n_features)) * 3.0
@@ -137,8 +157,8 @@ def test_many_classes_have_the_same_bits_after_any_history(rng, n_features):
     np.testing.assert_array_equal(grown.intercept_, fresh.intercept_)
 
 
-def test_a_class_without_weight_leaves_the_probabilities_of_the_others_alone(rng):
-    """Its plane says the same of all rows: how sure the planes are was a quotient of rounding errors once."""
+def test_class_of_weight_zero_does_not_change_other_probabilities(rng):
+    """Its scores are constant, so their slope must not be a quotient of rounding errors."""
     X, y = _rows(rng, 600, 4, 3)
     model = ProximalSVC(class_weight={2: 0.0}, penalize_intercept=False).fit(X, y)
     for planes in _both(model, 1.0):
@@ -147,7 +167,7 @@ def test_a_class_without_weight_leaves_the_probabilities_of_the_others_alone(rng
     assert ((chances > 1e-4) & (chances < 1.0 - 1e-4)).mean() > 0.9
 
 
-def test_any_mapping_gives_weights(rng):
+def test_class_weight_accepts_any_mapping(rng):
     X, y = _rows(rng, 200, 3, 2)
     weights = {0: 1.0, 1: 4.0}
     model = ProximalSVC(class_weight=MappingProxyType(weights)).fit(X, y)

@@ -1,4 +1,4 @@
-"""Labels come from one native pass over the rows; they must be those that the scores name."""
+"""Predicted labels, which one native pass writes, follow the scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def named_by_scores(model: ProximalSVC, X: object) -> np.ndarray:
 @pytest.mark.parametrize(
     "as_rows", [np.asarray, np.float32, sp.csr_array], ids=["float64", "float32", "sparse"]
 )
-def test_predicted_labels_are_those_that_the_scores_name(kind, n_classes, as_rows):
+def test_predicted_labels_follow_the_scores(kind, n_classes, as_rows):
     labels = LABELS[kind][:n_classes]
     rng = np.random.default_rng(3)
     X, y = as_rows(rng.normal(size=(300, 7))), labels[rng.integers(0, len(labels), 300)]
@@ -40,7 +40,7 @@ def test_predicted_labels_are_those_that_the_scores_name(kind, n_classes, as_row
 
 
 @pytest.mark.parametrize("n_classes", [2, 30])
-def test_scores_are_rows_times_planes_over_many_blocks_and_threads(n_classes, monkeypatch):
+def test_scores_equal_matrix_product_over_blocks_and_threads(n_classes, monkeypatch):
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(9_000, 13)), rng.integers(0, n_classes, 9_000)
     model = ProximalSVC().fit(X, y)
@@ -53,7 +53,7 @@ def test_scores_are_rows_times_planes_over_many_blocks_and_threads(n_classes, mo
     np.testing.assert_allclose(answers[0].reshape(expected.shape), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_probabilities_follow_the_prior_by_the_rule_of_bayes():
+def test_probabilities_follow_the_prior_by_bayes_rule():
     rng = np.random.default_rng(0)
     y = (rng.random(2000) < 0.05).astype(int)
     X = rng.normal(size=(2000, 3)) + y[:, None]

@@ -1,4 +1,4 @@
-"""track_rows=True: which rows are in, and nothing else may leave."""
+"""track_rows=True: the ledger refuses rows that were not learned."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal.state.row_ledger import RowLedger
+from steelyard.proximal.row_ledger import RowLedger
 from tests.proximal.data import imbalanced
 
 
 @pytest.fixture
-def taught(rng):
+def fitted(rng):
     X, y = imbalanced(rng, 500, 4, (0.6, 0.4))
     return ProximalSVC(track_rows=True).fit(X, y), X, y
 
@@ -36,8 +36,8 @@ def foreign(X, y):
     ],
     ids=["one foreign row", "wrong labels", "rounded values", "other weights", "one row twice"],
 )
-def test_rows_that_are_not_in_are_refused_and_nothing_changes(taught, rows):
-    model, X, y = taught
+def test_forget_unknown_rows_raises_and_keeps_state(fitted, rows):
+    model, X, y = fitted
     before, answers = model.digest(), model.decision_function(X)
     with pytest.raises(DataError, match="ledger"):
         model.forget(*rows(X, y))
@@ -47,8 +47,8 @@ def test_rows_that_are_not_in_are_refused_and_nothing_changes(taught, rows):
     np.testing.assert_array_equal(model.decision_function(X), answers)
 
 
-def test_the_second_delivery_of_a_forgetting_is_refused(taught):
-    model, X, y = taught
+def test_forget_the_same_rows_twice_raises(fitted):
+    model, X, y = fitted
     model.forget(X[:20], y[:20])
     after = model.digest()
     with pytest.raises(DataError, match=r"20 of 20 rows .* ledger"):
@@ -58,8 +58,8 @@ def test_the_second_delivery_of_a_forgetting_is_refused(taught):
     assert model.digest() == after
 
 
-def test_ledgers_are_saved_and_merged_and_taken_out(taught, rng):
-    model, X, y = taught
+def test_ledgers_are_saved_merged_and_subtracted(fitted, rng):
+    model, X, y = fitted
     more, labels = imbalanced(rng, 300, 4, (0.5, 0.5))
     other = ProximalSVC(track_rows=True, quantizer=model.quantizer_).fit(more, labels)
     before = model.digest()
@@ -73,7 +73,7 @@ def test_ledgers_are_saved_and_merged_and_taken_out(taught, rng):
         model.merge(ProximalSVC().fit(more, labels))
 
 
-def test_sparse_rows_and_single_precision_are_the_same_rows(rng):
+def test_sparse_and_single_precision_rows_have_equal_hashes(rng):
     X, y = rng.integers(0, 3, size=(400, 6)).astype(float), rng.integers(0, 2, 400)
     model = ProximalSVC(track_rows=True).fit(sp.csr_matrix(X), y)
     model.forget(X[:100].astype(np.float32), y[:100]).forget(X[100:200], y[100:200].astype(float))
@@ -81,42 +81,42 @@ def test_sparse_rows_and_single_precision_are_the_same_rows(rng):
         model.forget(np.full((1, 6), 7.0), [0])
 
 
-def test_what_a_ledger_cannot_follow_is_refused(taught):
-    model, _, _ = taught
-    with pytest.raises(DataError, match="cannot fade"):
+def test_decay_and_permute_features_with_a_ledger_raise(fitted):
+    model, _, _ = fitted
+    with pytest.raises(DataError, match="cannot decay"):
         model.decay(0.5)
-    with pytest.raises(DataError, match="cannot be moved"):
+    with pytest.raises(DataError, match="cannot be permuted"):
         model.permute_features([1, 0, 2, 3], 4)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 12), max_size=30)), max_size=20))
-def test_a_ledger_is_a_multiset(steps):
-    track_rows, held = RowLedger(), []
+def test_ledger_is_a_multiset(steps):
+    ledger, expected = RowLedger(), []
     for add, values in steps:
         hashes = np.array(values, dtype=np.uint64)
         if add:
-            track_rows, held = track_rows.added(hashes), held + values
+            ledger, expected = ledger.with_hashes(hashes), expected + values
             continue
-        left = list(held)
+        left = list(expected)
         try:
             for value in values:
                 left.remove(value)
         except ValueError:
             with pytest.raises(DataError, match="ledger"):
-                track_rows.removed(hashes, "test")
+                ledger.without_hashes(hashes, "test")
         else:
-            track_rows, held = track_rows.removed(hashes, "test"), left
-        assert track_rows.to_array().tolist() == sorted(held)
-        assert len(track_rows) == len(held)
+            ledger, expected = ledger.without_hashes(hashes, "test"), left
+        assert ledger.to_array().tolist() == sorted(expected)
+        assert len(ledger) == len(expected)
 
 
-def test_a_ledger_takes_at_most_twelve_bytes_a_row(rng):
-    track_rows = RowLedger()
+def test_ledger_takes_at_most_twelve_bytes_per_row(rng):
+    ledger = RowLedger()
     for _ in range(200):
-        track_rows = track_rows.added(rng.integers(0, 2**63, 100).astype(np.uint64))
-    assert track_rows.nbytes == 8 * len(track_rows)
-    hashes = track_rows.to_array()
+        ledger = ledger.with_hashes(rng.integers(0, 2**63, 100).astype(np.uint64))
+    assert ledger.nbytes == 8 * len(ledger)
+    hashes = ledger.to_array()
     for begin in range(0, 15_000, 100):
-        track_rows = track_rows.removed(hashes[begin : begin + 100], "test")
-        assert track_rows.nbytes <= 12 * len(track_rows)
+        ledger = ledger.without_hashes(hashes[begin : begin + 100], "test")
+        assert ledger.nbytes <= 12 * len(ledger)

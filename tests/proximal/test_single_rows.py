@@ -1,4 +1,4 @@
-"""Single rows take a short way through native code, which is that of all rows to the bit."""
+"""The single-row path is bit-identical to the general path."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
 from steelyard.exceptions import DataError
-from steelyard.proximal.state.folds import FoldedStatistics
+from steelyard.proximal.folds import FoldState
 
 
-class LongWay(ProximalSVC):
-    """A subclass, whose rows always go the general way."""
+class GeneralPathSVC(ProximalSVC):
+    """A subclass, which always uses the general path."""
 
 
 class OddArray(np.ndarray):
-    """A subclass of ndarray, which is no finished array."""
+    """A subclass of ndarray, which needs the general path."""
 
 
 def pair(X, y, **parameters):
-    """A learner that has found the short way, and one that never will."""
-    models = ProximalSVC(**parameters).fit(X, y), LongWay(**parameters).fit(X, y)
+    """Return a learner with an enabled single-row path, and one that never enables it."""
+    models = ProximalSVC(**parameters).fit(X, y), GeneralPathSVC(**parameters).fit(X, y)
     for model in models:
         model.predict(X[:1])
-    assert takes_short_way(models[0])
-    assert not takes_short_way(models[1])
+    assert uses_single_row_path(models[0])
+    assert not uses_single_row_path(models[1])
     return models
 
 
-def takes_short_way(model):
-    rows = model._state.rows_in_turn
+def uses_single_row_path(model):
+    rows = model._state.single_row
     return rows is not None and rows.label(model.__dict__, np.zeros((1, model.n_features_in_))) is not None
 
 
 def outcome(call):
-    """What a call gives, or the kind and the words of what it raises."""
+    """Return the result of a call, or the type and message of its error."""
     try:
         value = call()
-    except Exception as error:  # noqa: BLE001 - whatever comes is compared
-        return type(error), str(error).replace("LongWay", "ProximalSVC")
+    except Exception as error:  # noqa: BLE001 - every error is compared
+        return type(error), str(error).replace("GeneralPathSVC", "ProximalSVC")
     return (value.tolist(), value.dtype) if isinstance(value, np.ndarray) else None
 
 
-def check_same(short, long, X):
-    assert short.digest() == long.digest()
-    np.testing.assert_array_equal(short.classes_, long.classes_)
-    np.testing.assert_array_equal(short.coef_, long.coef_)
-    np.testing.assert_array_equal(short.intercept_, long.intercept_)
-    np.testing.assert_array_equal(short.decision_function(X), long.decision_function(X))
+def check_same(fast, general, X):
+    assert fast.digest() == general.digest()
+    np.testing.assert_array_equal(fast.classes_, general.classes_)
+    np.testing.assert_array_equal(fast.coef_, general.coef_)
+    np.testing.assert_array_equal(fast.intercept_, general.intercept_)
+    np.testing.assert_array_equal(fast.decision_function(X), general.decision_function(X))
 
 
 def rows_of(rng, n_rows=400, n_features=5, n_classes=2):
@@ -63,38 +63,38 @@ def rows_of(rng, n_rows=400, n_features=5, n_classes=2):
     return rng.normal(size=(n_rows, n_features)) + y[:, None], y
 
 
-def test_the_first_row_alone_paves_the_way_of_those_that_follow(rng):
+def test_single_row_path_is_enabled_by_the_first_single_row(rng):
     X, y = rows_of(rng)
-    short, long = ProximalSVC().fit(X[:300], y[:300]), LongWay().fit(X[:300], y[:300])
-    for model in (short, long):
+    fast, general = ProximalSVC().fit(X[:300], y[:300]), GeneralPathSVC().fit(X[:300], y[:300])
+    for model in (fast, general):
         model.partial_fit(X[300:301], y[300:301])
-    assert takes_short_way(short)
-    assert not takes_short_way(long)
-    y[360:] = 2  # a class that nobody has seen
+    assert uses_single_row_path(fast)
+    assert not uses_single_row_path(general)
+    y[360:] = 2  # a new class
     for i in range(301, 400):
-        for model in (short, long):
+        for model in (fast, general):
             model.partial_fit(X[i : i + 1], y[i : i + 1])
-    assert takes_short_way(short)
-    check_same(short, long, X)
-    assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.rows_in_turn is None
+    assert uses_single_row_path(fast)
+    check_same(fast, general, X)
+    assert ProximalSVC(C="auto").fit(X, y).partial_fit(X[:1], y[:1])._state.single_row is None
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 9])
 @pytest.mark.parametrize("n_features", [1, 5, 70])
 @pytest.mark.parametrize("labels", ["numbers", "words", "booleans"])
-def test_a_stream_of_single_rows_is_answered_and_learned_alike(rng, n_classes, n_features, labels):
+def test_stream_of_single_rows_equals_the_general_path(rng, n_classes, n_features, labels):
     X, y = rows_of(rng, 420, n_features, n_classes)
     y = {"numbers": y, "words": np.array([f"class {k}" for k in y]), "booleans": y > 0}[labels]
-    short, long = pair(X[:300], y[:300])
+    fast, general = pair(X[:300], y[:300])
     for i in range(300, 420):
-        ours, theirs = short.predict(X[i : i + 1]), long.predict(X[i : i + 1])
+        ours, theirs = fast.predict(X[i : i + 1]), general.predict(X[i : i + 1])
         assert ours.dtype == theirs.dtype
         assert ours.shape == (1,)
         np.testing.assert_array_equal(ours, theirs)
-        assert short.partial_fit(X[i : i + 1], y[i : i + 1]) is short
-        assert takes_short_way(short)
-        long.partial_fit(X[i : i + 1], y[i : i + 1])
-    check_same(short, long, X)
+        assert fast.partial_fit(X[i : i + 1], y[i : i + 1]) is fast
+        assert uses_single_row_path(fast)
+        general.partial_fit(X[i : i + 1], y[i : i + 1])
+    check_same(fast, general, X)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_a_stream_of_single_rows_is_answered_and_learned_alike(rng, n_classes, n
     ],
     ids=str,
 )
-def test_every_rule_of_the_native_planes_is_followed(rng, parameters):
+def test_single_row_path_equals_the_general_path_for_all_parameters(rng, parameters):
     X, y = rows_of(rng)
-    short, long = pair(X[:300], y[:300], **parameters)
+    fast, general = pair(X[:300], y[:300], **parameters)
     for i in range(300, 340):
-        np.testing.assert_array_equal(short.predict(X[i : i + 1]), long.predict(X[i : i + 1]))
-        short.partial_fit(X[i : i + 1], y[i : i + 1])
-        long.partial_fit(X[i : i + 1], y[i : i + 1])
-    check_same(short, long, X)
+        np.testing.assert_array_equal(fast.predict(X[i : i + 1]), general.predict(X[i : i + 1]))
+        fast.partial_fit(X[i : i + 1], y[i : i + 1])
+        general.partial_fit(X[i : i + 1], y[i : i + 1])
+    check_same(fast, general, X)
 
 
 def _unusual_rows():
@@ -142,22 +142,22 @@ def _unusual_rows():
         "table": pd.DataFrame(row, columns=list("abcde")),
         "texts": row.astype(str),
         "none": None,
-        "finer than the grid": row + 1e-13,
+        "finer than the steps": row + 1e-13,
     }
 
 
 @pytest.mark.parametrize("name", _unusual_rows())
 @pytest.mark.filterwarnings("ignore:X has feature names")
-def test_unusual_rows_meet_the_same_answers_and_sentences(rng, name):
+def test_unusual_rows_have_the_results_and_errors_of_the_general_path(rng, name):
     X, y = rows_of(rng)
     row = _unusual_rows()[name]
-    short, long = pair(X, y)
+    fast, general = pair(X, y)
     labels = y[: 2 if name == "two rows" else 1]
-    assert outcome(lambda: short.predict(row)) == outcome(lambda: long.predict(row))
-    learned = outcome(lambda: short.partial_fit(row, labels) and None)
-    assert learned == outcome(lambda: long.partial_fit(row, labels) and None)
-    check_same(short, long, X)
-    np.testing.assert_array_equal(short.predict(X[:1]), long.predict(X[:1]))
+    assert outcome(lambda: fast.predict(row)) == outcome(lambda: general.predict(row))
+    learned = outcome(lambda: fast.partial_fit(row, labels) and None)
+    assert learned == outcome(lambda: general.partial_fit(row, labels) and None)
+    check_same(fast, general, X)
+    np.testing.assert_array_equal(fast.predict(X[:1]), general.predict(X[:1]))
 
 
 @pytest.mark.parametrize(
@@ -168,20 +168,20 @@ def test_unusual_rows_meet_the_same_answers_and_sentences(rng, name):
     ids=repr,
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:A column-vector y")
-def test_unusual_labels_meet_the_same_sentences_and_classes(rng, labels):
+def test_unusual_labels_have_the_results_and_errors_of_the_general_path(rng, labels):
     X, y = rows_of(rng)
-    short, long = pair(X, y)
-    given = outcome(lambda: short.partial_fit(X[:1], labels) and None)
-    assert given == outcome(lambda: long.partial_fit(X[:1], labels) and None)
-    check_same(short, long, X)
-    for model in (short, long):
+    fast, general = pair(X, y)
+    given = outcome(lambda: fast.partial_fit(X[:1], labels) and None)
+    assert given == outcome(lambda: general.partial_fit(X[:1], labels) and None)
+    check_same(fast, general, X)
+    for model in (fast, general):
         model.partial_fit(X[1:2], y[1:2])
-    check_same(short, long, X)
+    check_same(fast, general, X)
 
 
-def test_parameters_that_change_are_followed_at_once(rng):
+def test_changed_parameters_apply_to_the_next_single_row(rng):
     X, y = rows_of(rng)
-    short, long = pair(X[:300], y[:300])
+    fast, general = pair(X[:300], y[:300])
     changes = [
         {"C": 1e-4},
         {"class_weight": None},
@@ -190,18 +190,18 @@ def test_parameters_that_change_are_followed_at_once(rng):
         {"threshold": "zero", "class_weight": "balanced", "C": 2.0},
     ]
     for step, change in enumerate(changes):
-        for model in (short, long):
+        for model in (fast, general):
             model.set_params(**change)
         for i in range(300 + 10 * step, 310 + 10 * step):
-            np.testing.assert_array_equal(short.predict(X[i : i + 1]), long.predict(X[i : i + 1]))
-            short.partial_fit(X[i : i + 1], y[i : i + 1])
-            long.partial_fit(X[i : i + 1], y[i : i + 1])
-        check_same(short, long, X)
-    short.set_params(C=-1.0)
+            np.testing.assert_array_equal(fast.predict(X[i : i + 1]), general.predict(X[i : i + 1]))
+            fast.partial_fit(X[i : i + 1], y[i : i + 1])
+            general.partial_fit(X[i : i + 1], y[i : i + 1])
+        check_same(fast, general, X)
+    fast.set_params(C=-1.0)
     with pytest.raises(ValueError, match="C must be"):
-        short.predict(X[:1])
+        fast.predict(X[:1])
     with pytest.raises(ValueError, match="C must be"):
-        short.partial_fit(X[:1], y[:1])
+        fast.partial_fit(X[:1], y[:1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -209,10 +209,10 @@ def test_parameters_that_change_are_followed_at_once(rng):
     st.lists(st.sampled_from(["row", "chunk", "forget", "ask", "merge", "copy", "fade"]), max_size=25),
     st.sampled_from(["zero", "gmean"]),
 )
-def test_any_history_of_rows_chunks_and_losses_ends_alike(steps, threshold):
+def test_any_history_of_rows_and_batches_equals_the_general_path(steps, threshold):
     rng = np.random.default_rng(len(steps))
     X, y = rows_of(rng, 600, 3, 3)
-    short, long = pair(X[:260], y[:260], threshold=threshold)
+    fast, general = pair(X[:260], y[:260], threshold=threshold)
     learned = list(range(260))
     place = 260
     does = {
@@ -225,17 +225,17 @@ def test_any_history_of_rows_chunks_and_losses_ends_alike(steps, threshold):
     }
     for step in steps:
         if step == "copy":
-            short, long = copy.copy(short), copy.copy(long)
+            fast, general = copy.copy(fast), copy.copy(general)
             continue
-        for model in (short, long):
+        for model in (fast, general):
             does[step](model)
         place += {"row": 1, "chunk": 7}.get(step, 0)
         learned = learned[3:] if step == "forget" else learned
-        np.testing.assert_array_equal(short.predict(X[7:8]), long.predict(X[7:8]))
-    check_same(short, long, X)
+        np.testing.assert_array_equal(fast.predict(X[7:8]), general.predict(X[7:8]))
+    check_same(fast, general, X)
 
 
-def test_answers_follow_chunks_that_come_between_rows(rng):
+def test_predictions_follow_batches_between_single_rows(rng):
     X = rng.normal(size=(300, 2)) * 0.1
     y = rng.integers(0, 2, 300)
     X[:, 0] += y
@@ -247,33 +247,33 @@ def test_answers_follow_chunks_that_come_between_rows(rng):
     assert model.predict(probe) == 0
 
 
-def test_a_class_whose_rows_have_all_left_comes_back(rng):
+def test_class_without_rows_returns_on_the_single_row_path(rng):
     X, y = rows_of(rng, 400, 4, 3)
-    short, long = pair(X, y)
-    gone = y == 2
-    for model in (short, long):
-        model.forget(X[gone], y[gone])
+    fast, general = pair(X, y)
+    forgotten = y == 2
+    for model in (fast, general):
+        model.forget(X[forgotten], y[forgotten])
         model.predict(X[:1])
-        model.partial_fit(X[gone][:1], y[gone][:1])
-    assert 2 in short.classes_
-    check_same(short, long, X)
-    np.testing.assert_array_equal(short.predict(X[gone][:1]), long.predict(X[gone][:1]))
+        model.partial_fit(X[forgotten][:1], y[forgotten][:1])
+    assert 2 in fast.classes_
+    check_same(fast, general, X)
+    np.testing.assert_array_equal(fast.predict(X[forgotten][:1]), general.predict(X[forgotten][:1]))
 
 
-def test_copies_and_pickles_go_their_own_way(rng):
+def test_copies_and_pickles_have_no_single_row_model(rng):
     X, y = rows_of(rng)
-    short, _ = pair(X[:300], y[:300])
-    twins = [copy.copy(short), copy.deepcopy(short), pickle.loads(pickle.dumps(short))]
-    before = short.digest()
-    for twin in twins:
-        assert twin._state.rows_in_turn is None
-        twin.predict(X[:1])
-        twin.partial_fit(X[300:301], y[300:301])
-    assert short.digest() == before
-    assert len({twin.digest() for twin in twins}) == 1
+    fast, _ = pair(X[:300], y[:300])
+    copies = [copy.copy(fast), copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))]
+    before = fast.digest()
+    for copied in copies:
+        assert copied._state.single_row is None
+        copied.predict(X[:1])
+        copied.partial_fit(X[300:301], y[300:301])
+    assert fast.digest() == before
+    assert len({copied.digest() for copied in copies}) == 1
 
 
-def test_tables_with_names_never_take_the_short_way(rng):
+def test_learner_with_feature_names_uses_the_general_path(rng):
     X, y = rows_of(rng)
     table = pd.DataFrame(X, columns=list("abcde"))
     model = ProximalSVC().fit(table, y)
@@ -282,42 +282,42 @@ def test_tables_with_names_never_take_the_short_way(rng):
         model.predict(X[:1])
 
 
-def test_folds_keep_the_general_way(rng):
+def test_learner_with_folds_uses_the_general_path(rng):
     X, y = rows_of(rng)
     model = ProximalSVC(C="auto").fit(X, y)
     for _ in range(3):
         model.predict(X[:1])
-    assert isinstance(model._state, FoldedStatistics)
-    assert model._state.rows_in_turn is None
+    assert isinstance(model._state, FoldState)
+    assert model._state.single_row is None
     model.partial_fit(X[:1], y[:1])
 
 
-def test_a_learner_with_a_ledger_answers_in_the_short_way_and_learns_in_the_long_one(rng):
+def test_learner_with_ledger_only_predicts_on_the_single_row_path(rng):
     X, y = rows_of(rng)
     model, expected = (
         ProximalSVC(track_rows=True).fit(X[:50], y[:50]),
-        LongWay(track_rows=True).fit(X[:50], y[:50]),
+        GeneralPathSVC(track_rows=True).fit(X[:50], y[:50]),
     )
     for i in range(50, len(X)):
-        asked = i % 4  # not at all, once (in the long way), and again
-        for _ in range(asked):
+        n_predictions = i % 4  # zero to three predictions; the first one uses the general path
+        for _ in range(n_predictions):
             np.testing.assert_array_equal(model.predict(X[i : i + 1]), expected.predict(X[i : i + 1]))
-        assert (model._state.rows_in_turn is not None) == (asked >= 2)
+        assert (model._state.single_row is not None) == (n_predictions >= 2)
         for each in (model, expected):
             each.partial_fit(X[i : i + 1], y[i : i + 1])
     assert model.digest() == expected.digest()
     for each in (model, expected):
-        each.forget(X[60:70], y[60:70])  # the ledger has all of them
+        each.forget(X[60:70], y[60:70])  # the ledger contains all of them
         with pytest.raises(DataError):
             each.forget(X[60:61] + 1.0, y[60:61])
     assert model.digest() == expected.digest()
     np.testing.assert_array_equal(model.predict(X[:1]), expected.predict(X[:1]))
 
 
-def test_threads_that_ask_while_one_learns_see_whole_states(rng):
+def test_concurrent_predictions_see_consistent_states(rng):
     X, y = rows_of(rng, 1500, 4)
     probe = X[:1]
-    alone = LongWay().fit(X[:300], y[:300])
+    alone = GeneralPathSVC().fit(X[:300], y[:300])
     answers = {int(alone.predict(probe)[0])}
     for i in range(300, 1500):
         alone.partial_fit(X[i : i + 1], y[i : i + 1])
@@ -330,7 +330,7 @@ def test_threads_that_ask_while_one_learns_see_whole_states(rng):
         try:
             while not stop.is_set():
                 seen.add(int(model.predict(probe)[0]))
-        except Exception as error:  # noqa: BLE001 - a thread's exception would be lost
+        except Exception as error:  # noqa: BLE001 - the exception of a thread would be lost
             troubles.append(error)
 
     threads = [threading.Thread(target=ask) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""ClassStatistics on its own: sums, differences, messages."""
+"""ClassStatistics: sums, differences and messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.part import Part
+from steelyard.proximal.statistics import ClassSubset
 from tests.proximal.data import imbalanced, relative_difference
 
-# A value is rounded by half a quantum at most, and the typical deviation has 2**33 quanta or more: over n
-# rows the errors of a sum add up to about 6e-11 / sqrt(n) of it, 1e-11 for the few dozen of a rare class.
+# A value is rounded by at most half a step, and the typical deviation has at least 2**33 steps. The relative
+# error of a sum over n rows is about 6e-11 / sqrt(n): 1e-11 for a rare class of a few dozen rows.
 ROUNDED = 1e-10
 
 
@@ -36,7 +36,7 @@ def filled(X, y, weights=None):
 def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
     X, y = imbalanced(rng, max(n_rows, 4), 7, (0.6, 0.4))
     X, y = X[:n_rows].astype(dtype), y[:n_rows]
-    weights = np.round(rng.uniform(0.5, 2.0, n_rows) * 2**20) / 2**20  # the steps of weights
+    weights = np.round(rng.uniform(0.5, 2.0, n_rows) * 2**20) / 2**20  # weights are multiples of 2**-20
     statistics = filled(X, y, weights)
     for label in np.unique(y):
         expected = naive_gram(X.astype(np.float64), y, label, weights)
@@ -44,8 +44,8 @@ def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
         assert statistics.count(label) == pytest.approx(weights[y == label].sum())
 
 
-def test_a_difference_merged_into_the_old_gives_the_new(rng):
-    """What a site sends: everything added minus everything retired since its last message."""
+def test_difference_merged_into_old_statistics_gives_the_new(rng):
+    """A site sends the rows added minus the rows removed since its last message."""
     X, y = imbalanced(rng, 900, 4, (0.7, 0.25, 0.05))
     site = filled(X[:500], y[:500])
     master = filled(X[:500], y[:500])
@@ -67,7 +67,7 @@ def test_statistics_minus_themselves_are_empty(rng):
 
 
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 400), max_size=5))
-def test_sums_of_parts_do_not_depend_on_the_parts(seed, cuts):
+def test_sums_do_not_depend_on_the_partition(seed, cuts):
     X, y = imbalanced(np.random.default_rng(seed), 400, 3, (0.9, 0.1))
     total = ClassStatistics(3)
     borders = [0, *sorted(cuts), 400]
@@ -78,7 +78,7 @@ def test_sums_of_parts_do_not_depend_on_the_parts(seed, cuts):
         assert relative_difference(total.gram(label), naive_gram(X, y, label)) < ROUNDED
 
 
-def test_messages_round_trip_and_are_compact(rng):
+def test_to_bytes_round_trip_is_compact(rng):
     X, y = imbalanced(rng, 5000, 100)
     statistics = filled(X, y)
     data = statistics.to_bytes()
@@ -90,14 +90,14 @@ def test_messages_round_trip_and_are_compact(rng):
 
 
 @pytest.mark.parametrize("damage", [b"", b"no statistics", None])
-def test_damaged_messages_are_refused(rng, damage):
+def test_damaged_bytes_raise(rng, damage):
     X, y = imbalanced(rng)
     data = filled(X, y).to_bytes() if damage is None else damage
     with pytest.raises(FileFormatError):
         ClassStatistics.from_bytes(data[:-3] if damage is None else data)
 
 
-def test_growing_pads_with_features_that_were_zero(rng):
+def test_grow_appends_zero_features(rng):
     X, y = imbalanced(rng, 500, 3)
     grown = filled(X[:300], y[:300]).grow(5)
     wide = np.column_stack([X, rng.normal(size=(500, 2))])
@@ -107,7 +107,7 @@ def test_growing_pads_with_features_that_were_zero(rng):
         assert relative_difference(grown.gram(label), naive_gram(wide, y, label)) < ROUNDED
 
 
-def test_scaling_multiplies_every_weight(rng):
+def test_scale_multiplies_every_weight(rng):
     X, y = imbalanced(rng, 500, 3)
     faded = filled(X[:300], y[:300]).scale(0.25)
     faded.add(X[300:], y[300:])
@@ -125,7 +125,7 @@ def test_memory_does_not_depend_on_the_number_of_rows(rng):
     assert statistics.nbytes <= 1.5 * few
 
 
-def test_many_small_classes_cost_rows_and_not_matrices(rng):
+def test_small_classes_store_rows_instead_of_matrices(rng):
     X = rng.normal(size=(1080, 1000))
     statistics = filled(X, np.repeat(np.arange(270), 4))
     assert statistics.nbytes <= 2 * X.nbytes
@@ -141,7 +141,7 @@ def test_many_small_classes_cost_rows_and_not_matrices(rng):
         ([["x", "y"]], ["a"], None, "could not convert"),
     ],
 )
-def test_bad_rows_get_a_sentence_and_change_nothing(X, y, weights, message):
+def test_invalid_rows_raise_and_change_nothing(X, y, weights, message):
     statistics = filled(np.ones((3, 2)), np.array(["a", "a", "b"]))
     before = statistics.to_bytes()
     with pytest.raises(DataError, match=message):
@@ -149,22 +149,24 @@ def test_bad_rows_get_a_sentence_and_change_nothing(X, y, weights, message):
     assert statistics.to_bytes() == before
 
 
-def test_statistics_of_different_width_do_not_add_up():
+def test_add_statistics_of_different_width_raises():
     with pytest.raises(DataError, match=r"same number of features; got 2 and 3.*\n?.*grow"):
         filled(np.ones((2, 2)), np.zeros(2)) + filled(np.ones((2, 3)), np.zeros(2))
 
 
 @pytest.mark.parametrize(
     "largest", [1.0, 1e40, 1e200]
-)  # which need one register, several, and units of their own
-@pytest.mark.parametrize("n_rows", [40, 300, 3000])  # before there is a grid, waiting, and summed
-def test_a_part_is_seen_as_statistics_of_its_rows_are_bit_by_bit(rng, largest, n_rows):
+)  # sums of one register, of several, and features with their own unit
+@pytest.mark.parametrize(
+    "n_rows", [40, 300, 3000]
+)  # rows before the quantizer is fixed, pending rows, and sums
+def test_class_subset_view_is_bit_identical_to_regrouped_statistics(rng, largest, n_rows):
     X = rng.normal(size=(n_rows, 3)) * [1.0, largest, 1.0]
     keys = rng.integers(0, 6, n_rows)
     statistics = ClassStatistics(3)
     statistics.add(X, keys)
     labels = {0: "a", 2: "b", 3: "a", 5: "a"}
-    part, copied = Part(statistics, labels), statistics.regrouped(labels)
+    part, copied = ClassSubset(statistics, labels), statistics.regrouped(labels)
     assert part.classes == copied.classes == ["a", "b"]
     seen, expected = part.view(["a", "b"]), copied.view(["a", "b"])
     for name in ("origin", "units", "variance"):

@@ -1,4 +1,4 @@
-"""The report in a real Chromium: no errors, charts drawn, nothing wider than a phone or a desk."""
+"""Report in Chromium: no errors, charts drawn, page fits a phone and a desktop."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from steelyard.tables import open_stream
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None,
-    reason="no Chromium is installed, so no browser looks at the report (Debian: apt install chromium)",
+    CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)"
 )
 
-# The report stands in frames of several widths; what their content measures is written into the page.
+# The report is loaded in frames of several widths; the measured sizes are written into the page.
 _PAGE = """<!doctype html><body>{frames}<pre id="out"></pre><script>
 const measured = {{}};
-// What the page's own script does: values under the pointer, curves that can be hidden, zoom.
-function tried(page, visible) {{
+// Exercise the script of the page: tooltip, hidden curves, zoom.
+function exercise(page, visible) {{
   const chart = [...page.querySelectorAll("svg.along")].find(svg => svg.getBoundingClientRect().height > 50);
   if (!chart) return {{}};
   const box = chart.getBoundingClientRect(), event = (kind, share) => chart.dispatchEvent(
@@ -70,7 +69,7 @@ for (const frame of document.querySelectorAll("iframe")) {{
         .map(text => text.getBoundingClientRect().height)),
       heading: page.querySelector("h1").innerText,
       background: visible.getComputedStyle(page.body).backgroundColor,
-      ...tried(page, visible),
+      ...exercise(page, visible),
     }};
     document.getElementById("out").textContent = JSON.stringify(measured);
   }});
@@ -78,8 +77,8 @@ for (const frame of document.querySelectorAll("iframe")) {{
 </script>"""
 
 
-def _look(page, folder, *flags, widths=(390, 1280)):
-    """What Chromium says about the report at the width of a phone and of a desk, and its complaints."""
+def _measure(page, folder, *flags, widths=(390, 1280)):
+    """Return measurements of the report in Chromium by width, and the console messages."""
     frames = "".join(
         f'<iframe width="{width}" height="900" srcdoc="{html.escape(page)}"></iframe>' for width in widths
     )
@@ -93,46 +92,46 @@ def _look(page, folder, *flags, widths=(390, 1280)):
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     measured = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return json.loads(html.unescape(measured.group(1))), complaints
+    messages = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(html.unescape(measured.group(1))), messages
 
 
 @pytest.fixture(scope="module")
-def looked_at(tmp_path_factory):
+def measurements(tmp_path_factory):
     result = prequential(
         {"balanced": ProximalSVC(), "plain": ProximalSVC(class_weight=None)}, demo_stream(8000)
     )
-    return _look(render_report(result), tmp_path_factory.mktemp("browser"))
+    return _measure(render_report(result), tmp_path_factory.mktemp("browser"))
 
 
-def test_chromium_has_nothing_to_complain_about(looked_at):
-    assert looked_at[1] == []
+def test_report_logs_no_console_errors(measurements):
+    assert measurements[1] == []
 
 
 @pytest.mark.parametrize("width", ["390", "1280"])
-def test_charts_are_drawn_and_fit_the_width(looked_at, width):
-    seen = looked_at[0][width]
+def test_charts_fit_the_page_width(measurements, width):
+    seen = measurements[0][width]
     assert seen["charts"] >= 10
     assert seen["overflow"] <= 0
     assert seen["beyond"] == 0
 
 
 @pytest.mark.parametrize("width", ["390", "1280"])
-def test_words_in_charts_are_large_enough_to_read(looked_at, width):
-    assert looked_at[0][width]["smallest"] >= 10
+def test_chart_text_is_large_enough(measurements, width):
+    assert measurements[0][width]["smallest"] >= 10
 
 
-def test_a_dark_screen_gets_a_dark_page(tmp_path):
+def test_dark_mode_has_dark_background(tmp_path):
     page = render_report(prequential(ProximalSVC(), Gaussians(3000, n_classes=3)))
-    seen, complaints = _look(page, tmp_path, "--blink-settings=preferredColorScheme=0")
-    assert complaints == []
+    seen, messages = _measure(page, tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert messages == []
     assert seen["390"]["background"] == "rgb(22, 22, 21)"
     assert seen["390"]["overflow"] <= 0
 
 
 @pytest.mark.parametrize("width", ["390", "1280"])
-def test_the_script_shows_values_hides_curves_and_zooms(looked_at, width):
-    seen = looked_at[0][width]
+def test_script_shows_tooltip_hides_curves_and_zooms(measurements, width):
+    seen = measurements[0][width]
     assert re.match(r"row [\d,]+\s+(plain|balanced) 0?\.?\d+\s+(plain|balanced) ", seen["tip"])
     assert seen["tipFits"]
     assert seen["hidden"] == 1
@@ -159,15 +158,15 @@ def _named_long(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 22])
-def test_no_name_makes_the_page_wider_than_a_phone(tmp_path, n_classes):
-    seen, complaints = _look(_named_long(n_classes), tmp_path, widths=(390, 1280))
-    assert complaints == []
+def test_long_names_do_not_widen_page_on_phone(tmp_path, n_classes):
+    seen, messages = _measure(_named_long(n_classes), tmp_path, widths=(390, 1280))
+    assert messages == []
     assert [seen[width]["wide"] for width in ("390", "1280")] == [[], []]
     assert [seen[width]["overflow"] for width in ("390", "1280")] == [0, 0]
     assert seen["390"]["tipFits"]
 
 
-def test_without_script_the_page_is_complete(tmp_path):
+def test_page_is_complete_without_script(tmp_path):
     page = render_report(prequential(ProximalSVC(), demo_stream(4000)))
     without = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     harness = tmp_path / "page.html"

@@ -1,4 +1,4 @@
-"""Two runs compared: which is better, by how much, what differs, and what makes it unfair."""
+"""Comparison of two runs: headline, differences and warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rare(n_rows):
 
 @pytest.fixture(scope="module")
 def runs():
-    """The same stream with and without weights, as a file would have them."""
+    """Runs on the same stream without and with class weights, as read from JSON files."""
     return [
         json.loads(prequential({"m": ProximalSVC(class_weight=weight)}, _rare(6000)).to_json())
         for weight in (None, "balanced")
@@ -35,7 +35,7 @@ def files(runs, tmp_path):
     return tmp_path
 
 
-def test_the_difference_is_that_of_the_best_models(runs):
+def test_compare_runs_difference_is_that_of_best_models(runs):
     found = compare_runs(*runs)
     figures = [run["summary"][0]["mean_g_mean"] for run in runs]
     assert found["difference"] == pytest.approx(figures[1] - figures[0])
@@ -45,29 +45,29 @@ def test_the_difference_is_that_of_the_best_models(runs):
     ]
 
 
-def test_the_page_says_which_is_better_and_asks_the_network_for_nothing(runs):
+def test_comparison_names_better_run_and_loads_nothing(runs):
     page = render_comparison(*runs, ("plain", "balanced"))
-    assert "“balanced” is better: 0." in page
+    assert "“balanced” is better by 0." in page
     assert page.count('<svg class="chart along') == 2
     assert "https://" not in page
 
 
-def test_a_difference_within_the_bands_is_no_victory(runs):
+def test_headline_of_difference_within_confidence_intervals(runs):
     near = json.loads(json.dumps(runs[1]))
     near["summary"][0]["mean_g_mean"] += 0.001
     page = render_comparison(runs[1], near, ("one", "other"))
-    assert "“other” is ahead by 0.001 G-mean, which chance may explain" in page
+    assert "“other” is better by 0.001 in G-mean, which is not statistically significant" in page
 
 
-def test_what_makes_it_unfair_is_named(runs):
+def test_compare_runs_warns_about_different_rows_and_windows(runs):
     stream = Gaussians(3000, schedule=ImbalanceSchedule.constant(0.3), seed=1)
     other = json.loads(prequential({"m": ProximalSVC()}, stream, window=200).to_json())
     warnings = " ".join(compare_runs(runs[0], other)["warnings"])
     assert "6,000 and 3,000 rows" in warnings
-    assert "Windows or delays" in warnings
+    assert "windows or label delays" in warnings
 
 
-def test_the_command_prints_both_and_writes_the_page(files):
+def test_compare_command_prints_both_runs_and_writes_report(files):
     words = [
         "compare",
         str(files / "plain.json"),
@@ -85,17 +85,17 @@ def test_the_command_prints_both_and_writes_the_page(files):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1, 2]", "not the outcome of a run"),
+        ("[1, 2]", "not the result of a run"),
         ("{", "not a JSON document"),
         ("[" * 100_000, "not a JSON document"),
     ],
 )
-def test_what_is_no_run_is_refused(tmp_path, text, message):
+def test_read_run_of_other_json_raises(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
         read_run(tmp_path / "x.json")
 
 
-def test_a_run_without_figures_has_a_page_too(runs):
+def test_comparison_with_unmeasured_run(runs):
     empty = json.loads(prequential({"m": ProximalSVC()}, Gaussians(30, chunk=30)).to_json())
-    assert "measured too little" in render_comparison(runs[0], empty)
+    assert "too few rows to be compared" in render_comparison(runs[0], empty)

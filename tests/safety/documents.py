@@ -1,4 +1,4 @@
-"""What is read beside learners: models of tables, cubes, parts, messages of sites, certificates, specs."""
+"""Documents other than learners: table models, cubes, parts, site messages, certificates, service specs."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ Change = Callable[[bytes, np.random.Generator], bytes]
 
 @dataclass(frozen=True)
 class Document:
-    """Bytes that somebody else may have written, how they are changed, read and used."""
+    """Untrusted bytes, with functions that mutate, read and use them."""
 
     data: bytes
-    change: Change | None  # None: a file of ours
+    change: Change | None  # None: a steelyard file
     read: Callable[[bytes], Any]
     uses: tuple[Callable[[Any], object], ...]
 
 
 def trial(rng: np.random.Generator, damaged: Change) -> bool:
-    """A changed document: refused with a sentence, or of use."""
+    """Assert that a mutated document is rejected with an error message or can be used."""
     names = list(made())
     name = names[rng.integers(len(names))]
     document = made()[name]
@@ -55,7 +55,7 @@ def trial(rng: np.random.Generator, damaged: Change) -> bool:
     try:
         read = document.read(data)
     except SteelyardError as error:
-        assert len(str(error)) > 15, f"{name}: it says too little: {error}"
+        assert len(str(error)) > 15, f"{name}: the message is too short: {error}"
         return False
     except Exception as error:
         raise AssertionError(f"{name}: {type(error).__name__}: {str(error)[:200]}") from error
@@ -71,7 +71,7 @@ def trial(rng: np.random.Generator, damaged: Change) -> bool:
 
 
 def frame(n: int = 60, seed: int = 0) -> pd.DataFrame:
-    """Rows with numbers, words, a place, a time and a label."""
+    """Return rows with numbers, words, a place, a time and a label."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
     return pd.DataFrame(
@@ -95,7 +95,7 @@ def _all() -> Iterator[tuple[str, Document]]:
     yield from _messages()
     X, y = frame()[["a"]].to_numpy(), frame()["y"].to_numpy()
     left = ProximalSVC(quantizer=Quantizer.uniform(1, 2.0**-20)).fit(X, y)
-    certificate = left.forget(X[:4], y[:4], certificate=True)
+    certificate = left.certify_forget(X[:4], y[:4])
     yield (
         "certificate",
         Document(
@@ -140,7 +140,7 @@ SPECS = {
     "kernels": 'target = "y"\n[learner]\nclass = "MultiKernelKOIL"\nbudget = 6\n'
     'kernels = [{kernel = "rbf", gamma = 0.5}, {kernel = "linear"}]',
     "spheres": 'target = "y"\n[learner]\nclass = "EnclosingClassifier"\nshape = "sphere"',
-    "committee": 'target = "y"\n[learner]\nclass = "StreamClassifier"',
+    "ensemble": 'target = "y"\n[learner]\nclass = "StreamClassifier"',
     "sites": 'target = "y"\nsites = true',
 }
 
@@ -153,7 +153,7 @@ def _spec(data: bytes) -> Spec:
     return Spec.from_mapping(values)
 
 
-# -- files of ours ----------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------
 
 
 def _files() -> Iterator[tuple[str, Document]]:
@@ -163,13 +163,13 @@ def _files() -> Iterator[tuple[str, Document]]:
         "proximal": ProximalSVC(track_rows=True),
         "mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", random_state=0)),
         "kernel": IncrementalSVC(gamma=0.5),
-        "committee": StreamClassifier(),
+        "ensemble": StreamClassifier(),
     }.items():
-        yield f"table model {name}", _file(_table_model(learner, rows), _asked(rows), _taught(rows))
+        yield f"table model {name}", _file(_table_model(learner, rows), _asked(rows), _learn(rows))
     cube = StatisticsCube(["place"], "y", time="day").add(frame())
     uses = (
         lambda c: c.cells,
-        lambda c: c.model(place="A").learner.predict(np.zeros((1, 4))),
+        lambda c: c.model(place="A").estimator.predict(np.zeros((1, 4))),
         lambda c: c.compare("place"),
         lambda c: c.add(more),
         lambda c: c.forget(frame()[:3]),
@@ -198,15 +198,15 @@ def _table_model(learner: Any, rows: pd.DataFrame) -> TableModel:
 
 def _asked(rows: pd.DataFrame) -> Callable[[Any], object]:
     def ask(model: Any) -> object:
-        return [model.learner.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
+        return [model.estimator.predict(chunk.X) for chunk in model.open(rows[:5], labelled=False)]
 
     return ask
 
 
-def _taught(rows: pd.DataFrame) -> Callable[[Any], object]:
+def _learn(rows: pd.DataFrame) -> Callable[[Any], object]:
     def teach(model: Any) -> None:
         for chunk in model.open(rows[:5], labelled=True):
-            model.learner.partial_fit(chunk.X, chunk.y)
+            model.estimator.partial_fit(chunk.X, chunk.y)
 
     return teach
 
@@ -239,14 +239,14 @@ def _messages() -> Iterator[tuple[str, Document]]:
     site_update = _site("north", frame(300)[["a", "b", "y"]]).publish()
     uses = (
         lambda b: Hub().receive(b),
-        lambda b: _pooled(neighbour, b).model().learner.predict(np.zeros((1, 4))),
+        lambda b: _pooled(neighbour, b).model().estimator.predict(np.zeros((1, 4))),
         lambda b: _pooled(neighbour, b).compare(),
         lambda b: _pooled(neighbour, b).explain(),
         lambda b: _pooled(neighbour, b).drop(b.site),
         lambda b: SiteUpdate.from_bytes(b.to_bytes()),
         lambda b: _site("north", rows).resume(b),
     )
-    yield "bulletin", Document(site_update.to_bytes(), _changed_bulletin, SiteUpdate.from_bytes, uses)
+    yield "site_update", Document(site_update.to_bytes(), _changed_site_update, SiteUpdate.from_bytes, uses)
     yield "round", _round()
 
 
@@ -258,8 +258,8 @@ def _pooled(*site_updates: SiteUpdate) -> Hub:
     return hub
 
 
-def _changed_bulletin(data: bytes, rng: np.random.Generator) -> bytes:
-    """A bulletin whose header or sums say something else, under a checksum that fits."""
+def _changed_site_update(data: bytes, rng: np.random.Generator) -> bytes:
+    """Return a site update with a mutated header or mutated sums and a valid checksum."""
     (length,) = _LENGTH.unpack_from(data, _START.size)
     begin = _START.size + _LENGTH.size
     header, sums = data[begin : begin + length], bytearray(data[begin + length :])
@@ -274,7 +274,7 @@ def _changed_bulletin(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def with_header(tree: dict[str, Any], data: bytes) -> bytes:
-    """A bulletin whose header says this, under a checksum that fits."""
+    """Return a site update with this header and a valid checksum."""
     (length,) = _LENGTH.unpack_from(data, _START.size)
     sums = data[_START.size + _LENGTH.size + length :]
     return _sealed(data, zlib.compress(json.dumps(tree).encode(), 9), sums)
@@ -286,7 +286,7 @@ def _sealed(data: bytes, header: bytes, sums: bytes) -> bytes:
 
 
 def _round() -> Document:
-    """A masked message as the hub receives it, or a receipt."""
+    """Return a masked message as the hub receives it, or a receipt."""
     quantizer = Quantizer.uniform(1, 2.0**-20)
     rows = frame()[["a", "y"]]
     maskers = [Masker(name) for name in ("n", "s", "w")]

@@ -1,4 +1,4 @@
-"""Random mistakes in files, tables, calls and commands: each is refused with a sentence, or does no harm.
+"""Fuzzing of files, tables, calls and commands: every input is rejected with an error message or accepted.
 
 Every trial is a matter of its area, its number and the seed alone, so that what is found can be tried again.
 """
@@ -18,11 +18,13 @@ from tests.safety import fuzz_bodies, fuzz_calls, fuzz_commands, fuzz_files, fuz
 
 __all__ = ["AREAS", "Report", "run"]
 
-# A trial never ends if it takes so many seconds of the processor, or so many by the clock: a busy machine has
-# its trials wait, but not for minutes.
+# Limits of one trial in CPU seconds and in wall-clock seconds, which are more because the machine may be
+# busy.
 LONGEST, LONGEST_WAIT = 10, 300
 
-Trial = Callable[[np.random.Generator], bool]  # whether the mistake was taken; AssertionError: a fault
+Trial = Callable[
+    [np.random.Generator], bool
+]  # returns whether the input was accepted; raises AssertionError for a fault
 
 AREAS: dict[str, Trial] = {
     "files": fuzz_files.trial,
@@ -35,7 +37,7 @@ AREAS: dict[str, Trial] = {
 
 @dataclass
 class Report:
-    """What came of the trials of one area."""
+    """Counts and faults of the trials of one area."""
 
     area: str
     tried: int = 0
@@ -51,7 +53,7 @@ class Report:
 
 
 class TooLong(BaseException):
-    """A trial did not come to its end."""
+    """A trial exceeded its time limit."""
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def limited() -> Iterator[None]:
 
 
 def run(area: str, n: int, seed: int = 0, first: int = 0) -> Report:
-    """Make so many trials, from a number on."""
+    """Run a number of trials, beginning with a given trial number."""
     report = Report(area)
     trial = AREAS[area]
     for number in range(first, first + n):
@@ -83,10 +85,10 @@ def run(area: str, n: int, seed: int = 0, first: int = 0) -> Report:
                 warnings.simplefilter("ignore")
                 taken = trial(rng)
         except TooLong:
-            report.faults.append(f"{area} {number}: no end after {LONGEST} s of the processor")
+            report.faults.append(f"{area} {number}: no result after {LONGEST} CPU seconds")
         except AssertionError as fault:
             report.faults.append(f"{area} {number}: {str(fault)[:300]}")
-        except Exception as fault:  # noqa: BLE001 - whatever it is, it is no sentence of ours
+        except Exception as fault:  # noqa: BLE001 - any other exception is a fault
             report.faults.append(f"{area} {number}: {type(fault).__name__}: {str(fault)[:200]}")
         else:
             report.taken += taken

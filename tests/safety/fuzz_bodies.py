@@ -1,4 +1,4 @@
-"""Requests to the service with bodies, headers and paths that are not what they should be."""
+"""Fuzzing of requests to the service: invalid bodies, headers and paths."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ MODELS = {
     "pool": {"target": "y", "sites": True},
 }
 _LIMITS = Limits(body=100_000, rows=200, columns=30, values=4_000)
-_EVERY = 400  # requests to one store
+_REQUESTS_PER_STORE = 400
 
 
 class Served:
-    """An application without a server: a request is one call, and carried out when it is made."""
+    """Application without a server: a request is a synchronous call."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -62,7 +62,7 @@ class Served:
             self._at_once(Put(name, Spec.from_mapping(spec)))
             if name != "pool":
                 self._at_once(Learn(name, from_records(records(40), ["customer", "row"])))
-        self.n_left = _EVERY
+        self.n_left = _REQUESTS_PER_STORE
 
     def _at_once(self, wish: Any) -> Any:
         self.writer.process([wish])
@@ -74,19 +74,20 @@ class Served:
         self._folder.cleanup()
 
     def state(self) -> dict[str, Any]:
-        """What all models know, and how often they changed."""
+        """Return the state and the version of all models."""
         return {
-            name: (published.version, published.facts().get("digest"))
+            name: (published.version, published.summary().get("digest"))
             for name, published in self.writer.published.items()
         }
 
     def ask(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes, str]:
         path, _, query = target.partition("?")
+        sent = {"host": "127.0.0.1", **headers}
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "path": path, "root_path": "",
             "raw_path": path.encode(errors="replace"), "query_string": query.encode(errors="replace"),
             "scheme": "http", "server": ("test", 80), "client": ("test", 1),
-            "headers": [(k.lower().encode(), v.encode("latin-1", "replace")) for k, v in headers.items()],
+            "headers": [(k.lower().encode(), v.encode("latin-1", "replace")) for k, v in sent.items()],
         }  # fmt: skip
         parts: list[dict[str, Any]] = []
         coming = [{"type": "http.request", "body": body, "more_body": False}]
@@ -103,7 +104,7 @@ class Served:
 
 
 class _Log(logging.Handler):
-    """Keeps what the service wrote last, for whoever finds a failure."""
+    """Log handler that keeps the last record, for error messages."""
 
     last = ""
 
@@ -113,7 +114,7 @@ class _Log(logging.Handler):
 
 @contextlib.contextmanager
 def _listening() -> Iterator[None]:
-    """The log of the service is kept here meanwhile, and is afterwards what it was to other tests."""
+    """Redirect the log of the service in this context."""
     log = logging.getLogger("steelyard.service")
     before = log.handlers, log.propagate
     log.handlers, log.propagate = [_Log()], False
@@ -127,7 +128,7 @@ _served: Served | None = None
 
 
 def _service() -> Served:
-    global _served  # noqa: PLW0603 - one for many trials: a store takes its time
+    global _served  # noqa: PLW0603 - shared by many trials, because a new store is slow
     if _served is None or _served.n_left <= 0:
         if _served is not None:
             _served.close()
@@ -138,7 +139,7 @@ def _service() -> Served:
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """It is answered, or refused as a problem with a sentence; what is refused has changed nothing."""
+    """Assert that a request succeeds, or is rejected with a problem document and changes nothing."""
     service = _service()
     method, path, kind, body = _REQUESTS[rng.integers(len(_REQUESTS))](rng)
     headers = {"content-type": kind}
@@ -161,16 +162,16 @@ def trial(rng: np.random.Generator) -> bool:
     problem = json.loads(answer)
     assert problem["status"] == status, what
     assert len(problem["detail"]) > 8, f"{what}: {problem}"
-    assert service.state() == before, f"{what}: refused ({status}), and something has changed"
+    assert service.state() == before, f"{what}: rejected ({status}), but the state has changed"
     return False
 
 
 def _check_answer(kind: str, answer: bytes, what: str) -> None:
-    """What goes out as JSON is JSON, without numbers that JSON does not have."""
+    """Assert that a response is valid JSON, without NaN and infinity."""
     if kind.startswith("application/json"):
         strange: list[str] = []
         json.loads(answer, parse_constant=strange.append)
-        assert not strange, f"{what}: {strange} is no JSON"
+        assert not strange, f"{what}: {strange} is not valid JSON"
 
 
 _TYPES = [JSON, LINES, CSV, ARROW, "text/xml", "", "application/JSON; x"]
@@ -209,7 +210,7 @@ def _as_arrow(n: int, seed: int) -> bytes:
 
 
 def _rows(rng: np.random.Generator, key: str = "rows", **more: Any) -> tuple[str, bytes]:
-    """Rows in one of four forms, most of them with mistakes."""
+    """Return rows in one of four formats, most of them with errors."""
     n, seed = int(rng.integers(1, 6)), int(rng.integers(100, 900))
     rows = records(n, seed=seed, first=seed)
     wrong = rng.random() < 0.85
@@ -293,7 +294,7 @@ def _infer(rng: np.random.Generator) -> Made:
 
 
 def _site(rng: np.random.Generator) -> Made:
-    document = documents.made()["bulletin"]
+    document = documents.made()["site_update"]
     assert document.change is not None
     data = document.data if rng.random() < 0.2 else document.change(document.data, rng)
     site = "north" if rng.random() < 0.8 else quote(["south", "é", "a/b", "\0", "x" * 250][rng.integers(5)])

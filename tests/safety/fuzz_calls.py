@@ -1,4 +1,4 @@
-"""Calls with odd arguments."""
+"""Fuzzing of method calls with unusual arguments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CALLED = [subject for subject in SUBJECTS if not isinstance(subject.X, list)]
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """A call with odd arguments: a sentence and nothing changed, or a learner that can be saved and asked."""
+    """Assert that a call raises and changes nothing, or leaves a usable learner."""
     subject = _CALLED[rng.integers(len(_CALLED))]
-    model = subject.taught_copy()
+    model = subject.fitted_copy()
     X, y = _odd_rows(subject, rng)
     name = ("fit", "partial_fit", "forget", "predict", "decision_function", "predict_proba")[rng.integers(6)]
-    model.decision_function(subject.questions)  # ProximalSVC(C="auto") chooses when it is first asked
+    model.decision_function(subject.questions)  # ProximalSVC(C="auto") selects C at the first prediction
     before = to_bytes(model)
     method = getattr(model, name, None)
     if method is None:
@@ -36,10 +36,10 @@ def trial(rng: np.random.Generator) -> bool:
         assert isinstance(error, SteelyardError), f"{subject.name}.{name}: {type(error).__name__}: {error}"
         assert to_bytes(model) == before, f"{subject.name}.{name}: changed by a call that raised"
         return False
-    assert _alike(arguments, kept), f"{subject.name}.{name}: changed what it was given"
+    assert _alike(arguments, kept), f"{subject.name}.{name}: changed its arguments"
     with contextlib.suppress(SteelyardError):
         answers = np.asarray(model.decision_function(subject.questions))
-        assert np.isfinite(answers).all(), f"{subject.name}.{name}: answers that are not finite"
+        assert np.isfinite(answers).all(), f"{subject.name}.{name}: scores that are not finite"
     from_bytes(to_bytes(model))
     return True
 

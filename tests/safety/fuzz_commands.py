@@ -1,4 +1,4 @@
-"""Commands that were mistyped, over files that may be damaged."""
+"""Fuzzing of commands: wrong arguments and damaged files."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ WORDS = [
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """It ends with 0, 1 or 2, and without a traceback or a control sequence."""
+    """Assert that a command exits with 0, 1 or 2, without a traceback or a control sequence."""
     words = COMMANDS[rng.integers(len(COMMANDS))].split()
     n_mistakes = int(rng.integers(0, 4))
     for _ in range(n_mistakes):
         _mistype(words, rng)
     if "stream" in words:
-        words += ["--limit", "300"]  # without a source it is the built-in stream, which takes its time
+        words += ["--limit", "300"]  # limits the built-in stream, the default source
     table = written(rng.normal(size=N_ROWS), rng, json_lines=False)
     damaged = bool(rng.integers(2))
     runner = CliRunner()
@@ -68,17 +68,17 @@ def trial(rng: np.random.Generator) -> bool:
     problem = result.exception
     assert problem is None or isinstance(problem, SystemExit), f"{words}: {repr(problem)[:200]}"
     assert result.exit_code in {0, 1, 2}, f"{words}: exit code {result.exit_code}"
-    assert "\x1b]" not in result.output, f"{words}: a control sequence came through"
+    assert "\x1b]" not in result.output, f"{words}: the output has a control sequence"
     assert "Traceback" not in result.output, f"{words}: a traceback"
     if result.exit_code:
-        assert len(result.output) > 15, f"{words}: it says too little: {result.output!r}"
+        assert len(result.output) > 15, f"{words}: the message is too short: {result.output!r}"
     elif words == ["predict", "model", "rows.csv"] and not damaged:
         assert len(result.stdout.splitlines()) == N_ROWS + 1, f"{words}: {result.stdout!r}"
     return result.exit_code == 0
 
 
 def _mistype(words: list[str], rng: np.random.Generator) -> None:
-    """One word too many, too few, in another's place, or in the wrong place."""
+    """Return the arguments with one added, removed, replaced or moved."""
     place, other = (int(k) for k in rng.integers(len(words), size=2)) if words else (0, 0)
     word = WORDS[rng.integers(len(WORDS))]
     how = int(rng.integers(5))
@@ -104,7 +104,7 @@ def _maybe_damaged(data: bytes, rng: np.random.Generator, *, damaged: bool) -> b
 
 @functools.cache
 def _table_model() -> bytes:
-    """A model of such tables, as `steelyard fit` saves it."""
+    """Return a model of such tables, as `steelyard fit` saves it."""
     runner, rng = CliRunner(), np.random.default_rng(3)
     with runner.isolated_filesystem():
         lines = written(rng.normal(size=40), rng, json_lines=False)

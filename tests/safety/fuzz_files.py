@@ -1,4 +1,4 @@
-"""Files that were changed and sealed again."""
+"""Fuzzing of files: mutated content with a valid checksum."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from tests.safety import documents
 from tests.safety.mutation import flip_bits, resealed, with_odd_header
 from tests.safety.subjects import SUBJECTS, Subject
 
-OTHERS = 0.4  # the share of files that are no learners: tables, cubes, messages, certificates, specs
+DOCUMENT_SHARE = (
+    0.4  # share of files that are not learners: table models, cubes, messages, certificates, specs
+)
 _ORIGINALS: dict[str, bytes] = {}
 
 
 def original(subject: Subject) -> bytes:
     if subject.name not in _ORIGINALS:
-        _ORIGINALS[subject.name] = to_bytes(subject.taught_copy())
+        _ORIGINALS[subject.name] = to_bytes(subject.fitted_copy())
     return _ORIGINALS[subject.name]
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """A file that was changed and sealed again: refused, or a model that can be used."""
-    if rng.random() < OTHERS:
+    """Assert that a mutated file is rejected or contains a usable model."""
+    if rng.random() < DOCUMENT_SHARE:
         return documents.trial(rng, damaged)
     subject = SUBJECTS[rng.integers(len(SUBJECTS))]
     try:
@@ -39,7 +41,7 @@ def trial(rng: np.random.Generator) -> bool:
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """A file of ours with some changes, sealed again."""
+    """Return a file with mutations and a valid checksum."""
     changed = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         CHANGES[rng.integers(len(CHANGES))](changed, rng)
@@ -47,7 +49,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _use(model: Any, subject: Subject) -> None:
-    """Everything may be refused, but only with a sentence."""
+    """Assert that using a model succeeds or raises an error of the library."""
     start = subject.start()
     for call in (
         lambda: model.predict(subject.questions),
@@ -66,7 +68,7 @@ def _body(data: bytearray) -> int:
 
 
 def _odd_number(data: bytearray, rng: np.random.Generator) -> None:
-    """An eighth of the arrays' bytes becomes a number of the kind that makes trouble."""
+    """Replace some numbers in the arrays by extreme values."""
     body = _body(data)
     if len(data) - body < 8:
         return
@@ -76,7 +78,7 @@ def _odd_number(data: bytearray, rng: np.random.Generator) -> None:
 
 
 def _header_number(data: bytearray, rng: np.random.Generator) -> None:
-    """A number in the header becomes another one of as many digits."""
+    """Replace a number in the header by one with the same number of digits."""
     digits = [k for k in range(PRELUDE_SIZE, _body(data)) if 48 <= data[k] <= 57]
     if digits:
         place = digits[rng.integers(len(digits))]
@@ -84,7 +86,7 @@ def _header_number(data: bytearray, rng: np.random.Generator) -> None:
 
 
 def _longer_number(data: bytearray, rng: np.random.Generator) -> None:
-    """A number in the header grows, at the cost of the blanks behind it."""
+    """Replace a number in the header by a longer one, using up padding."""
     body = _body(data)
     digits = [k for k in range(PRELUDE_SIZE, body) if 48 <= data[k] <= 57]
     n = int(rng.integers(1, 6))

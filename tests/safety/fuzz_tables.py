@@ -1,4 +1,4 @@
-"""Tables with mistakes in them."""
+"""Fuzzing of CSV tables with errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ODD_CELLS = [
 
 
 def trial(rng: np.random.Generator) -> bool:
-    """All rows come, or those before the first mistake and a sentence; what comes is what was written."""
+    """Assert that all rows are read, or the rows before the first error and then an error message."""
     json_lines = bool(rng.integers(2))
     numbers = rng.normal(size=N_ROWS)
     lines = written(numbers, rng, json_lines=json_lines)
@@ -48,17 +48,19 @@ def _read(path: Path, sound: np.ndarray) -> bool:
             if "a" in names:
                 expected = sound[seen : seen + len(chunk)]
                 came = chunk.X[: len(expected), names.index("a")]
-                assert np.array_equal(came, expected), f"rows from {seen} came as {came}, not as {expected}"
+                assert np.array_equal(came, expected), (
+                    f"rows from {seen} were read as {came}, not as {expected}"
+                )
             seen += len(chunk)
     except SteelyardError as error:
-        assert len(str(error)) > 15, f"it says too little: {error}"
+        assert len(str(error)) > 15, f"the message is too short: {error}"
         return False
-    assert seen >= len(sound), f"{seen} rows came of at least {len(sound)}"
+    assert seen >= len(sound), f"{seen} rows were read of at least {len(sound)}"
     return True
 
 
 def written(numbers: np.ndarray, rng: np.random.Generator, *, json_lines: bool) -> list[bytes]:
-    """The lines of a table with a number, a word and a label."""
+    """Return the lines of a table with a number, a word and a label."""
     row = b'{"a": %s, "b": "%s", "y": %d}' if json_lines else b"%s,%s,%d"
     lines = [
         row % (repr(float(number)).encode(), rng.choice([b"red", b"blue"]), rng.integers(2))
@@ -68,7 +70,7 @@ def written(numbers: np.ndarray, rng: np.random.Generator, *, json_lines: bool) 
 
 
 def spoiled(line: bytes, rng: np.random.Generator) -> bytes:
-    """The line with one mistake."""
+    """Return the line with one error."""
     place = int(rng.integers(len(line) + 1))
     how = int(rng.integers(4))
     if how == 0:

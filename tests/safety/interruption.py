@@ -1,8 +1,7 @@
-"""Interrupts a call at a moment of one's choice, as a signal handler that raises would.
+"""Interruption of a call at a chosen moment, like a signal handler that raises.
 
-The interpreter runs signal handlers between instructions: when a function begins, and when a call of native
-code has returned. These are the moments at which a profiler is called, so one that raises is such a handler,
-with the advantage that every moment can be tried, one after the other.
+The interpreter runs signal handlers when a function begins and after native calls. It calls a profiler at the
+same moments, so a profiler that raises simulates a signal handler, and every moment can be tested.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ from typing import Any
 import numpy as np
 
 from steelyard import IncrementalSVC, StreamClassifier
-from steelyard.persistence import encode, from_bytes, to_bytes
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.tree import encode
 
 __all__ = ["Count", "Interrupted", "interrupt_at", "interrupt_by_signal", "lock_is_free", "try_call"]
 
 
 class Interrupted(BaseException):
-    """What the handler raises; no code has a reason to catch it."""
+    """Exception of the handler; it is not a subclass of Exception."""
 
 
 def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
-    """Run a call and interrupt it at its so-and-so-manieth moment; whether it was, or had ended before."""
+    """Run a call, raise at the given moment, and return whether the call was interrupted."""
     left = moment
 
     def profiler(_frame: Any, event: str, argument: Any) -> None:
@@ -40,7 +40,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
                 sys.setprofile(None)
                 raise Interrupted
 
-    # What strikes while a generator is put away is only printed; the call then comes to its end.
+    # An exception while a generator is closed is only printed, and the call continues.
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         sys.setprofile(profiler)
@@ -48,7 +48,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
     except BaseException:
         if left >= 0:
             raise
-        return True  # NumPy makes errors of its own of what interrupts it
+        return True  # NumPy may replace the exception
     finally:
         sys.setprofile(None)
         sys.unraisablehook = before
@@ -56,7 +56,7 @@ def interrupt_at(moment: int, call: Callable[[], object]) -> bool:
 
 
 def interrupt_by_signal(longest: float, call: Callable[[], object], random_: random.Random) -> bool:
-    """Run a call and let a timer's signal interrupt it after a random time; whether it did."""
+    """Run a call, interrupt it by a timer signal after a random time, and return whether the signal came."""
 
     fired = over = False
 
@@ -71,7 +71,7 @@ def interrupt_by_signal(longest: float, call: Callable[[], object], random_: ran
     try:
         signal.setitimer(signal.ITIMER_REAL, max(1e-6, random_.uniform(0.0, longest)))
         call()
-        over = True  # a signal that comes from here on is nobody's
+        over = True  # later signals are ignored
     except BaseException:
         over = True
         if not fired:
@@ -84,32 +84,32 @@ def interrupt_by_signal(longest: float, call: Callable[[], object], random_: ran
 
 
 def lock_is_free(model: Any) -> bool:
-    """Whether another thread could go on with the learner."""
+    """Return whether another thread can acquire the lock of the learner."""
     lock = model.__dict__.get("_lock")
     if lock is None:
         return True
-    found: list[bool] = []
+    acquired: list[bool] = []
 
-    def other() -> None:
-        found.append(lock.acquire(timeout=5.0))
-        if found[0]:
+    def try_acquire() -> None:
+        acquired.append(lock.acquire(timeout=5.0))
+        if acquired[0]:
             lock.release()
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=try_acquire)
     thread.start()
     thread.join()
-    return found[0]
+    return acquired[0]
 
 
-def essence(model: Any) -> bytes:
-    """The learner's bytes, but for what an exact solver keeps only to be faster.
+def comparable_bytes(model: Any) -> bytes:
+    """Return the bytes of a learner without the caches of an exact solver.
 
-    An interrupted one may keep other rows of the kernel matrix than before, and a factor of the same matrix
-    that it has worked out anew, with other last digits. What answers come from is the same, bit for bit.
+    After an interruption the solver may cache other rows of the kernel matrix, and a recomputed factor may
+    have other last digits. The values that determine predictions are bitwise equal.
     """
-    learner = getattr(model, "learner_", None) or getattr(model, "classifier_", model)
+    learner = getattr(model, "estimator_", model)
     if isinstance(model, StreamClassifier):
-        return _committee_essence(model)
+        return _ensemble_bytes(model)
     if not isinstance(learner, IncrementalSVC):
         return to_bytes(model)
     tree = learner._get_state()
@@ -128,15 +128,15 @@ def essence(model: Any) -> bytes:
     return encode({"tree": tree, "kernel": kernel, "window": window})
 
 
-def _committee_essence(model: StreamClassifier) -> bytes:
-    """The committee's bytes, but for how far its kernel machine has been solved.
+def _ensemble_bytes(model: StreamClassifier) -> bytes:
+    """Return the bytes of an ensemble without the solution of its kernel SVM.
 
-    One that a call has changed before it was interrupted is made anew of the rows that are its own, and then
-    agrees up to its tolerance. What answers now is the same, bit for bit.
+    A kernel SVM that an interrupted call has changed is fitted again on its rows and agrees up to its
+    tolerance. The values that determine current predictions are bitwise equal.
     """
     tree = model._get_state()
     for expert in tree["experts"]:
-        learner = expert["learner"]
+        learner = expert.get("learner")
         if isinstance(learner, IncrementalSVC):
             rows = learner._get_state()["solution"]["rows"]
             expert["learner"] = [learner.class_count_, np.sort(rows, axis=0)]
@@ -149,7 +149,7 @@ def _committee_essence(model: StreamClassifier) -> bytes:
 
 @dataclass
 class Count:
-    """How interrupted calls left their learners."""
+    """Counts of the states after interrupted calls."""
 
     before: int = 0
     after: int = 0
@@ -157,46 +157,46 @@ class Count:
 
 
 def try_call(
-    taught: Any,
+    fitted: Any,
     questions: Any,
     call: Callable[[Any], object],
     interrupt: Callable[[int, Callable[[], object]], bool],
     n_times: int,
 ) -> Count:
-    """Interrupt a call on copies of a learner again and again; it must be before or after it every time.
+    """Interrupt a call on copies of a learner and assert that each copy is in the state before or after it.
 
-    ``interrupt`` gets a number from 0 on and the call, and says whether it interrupted it.
+    ``interrupt`` takes the number of the trial and the call, and returns whether it interrupted the call.
     """
-    taught.decision_function(questions)  # ProximalSVC(C="auto") chooses when it is first asked
-    count, before = Count(), essence(taught)
-    done = copy.deepcopy(taught)
+    fitted.decision_function(questions)  # ProximalSVC(C="auto") selects C at the first prediction
+    count, before = Count(), comparable_bytes(fitted)
+    done = copy.deepcopy(fitted)
     call(done)
-    after = essence(done)
-    reference = {before: taught, after: done}
-    # Of each state: questions of its width, and what a learner that was loaded says to them.
+    after = comparable_bytes(done)
+    reference = {before: fitted, after: done}
+    # For each state: rows of its width, and the scores of a loaded learner.
     answers: dict[bytes, tuple[Any, Any]] = {}
     for number in range(n_times):
-        model = copy.deepcopy(taught)
-        model.decision_function(questions)  # so that there is something remembered that could be stale
-        if not interrupt(number, lambda: call(model)):  # noqa: B023 - called at once
+        model = copy.deepcopy(fitted)
+        model.decision_function(questions)  # fills caches that could become stale
+        if not interrupt(number, lambda: call(model)):  # noqa: B023 - called immediately
             count.not_reached += 1
-            if count.not_reached > 3:  # moments are tried in order: no more of them are to come
+            if count.not_reached > 3:  # moments are tried in order, so no later one exists
                 break
-        state = essence(model)
-        assert state in {before, after}, f"neither before nor after, at moment {number}"
+        state = comparable_bytes(model)
+        assert state in {before, after}, f"partially changed after trial {number}"
         count.before += state == before
         count.after += state == after
         if state not in answers:
             asked = padded(questions, model.n_features_in_)
             answers[state] = asked, from_bytes(to_bytes(reference[state])).decision_function(asked)
         asked, expected = answers[state]
-        assert np.array_equal(model.decision_function(asked), expected), f"stale at moment {number}"
-        assert lock_is_free(model), f"the lock is not free after moment {number}"
+        assert np.array_equal(model.decision_function(asked), expected), f"stale scores after trial {number}"
+        assert lock_is_free(model), f"the lock is held after trial {number}"
     return count
 
 
 def padded(questions: Any, width: int) -> Any:
-    """Questions for a learner that may have grown meanwhile."""
+    """Return rows padded to the width of a learner that may have grown."""
     if isinstance(questions, list) or questions.shape[1] == width:
         return questions
     return np.pad(questions, ((0, 0), (0, width - questions.shape[1])))

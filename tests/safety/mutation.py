@@ -1,4 +1,4 @@
-"""Changes to what a file or a message says: to its values, its text, its bytes."""
+"""Mutations of files and messages: of values, text and bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ODD_VALUES: list[Any] = [
 
 
 def changed_tree(tree: Any, rng: np.random.Generator) -> Any:
-    """The tree with one value replaced, left out, doubled, moved or renamed."""
+    """Return the tree with one value replaced, removed, duplicated, moved or renamed."""
     tree = copy.deepcopy(tree)
     places = list(_places(tree))
     if not places:
@@ -67,7 +67,7 @@ def _odd_text(rng: np.random.Generator) -> str:
 
 
 def changed_json(text: bytes, rng: np.random.Generator) -> bytes:
-    """JSON with a few changes of its values, or of its text."""
+    """Return JSON with a few mutations of its values or of its text."""
     if rng.random() < 0.75:
         tree = json.loads(text)
         for _ in range(rng.integers(1, 4)):
@@ -82,18 +82,18 @@ def changed_json(text: bytes, rng: np.random.Generator) -> bytes:
 
 
 def flip_bits(data: bytearray, rng: np.random.Generator, first: int = PRELUDE_SIZE) -> None:
-    """Some bits of the bytes behind the first so many."""
+    """Flip some bits after a number of leading bytes."""
     if len(data) > first:
         for place in rng.integers(first, len(data), size=rng.integers(1, 5)):
             data[place] ^= 1 << int(rng.integers(8))
 
 
 def with_odd_header(data: bytearray, rng: np.random.Generator) -> None:
-    """A file of ours whose header says something else in one or two places."""
+    """Return a file with one or two mutations of its header."""
     (n_header,) = struct.unpack_from("<Q", data, 12)
     try:
         tree = json.loads(data[PRELUDE_SIZE : PRELUDE_SIZE + n_header])
-    except ValueError:  # an earlier change
+    except ValueError:  # an earlier mutation made it invalid
         return
     for _ in range(rng.integers(1, 3)):
         if rng.random() < 0.1 or not isinstance(tree, dict) or "content" not in tree:
@@ -107,7 +107,7 @@ def with_odd_header(data: bytearray, rng: np.random.Generator) -> None:
 
 
 def resealed(data: bytearray) -> bytes:
-    """A file of ours with a length and a checksum that fit what is in it."""
+    """Return a file with a valid length and checksum."""
     if len(data) < PRELUDE_SIZE:
         return bytes(data)
     struct.pack_into("<Q", data, 20, len(data))

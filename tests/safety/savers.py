@@ -1,4 +1,4 @@
-"""Processes that save models and are killed or meet on one path: the file is always a whole model."""
+"""Processes that save models to one path and are killed: the file is always a complete model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import steelyard
 from steelyard import ProximalSVC
 
-# Saves for ever, by turns, two models that differ in all of their numbers, and tells when it begins.
+# Saves two models alternately without end, and prints a line when it begins.
 _SAVER = """
 import sys
 import numpy as np
@@ -35,9 +35,9 @@ while True:
 
 @dataclass
 class Outcome:
-    """What the file held after a saver was killed."""
+    """Counts of the models found in the file after a process was killed."""
 
-    old: int = 0  # the model that was there before this saver began
+    old: int = 0  # the model of an earlier process
     new: int = 0
 
 
@@ -65,7 +65,7 @@ def _first(path: Path) -> str:
 
 
 def kill_savers(folder: Path, n: int, seed: int) -> Outcome:
-    """Kill savers at random moments; after each, the file must hold one of the models that were saved."""
+    """Kill saving processes at random times and assert that the file contains one of the saved models."""
     path, random_, outcome = folder / "killed", random.Random(seed), Outcome()
     before = _first(path)
     for number in range(n):
@@ -73,18 +73,18 @@ def kill_savers(folder: Path, n: int, seed: int) -> Outcome:
         time.sleep(random_.expovariate(1 / 0.02))
         _end(saver)
         found = str(steelyard.load(path).digest())
-        assert found in digests | {before}, f"kill {number}: the file holds neither model"
+        assert found in digests | {before}, f"kill {number}: the file contains neither model"
         outcome.new += found in digests
         outcome.old += found not in digests
         before = found
-    steelyard.save(ProximalSVC(), path)  # takes away what the dead left
+    steelyard.save(ProximalSVC(), path)  # removes abandoned temporary files
     left = [other.name for other in folder.iterdir() if other != path]
-    assert not left, f"temporary files stay: {left}"
+    assert not left, f"temporary files remain: {left}"
     return outcome
 
 
 def save_at_once(folder: Path, n_savers: int, seconds: float) -> int:
-    """Several savers of one path, and a reader: how often it read; each time one whole model."""
+    """Read a path that several processes save to, assert that each read returns a saved model."""
     path = folder / "shared"
     digests = {_first(path)}
     started = [_start(path, seed) for seed in range(n_savers)]
@@ -94,7 +94,7 @@ def save_at_once(folder: Path, n_savers: int, seconds: float) -> int:
     try:
         while not n_read or time.monotonic() < deadline:
             found = str(steelyard.load(path).digest())
-            assert found in digests, f"reading {n_read}: the file holds no model that was saved"
+            assert found in digests, f"reading {n_read}: the file contains no saved model"
             n_read += 1
     finally:
         for saver, _ in started:

@@ -1,4 +1,4 @@
-"""Every learner and wrapper, what can be asked of them, and rows to ask it with."""
+"""Every learner and wrapper, with example rows and mutating calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from steelyard.kernels.sequences import GlobalAlignmentKernel
 from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
-_TAUGHT: dict[str, Any] = {}
+_FITTED: dict[str, Any] = {}
 
 rng = np.random.default_rng(7)
 Y = rng.integers(0, 3, size=160)
@@ -36,7 +36,7 @@ QUESTIONS = rng.normal(size=(7, 3)) + 1.0
 LEARNERS = {
     "ProximalSVC": ProximalSVC(),
     "ProximalSVC auto": ProximalSVC(C="auto", threshold="gmean"),
-    "ProximalSVC with ledger": ProximalSVC(track_rows=True, threshold="gmean"),
+    "ProximalSVC with row tracking": ProximalSVC(track_rows=True, threshold="gmean"),
     "ProximalSVC mapped": ProximalSVC(feature_map=RandomFeatures(6, kind="rbf", gamma=0.3, random_state=0)),
     "IncrementalSVC": IncrementalSVC(gamma=0.4),
     "IncrementalSVC balanced": IncrementalSVC(gamma=0.4, class_weight="balanced"),
@@ -62,7 +62,7 @@ LEARNERS = {
     "AdaptiveThresholdClassifier of IncrementalSVC": AdaptiveThresholdClassifier(IncrementalSVC(gamma=0.4)),
     "AdaptiveThresholdClassifier of Projectron": AdaptiveThresholdClassifier(Projectron()),
 }
-OF_SEQUENCES = {
+SEQUENCE_LEARNERS = {
     "IncrementalSVC of sequences": IncrementalSVC(kernel=GlobalAlignmentKernel(1.0)),
     "KOIL of sequences": KOIL(kernel=GlobalAlignmentKernel(1.0), random_state=0, budget=6),
     "NORMA of sequences": NORMA(kernel=GlobalAlignmentKernel(1.0)),
@@ -74,7 +74,7 @@ OF_SEQUENCES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A learner, the rows that it begins with, and questions that it can be asked."""
+    """A learner with rows to learn and rows to predict."""
 
     name: str
     learner: Any
@@ -83,19 +83,19 @@ class Subject:
     questions: Any
     n_start: int = 40
 
-    def taught(self) -> Any:
-        """A new learner with some rows of two classes."""
+    def fitted(self) -> Any:
+        """Return a new learner fitted on some rows of two classes."""
         return self._new().fit(*self.start())
 
     def start(self) -> tuple[Any, Any]:
-        """The rows that it begins with."""
+        """Return the rows of the first fit."""
         return self.rows(0, min(self.n_start, len(self.X) // 2), two_classes=True)
 
-    def taught_copy(self) -> Any:
-        """The same, made only once."""
-        if self.name not in _TAUGHT:
-            _TAUGHT[self.name] = self.taught()
-        return copy.deepcopy(_TAUGHT[self.name])
+    def fitted_copy(self) -> Any:
+        """Return a copy of a fitted learner that is cached."""
+        if self.name not in _FITTED:
+            _FITTED[self.name] = self.fitted()
+        return copy.deepcopy(_FITTED[self.name])
 
     def _new(self) -> Any:
         return clone(self.learner)
@@ -105,7 +105,7 @@ class Subject:
         return self.X[begin:end], y
 
     def calls(self) -> Iterator[tuple[str, Callable[[Any], object]]]:
-        """Everything that changes a learner; each of another kind."""
+        """Yield the name and the call of every mutating method."""
         X, y = self.X, self.y
         known = np.minimum(y, 1)
         half = len(X) // 4
@@ -135,8 +135,8 @@ class Subject:
             else:
                 other = self._new().fit(X[half : 2 * half], np.full(half, 9))
             yield "merge", lambda m: m.merge(other)
-        if hasattr(self.learner, "decay") and not getattr(self.learner, "track_rows", False):
-            yield "fade", lambda m: m.decay(0.5)
+        if callable(getattr(self.learner, "decay", None)) and not getattr(self.learner, "track_rows", False):
+            yield "decay", lambda m: m.decay(0.5)
         if hasattr(self.learner, "grow") and getattr(self.learner, "feature_map", None) is None:
             yield "grow", lambda m: m.grow(5)
         if hasattr(self.learner, "forget_class"):
@@ -147,15 +147,15 @@ class Subject:
         feature_map = self.learner.feature_map
         other = self._new()
         if feature_map is not None:
-            other = self.taught().forget(*self.rows(0, 30, two_classes=True))
+            other = self.fitted().forget(*self.rows(0, 30, two_classes=True))
             return other.partial_fit(self.X[half : 2 * half], self.y[half : 2 * half])
         return other.fit(self.X[half : 2 * half], self.y[half : 2 * half])
 
 
 SUBJECTS = [Subject(name, learner, X, Y, QUESTIONS) for name, learner in LEARNERS.items()] + [
-    Subject(name, learner, SEQUENCES, Y[:24], SEQUENCES[:3]) for name, learner in OF_SEQUENCES.items()
+    Subject(name, learner, SEQUENCES, Y[:24], SEQUENCES[:3]) for name, learner in SEQUENCE_LEARNERS.items()
 ]
-# After 100 rows all of its experts are at work.
+# After 100 rows all experts of the ensemble are active.
 SUBJECTS.append(
     Subject(
         "StreamClassifier with all experts",

@@ -1,4 +1,4 @@
-"""A process that forks while another of its threads learns: the child can learn, and its models are whole."""
+"""Forks while another thread learns: the child can learn, and its models are consistent."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import threading
 import numpy as np
 import pytest
 
-from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _turns
+from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier, _concurrency
 from tests.safety.subjects import X, Y
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
-def _in_a_child(task, seconds=20):
-    """The exit status of a task in a forked process; a child that hangs is ended by its alarm."""
+class Owner:
+    """Object that can have a lock."""
+
+
+def _in_child(task, seconds=20):
+    """Return the exit status of a task in a forked process; an alarm ends a child that hangs."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
         try:
             os._exit(0 if task() else 1)
-        except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on with the suite
+        except BaseException:  # noqa: BLE001 - the child must not continue the test suite
             os._exit(2)
     return os.waitpid(child, 0)[1]
 
@@ -32,11 +36,11 @@ def _in_a_child(task, seconds=20):
 @pytest.mark.parametrize(
     "learner", [ProximalSVC(), IncrementalSVC(gamma=0.4), StreamClassifier()], ids=lambda x: type(x).__name__
 )
-def test_a_child_of_a_process_that_learns_can_learn(learner):
+def test_child_of_a_fork_during_learning_can_learn(learner):
     model = learner.fit(X[:40], Y[:40])
     stop = threading.Event()
 
-    def teach():
+    def learn_continuously():
         while not stop.is_set():
             model.partial_fit(X[40:44], Y[40:44])
             if hasattr(model, "forget"):
@@ -46,41 +50,43 @@ def test_a_child_of_a_process_that_learns_can_learn(learner):
         model.partial_fit(X[44:48], Y[44:48])
         return np.isfinite(model.decision_function(X[:5])).all()
 
-    teacher = threading.Thread(target=teach)
-    teacher.start()
+    thread = threading.Thread(target=learn_continuously)
+    thread.start()
     try:
-        statuses = [_in_a_child(learn) for _ in range(20)]
+        statuses = [_in_child(learn) for _ in range(20)]
     finally:
         stop.set()
-        teacher.join()
+        thread.join()
     assert statuses == [0] * 20
 
 
 @needs_fork
-def test_a_process_may_fork_inside_of_a_call_that_learns():
-    lock = _turns.Lock()
+def test_fork_while_holding_the_lock_keeps_the_lock_usable():
+    owner = Owner()
+    lock = _concurrency.lock_of(owner)
     with lock:
-        assert _in_a_child(lambda: lock.acquire(blocking=False)) == 0
+        assert _in_child(lambda: lock.acquire(blocking=False)) == 0
     assert lock.acquire(blocking=False)
     lock.release()
 
 
 @needs_fork
-def test_a_lock_that_is_never_released_does_not_reach_the_child(monkeypatch):
-    monkeypatch.setattr(_turns._forks, "longest", 0.05)
-    lock = _turns.Lock()
-    taken, stop = threading.Event(), threading.Event()
+def test_lock_held_longer_than_the_fork_timeout_is_free_in_the_child(monkeypatch):
+    monkeypatch.setattr(_concurrency._fork_guard, "timeout_seconds", 0.05)
+    owner = Owner()
+    lock = _concurrency.lock_of(owner)
+    is_held, stop = threading.Event(), threading.Event()
 
     def hold():
         with lock:
-            taken.set()
+            is_held.set()
             stop.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    taken.wait()
+    is_held.wait()
     try:
-        assert _in_a_child(lambda: lock.acquire(blocking=False)) == 0
+        assert _in_child(lambda: lock.acquire(blocking=False)) == 0
         assert not lock.acquire(blocking=False)
     finally:
         stop.set()

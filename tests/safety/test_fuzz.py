@@ -1,4 +1,4 @@
-"""Random mistakes do no harm; `make torture` makes many more of them."""
+"""A few trials of each fuzzer; `make torture` runs many more."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.safety import fuzz, fuzz_files
 @pytest.mark.parametrize(
     ("area", "n"), [("files", 300), ("tables", 150), ("calls", 300), ("commands", 60), ("bodies", 200)]
 )
-def test_a_mistake_is_refused_with_a_sentence_or_does_no_harm(area, n):
+def test_fuzzed_call_raises_library_error_or_succeeds(area, n):
     report = fuzz.run(area, n, seed=2026)
     assert not report.faults, "\n".join(report.faults[:5])
     assert report.refused > 0
     assert report.taken > 0
 
 
-def test_trials_can_be_repeated():
+def test_fuzz_trial_with_same_seed_is_identical():
     first, again = (fuzz.run("files", 40, seed=5, first=10) for _ in range(2))
     assert (first.refused, first.taken) == (again.refused, again.taken)
 
 
-def test_a_model_that_fails_without_a_sentence_would_be_found(monkeypatch):
+def test_fuzzer_detects_errors_without_library_message(monkeypatch):
     monkeypatch.setattr(fuzz_files, "_use", lambda model, subject: [].index(model))
     assert fuzz.run("files", 60, seed=1).faults

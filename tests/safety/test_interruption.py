@@ -1,4 +1,4 @@
-"""An exception from a signal handler, at whatever moment, leaves a learner before the call or after it."""
+"""An exception from a signal handler leaves a learner in the state before the call or after it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ CASES = [
     for subject in SUBJECTS
     for name, call in subject.calls()
 ]
-MOMENTS = 14  # of each call, spread over its length; `make torture` tries all of them
+MAX_MOMENTS = 14  # moments of interruption per call; `make torture` tries all of them
 
 
 @pytest.mark.parametrize(("subject", "name", "call"), CASES)
-def test_whatever_interrupts_a_call_finds_the_learner_before_or_after_it(subject, name, call):
-    taught = subject.taught()
+def test_interrupted_call_leaves_learner_before_or_after_it(subject, name, call):
+    fitted = subject.fitted()
     length = _n_moments(subject, call)
     seed = random.Random(f"{subject.name} {name}")
-    # The last moments are those at which things change, so more of them are tried.
-    early = sorted(seed.sample(range(length), min(MOMENTS, length)))
+    # The state changes in the last moments, so more of them are tested.
+    early = sorted(seed.sample(range(length), min(MAX_MOMENTS, length)))
     moments = sorted({*early, *range(max(0, length - 6), length)})
     count = try_call(
-        taught, subject.questions, call, lambda number, run: interrupt_at(moments[number], run), len(moments)
+        fitted, subject.questions, call, lambda number, run: interrupt_at(moments[number], run), len(moments)
     )
     assert count.before > 0
 
 
 def _n_moments(subject, call):
-    """How many moments a call has, by halving."""
+    """Return the number of moments of a call, by bisection."""
     low, high = 0, 1
     while _reaches(subject, call, high):
         low, high = high, 2 * high
@@ -47,20 +47,20 @@ def _n_moments(subject, call):
 
 
 def _reaches(subject, call, moment):
-    model = subject.taught_copy()
+    model = subject.fitted_copy()
     return interrupt_at(moment, lambda: call(model))
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_signals_at_random_times_find_it_so_too(subject):
+def test_signal_at_random_time_leaves_learner_before_or_after_call(subject):
     random_ = random.Random(subject.name)
     _, call = list(subject.calls())[-1]
-    model = subject.taught_copy()
+    model = subject.fitted_copy()
     begin = time.perf_counter()
     call(model)
     longest = 1.2 * (time.perf_counter() - begin)
     try_call(
-        subject.taught_copy(),
+        subject.fitted_copy(),
         subject.questions,
         call,
         lambda _, run: interrupt_by_signal(longest, run, random_) or True,
@@ -68,21 +68,21 @@ def test_signals_at_random_times_find_it_so_too(subject):
     )
 
 
-def test_a_harness_that_finds_nothing_would_find_a_learner_that_changes_in_two_steps():
+def test_interruption_harness_detects_non_atomic_update():
     class TwoSteps(SlidingWindow):
         def partial_fit(self, X, y, classes=None, *, time=None):
-            self.learner_.partial_fit(X, y)
+            self.estimator_.partial_fit(X, y)
             self.n_rebuilt_ = 1
             return self
 
     subject = next(subject for subject in SUBJECTS if subject.name == "SlidingWindow of ProximalSVC")
-    taught = TwoSteps(ProximalSVC(), size=50)
-    taught.__dict__.update(subject.taught().__dict__)
+    fitted = TwoSteps(ProximalSVC(), size=50)
+    fitted.__dict__.update(subject.fitted().__dict__)
     found = set()
     for moment in range(400):
-        model = copy.deepcopy(taught)
+        model = copy.deepcopy(fitted)
         rows = subject.rows(40, 45, two_classes=True)
         if not interrupt_at(moment, lambda: model.partial_fit(*rows)):  # noqa: B023
             break
-        found.add((float(model.learner_.class_count_.sum()), model.n_rows_))
-    assert (45.0, 40) in found  # rows that the window does not know of
+        found.add((float(model.estimator_.class_count_.sum()), model.n_rows_))
+    assert (45.0, 40) in found  # the estimator has learned rows that are not in the window

@@ -1,4 +1,4 @@
-"""What loading takes is bounded by the size of the file, whatever numbers stand in it."""
+"""Memory for loading is bounded by the size of the file, whatever numbers it contains."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.safety.fuzz_files import original
 from tests.safety.mutation import resealed
 from tests.safety.subjects import SUBJECTS
 
-MOST = 60  # places in one file
-ROOM = 400 << 20  # bytes that may be taken above what the process has; the files are of some kilobytes
+MAX_NUMBERS_PER_FILE = 60
+MAX_EXTRA_BYTES = 400 << 20  # address space for loading a file of some kilobytes
 
 
 def with_numbers(data: bytes, value: int):
-    """The file again and again, each time with another whole number of its header replaced."""
+    """Yield copies of a file, each with another integer of its header replaced."""
     (n_header,) = struct.unpack_from("<Q", data, 12)
     header = data[PRELUDE_SIZE : PRELUDE_SIZE + n_header].rstrip(b" ")
     rest = data[PRELUDE_SIZE + n_header :]
     places = list(re.finditer(rb"(?<=[:\[,])\d+(?=[,\]}])", header))
-    for found in places[:: 1 + len(places) // MOST]:
+    for found in places[:: 1 + len(places) // MAX_NUMBERS_PER_FILE]:
         text = header[: found.start()] + str(value).encode() + header[found.end() :]
         text += b" " * (-len(text) % ALIGNMENT)
         start = bytearray(data[:PRELUDE_SIZE])
@@ -39,7 +39,7 @@ def with_numbers(data: bytes, value: int):
 
 
 def memory_was_short(error: BaseException | None) -> bool:
-    """Whether it was asked for; our own limit is told before anything is taken."""
+    """Return whether loading tried to allocate too much; the library checks its limit before."""
     while error is not None:
         if isinstance(error, MemoryError) and not isinstance(error, MemoryLimitError):
             return True
@@ -51,7 +51,7 @@ def memory_was_short(error: BaseException | None) -> bool:
 def little_memory():
     size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (size + MAX_EXTRA_BYTES, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
 
@@ -59,7 +59,7 @@ def little_memory():
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("name", documents.FILES)
-def test_nor_does_one_in_a_file_of_another_kind(name, value, little_memory):
+def test_large_number_in_other_file_kinds_allocates_little(name, value, little_memory):
     document = documents.made()[name]
     for data in with_numbers(document.data, value):
         try:
@@ -77,7 +77,7 @@ def test_nor_does_one_in_a_file_of_another_kind(name, value, little_memory):
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_a_number_in_the_header_takes_no_memory(subject, value, little_memory):
+def test_large_number_in_header_allocates_little(subject, value, little_memory):
     taken = 0
     for data in with_numbers(original(subject), value):
         try:

@@ -1,4 +1,4 @@
-"""Any number of threads may ask while one learns; two that learn are put in line."""
+"""Any number of threads may predict while one learns; concurrent updates are serialized."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import pytest
 from steelyard import EnclosingClassifier, IncrementalSVC, ProximalSVC
 from steelyard.persistence import from_bytes, to_bytes
 from tests.safety.subjects import SUBJECTS, X, Y
-from tests.safety.threads import ask_while_one_learns, learn_at_once, switching_often
+from tests.safety.threads import learn_concurrently, predict_while_learning, switching_often
 
 STREAMING = [subject for subject in SUBJECTS if hasattr(subject.learner, "partial_fit")]
 
 
-# ProximalSVC(C="auto") chooses C when it is asked, so its states depend on when that was, not on rows alone.
-COUNTABLE = [subject for subject in SUBJECTS if subject.name != "ProximalSVC auto"]
+# ProximalSVC(C="auto") selects C at prediction, so its states depend on the time of predictions.
+DETERMINISTIC = [subject for subject in SUBJECTS if subject.name != "ProximalSVC auto"]
 
 
-@pytest.mark.parametrize("subject", COUNTABLE, ids=lambda subject: subject.name)
-def test_every_answer_belongs_to_one_state(subject):
-    assert ask_while_one_learns(subject, seconds=0.3).answers > 0
+@pytest.mark.parametrize("subject", DETERMINISTIC, ids=lambda subject: subject.name)
+def test_predictions_during_learning_belong_to_one_state(subject):
+    assert predict_while_learning(subject, seconds=0.3).predictions > 0
 
 
 @pytest.mark.parametrize("subject", STREAMING, ids=lambda subject: subject.name)
-def test_no_lesson_is_lost_or_learned_twice(subject):
-    model, rows = learn_at_once(subject)
+def test_concurrent_partial_fit_learns_every_row_once(subject):
+    model, rows = learn_concurrently(subject)
     if hasattr(model, "class_count_"):
         assert float(np.sum(model.class_count_)) == len(subject.start()[1]) + len(rows)
     elif hasattr(model, "n_rows_"):
         assert model.n_rows_ == 50
     if subject.learner._traits.exact:
-        expected = subject.taught_copy()
+        expected = subject.fitted_copy()
         for row in rows:
             expected.partial_fit(*row)
         np.testing.assert_allclose(
@@ -47,32 +47,32 @@ def test_no_lesson_is_lost_or_learned_twice(subject):
         )
 
 
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), to_bytes])
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), to_bytes])
 @pytest.mark.parametrize("learner", [ProximalSVC(), IncrementalSVC(gamma=0.4)], ids=repr)
-def test_a_copy_is_of_one_moment(learner, make):
+def test_copy_during_learning_is_consistent(learner, make_copy):
     model = learner.fit(X[:40], Y[:40])
     stop = threading.Event()
 
-    def teach():
+    def learn():
         while not stop.is_set():
             model.update(add=(X[40:48], Y[40:48]))
             model.forget(X[40:48], Y[40:48])
 
-    teacher = threading.Thread(target=teach)
+    thread = threading.Thread(target=learn)
     with switching_often():
-        teacher.start()
+        thread.start()
         try:
             for _ in range(30):
-                twin = make(model)
-                twin = from_bytes(twin) if isinstance(twin, bytes) else twin
-                assert twin.class_count_.sum() in {40, 48}
-                assert np.isfinite(twin.decision_function(X[:3])).all()
+                copied = make_copy(model)
+                copied = from_bytes(copied) if isinstance(copied, bytes) else copied
+                assert copied.class_count_.sum() in {40, 48}
+                assert np.isfinite(copied.decision_function(X[:3])).all()
         finally:
             stop.set()
-            teacher.join()
+            thread.join()
 
 
-def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
+def test_mutual_merge_in_two_threads_does_not_deadlock():
     kinds = (
         lambda label: ProximalSVC().fit(X[:20], Y[:20]),
         lambda label: EnclosingClassifier().fit(X[:20], np.full(20, label)),
@@ -80,11 +80,11 @@ def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
     for make in kinds:
         left, right = make(0), make(1)
 
-        def merge(mine, other):
+        def merge(learner, other):
             for _ in range(20):
                 try:
-                    mine.merge(other)
-                except ValueError:  # by then both know the same classes
+                    learner.merge(other)
+                except ValueError:  # both already have the same classes
                     return
 
         threads = [
@@ -98,9 +98,9 @@ def test_two_learners_that_merge_each_other_do_not_wait_for_ever():
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_a_python_that_was_told_to_do_without_its_lock_gets_a_sentence():
-    told = "import sys; sys._is_gil_enabled = lambda: False; import steelyard._native"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
+def test_import_without_gil_raises_import_error():
+    code = "import sys; sys._is_gil_enabled = lambda: False; import steelyard._native"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "ImportError: steelyard needs the interpreter's lock" in done.stderr
-    assert "hint: leave out PYTHON_GIL=0" in done.stderr
+    assert "ImportError: steelyard needs the global interpreter lock" in done.stderr
+    assert "hint: remove PYTHON_GIL=0" in done.stderr

@@ -1,4 +1,4 @@
-"""Several threads at one learner: answers must belong to a state, lessons come one after the other."""
+"""Several threads use one learner: every prediction belongs to one state, and updates are serialized."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 
 from tests.safety.subjects import Subject
 
-__all__ = ["Count", "ask_while_one_learns", "learn_at_once", "switching_often"]
+__all__ = ["Count", "learn_concurrently", "predict_while_learning", "switching_often"]
 
 
 @dataclass
 class Count:
-    """Answers given, lessons learned."""
+    """Numbers of predictions and updates."""
 
-    answers: int = 0
-    lessons: int = 0
+    predictions: int = 0
+    updates: int = 0
 
 
 @contextmanager
@@ -36,28 +36,28 @@ def switching_often():
         sys.setswitchinterval(before)
 
 
-def ask_while_one_learns(subject: Subject, seconds: float, n_readers: int = 3) -> Count:
-    """Readers compare every answer with those of all states that there can be."""
-    model = subject.taught_copy()
-    lessons = _lessons(subject)
-    states = _states(copy.deepcopy(model), lessons, subject.questions)
+def predict_while_learning(subject: Subject, seconds: float, n_readers: int = 3) -> Count:
+    """Predict in several threads while one learns, and compare with the scores of all possible states."""
+    model = subject.fitted_copy()
+    updates = _updates(subject)
+    states = _states(copy.deepcopy(model), updates, subject.questions)
     count, wrong, stop = Count(), [], threading.Event()
     lock = threading.Lock()
 
     def reader() -> None:
-        mine = 0
+        n_predictions = 0
         while not stop.is_set():
             try:
-                answer = _answer(model, subject.questions)
+                scores = _score_bytes(model, subject.questions)
                 model.classes_
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
+            except Exception as error:  # noqa: BLE001 - any exception is a failure
                 wrong.append(repr(error))
                 continue
-            mine += 1
-            if answer not in states:
-                wrong.append("an answer of no state")
+            n_predictions += 1
+            if scores not in states:
+                wrong.append("scores of no state")
         with lock:
-            count.answers += mine
+            count.predictions += n_predictions
 
     threads = [threading.Thread(target=reader) for _ in range(n_readers)]
     with switching_often():
@@ -66,19 +66,19 @@ def ask_while_one_learns(subject: Subject, seconds: float, n_readers: int = 3) -
         end = time.monotonic() + seconds
         try:
             while time.monotonic() < end:
-                for lesson in lessons:
-                    lesson(model)
-                    count.lessons += 1
+                for update in updates:
+                    update(model)
+                    count.updates += 1
         finally:
             stop.set()
             for thread in threads:
                 thread.join()
-    assert not wrong, f"{len(wrong)} of {count.answers} answers: {sorted(set(wrong))[:3]}"
+    assert not wrong, f"{len(wrong)} of {count.predictions} predictions: {sorted(set(wrong))[:3]}"
     return count
 
 
-def _lessons(subject: Subject) -> list[Callable[[Any], object]]:
-    """A round of lessons that ends where it began, refused ones among them."""
+def _updates(subject: Subject) -> list[Callable[[Any], object]]:
+    """Return updates that end in the initial state, including one that raises."""
     start = subject.start()
     if not hasattr(subject.learner, "partial_fit"):
         other = subject.rows(0, 36, two_classes=True)
@@ -86,45 +86,45 @@ def _lessons(subject: Subject) -> list[Callable[[Any], object]]:
     rows = [subject.rows(k, k + 3) for k in range(0, min(30, len(subject.X) - 3), 3)]
     return [
         *[lambda m, part=part: m.partial_fit(*part) for part in rows],
-        _refused,
+        _raising_update,
         lambda m: m.fit(*start),
     ]
 
 
-def _refused(model: Any) -> None:
+def _raising_update(model: Any) -> None:
     try:
         model.partial_fit([[np.nan] * 9], [0])
     except (ValueError, TypeError):
         return
-    raise AssertionError("a row that is not finite was taken")
+    raise AssertionError("a row with NaN was accepted")
 
 
-def _states(model: Any, lessons: list[Callable[[Any], object]], questions: Any) -> set[bytes]:
-    states = {_answer(model, questions)}
-    for lesson in lessons:
-        lesson(model)
-        states.add(_answer(model, questions))
+def _states(model: Any, updates: list[Callable[[Any], object]], questions: Any) -> set[bytes]:
+    states = {_score_bytes(model, questions)}
+    for update in updates:
+        update(model)
+        states.add(_score_bytes(model, questions))
     return states
 
 
-def _answer(model: Any, questions: Any) -> bytes:
+def _score_bytes(model: Any, questions: Any) -> bytes:
     return np.asarray(model.decision_function(questions)).tobytes()
 
 
-def learn_at_once(subject: Subject, n_threads: int = 3, n_lessons: int = 8) -> tuple[Any, list[Any]]:
-    """Let threads teach one learner; return it, and the lessons that it was given, of one row each."""
-    model = subject.taught_copy()
+def learn_concurrently(subject: Subject, n_threads: int = 3, n_updates: int = 8) -> tuple[Any, list[Any]]:
+    """Learn single rows in several threads; return the learner and the rows."""
+    model = subject.fitted_copy()
     failures: list[BaseException] = []
-    rows = [subject.rows(k, k + 1, two_classes=True) for k in range(n_threads * n_lessons)]
+    rows = [subject.rows(k, k + 1, two_classes=True) for k in range(n_threads * n_updates)]
 
-    def teacher(mine: list[Any]) -> None:
+    def learn(own_rows: list[Any]) -> None:
         try:
-            for row in mine:
+            for row in own_rows:
                 model.partial_fit(*row)
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - raised below
             failures.append(error)
 
-    threads = [threading.Thread(target=teacher, args=(rows[k::n_threads],)) for k in range(n_threads)]
+    threads = [threading.Thread(target=learn, args=(rows[k::n_threads],)) for k in range(n_threads)]
     with switching_often():
         for thread in threads:
             thread.start()

@@ -1,10 +1,11 @@
-"""Trials at size, in pieces: `python -m tests.safety.torture --help`, or `make torture`.
+"""Long runs of the safety tests, in separate processes: `python -m tests.safety.torture --help`, or `make
+torture`.
 
 Pieces run in processes of their own, so that one that dies is counted and the others go on. The seed and the
-numbers that a line tells are enough to try a piece again.
+numbers that a line tells are enough to try a result again.
 """
 
-# ruff: noqa: T201 - it talks to whoever runs it
+# ruff: noqa: T201 - a command-line program
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ from pathlib import Path
 from tests.safety import fuzz, savers
 from tests.safety.interruption import interrupt_at, interrupt_by_signal, try_call
 from tests.safety.subjects import SUBJECTS
-from tests.safety.threads import ask_while_one_learns
+from tests.safety.threads import predict_while_learning
 
-PIECE = 2000  # fuzzed inputs of one process
-MEMORY = 6 << 30  # and the address space that it may take; the libraries alone take two gigabytes
+TRIALS_PER_PROCESS = 2000
+MAX_ADDRESS_SPACE_BYTES = 6 << 30  # of one process; the libraries alone need 2 GiB
 
 
 def interruptions(seed: int, share: float, learners: str) -> fuzz.Report:
-    """Every call of every learner, interrupted at all moments (or a share of them)."""
+    """Interrupt every call of every learner at all moments, or at a share of them."""
     report, random_ = fuzz.Report("moments"), random.Random(seed)
     for subject in SUBJECTS:
         if not re.search(learners, subject.name):
@@ -49,11 +50,11 @@ def interruptions(seed: int, share: float, learners: str) -> fuzz.Report:
 
 
 def signals(seed: int, n: int) -> fuzz.Report:
-    """Every call of every learner, interrupted by a timer's signals."""
+    """Interrupt every call of every learner by signals of a timer."""
     report, random_ = fuzz.Report("signals"), random.Random(seed)
     for subject in SUBJECTS:
         for name, call in subject.calls():
-            model = subject.taught_copy()
+            model = subject.fitted_copy()
             begin = time.perf_counter()
             call(model)
             longest = 1.2 * (time.perf_counter() - begin)
@@ -68,9 +69,9 @@ def signals(seed: int, n: int) -> fuzz.Report:
     return report
 
 
-def _count(report, name, subject, call, interrupt, n):  # noqa: PLR0917 - private, and each is named
+def _count(report, name, subject, call, interrupt, n):  # noqa: PLR0917 - private
     try:
-        count = try_call(subject.taught_copy(), subject.questions, call, interrupt, n)
+        count = try_call(subject.fitted_copy(), subject.questions, call, interrupt, n)
     except AssertionError as fault:
         report.faults.append(f"{name}: {fault}")
     else:
@@ -80,20 +81,20 @@ def _count(report, name, subject, call, interrupt, n):  # noqa: PLR0917 - privat
 
 
 def threads(seconds: float) -> fuzz.Report:
-    """Every learner, asked by three threads while one teaches it."""
+    """Predict in three threads while one thread learns, for every learner."""
     report = fuzz.Report("threads")
     for subject in SUBJECTS:
-        if subject.name == "ProximalSVC auto":  # chooses C when it is asked: its states cannot be listed
+        if subject.name == "ProximalSVC auto":  # selects C at prediction, so its states cannot be enumerated
             continue
         try:
-            report.tried += ask_while_one_learns(subject, seconds).answers
+            report.tried += predict_while_learning(subject, seconds).predictions
         except AssertionError as fault:
             report.faults.append(f"{subject.name}: {fault}")
     return report
 
 
 def saves(seed: int, n: int) -> fuzz.Report:
-    """Savers that are killed while they write, and savers that write to one path at once."""
+    """Kill processes while they save, and let processes save to one path concurrently."""
     report = fuzz.Report("saves")
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -106,33 +107,33 @@ def saves(seed: int, n: int) -> fuzz.Report:
 
 
 def fuzzed(area: str, n: int, seed: int) -> fuzz.Report:
-    """Inputs of one area, each piece in a process of its own."""
+    """Run the fuzzer of one area in separate processes."""
     report = fuzz.Report(area)
-    for first in range(0, n, PIECE):
-        size = min(PIECE, n - first)
+    for first in range(0, n, TRIALS_PER_PROCESS):
+        size = min(TRIALS_PER_PROCESS, n - first)
         report.tried += size
-        piece = _in_a_child(lambda: fuzz.run(area, size, seed, first))  # noqa: B023 - called at once
-        if isinstance(piece, int):
-            report.faults.append(f"{area} {first}..{first + size}: the process ended with {piece}")
+        result = _in_child(lambda: fuzz.run(area, size, seed, first))  # noqa: B023 - called at once
+        if isinstance(result, int):
+            report.faults.append(f"{area} {first}..{first + size}: the process ended with {result}")
             continue
-        report.refused += piece.refused
-        report.taken += piece.taken
-        report.faults += piece.faults
+        report.refused += result.refused
+        report.taken += result.taken
+        report.faults += result.faults
     return report
 
 
-def _in_a_child(task: Callable[[], fuzz.Report]) -> fuzz.Report | int:
-    """What a task gives in a forked process, which has no libraries to import; or how the process ended."""
+def _in_child(task: Callable[[], fuzz.Report]) -> fuzz.Report | int:
+    """Return the result of a task in a forked process, or how the process ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        # What asks for more memory is a fault, not a dead machine.
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        # A limit turns excessive allocation into a fault.
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
         try:
             with os.fdopen(writing, "wb") as pipe:
                 pickle.dump(task(), pipe)
-        except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on with the parent's work
+        except BaseException:  # noqa: BLE001 - the child must not continue the work of the parent
             os._exit(70)
         os._exit(0)
     os.close(writing)
@@ -148,7 +149,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--areas", default="files,tables,calls,commands,bodies,moments,signals,threads,saves")
     parser.add_argument("--learners", default="", help="of moments: expression that finds names")
-    parser.add_argument("--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one piece alone")
+    parser.add_argument(
+        "--piece", nargs=4, metavar=("AREA", "FIRST", "SIZE", "SEED"), help="one range of trials"
+    )
     options = parser.parse_args()
     if options.piece:
         area, first, size, seed = options.piece[0], *map(int, options.piece[1:])

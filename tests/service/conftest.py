@@ -1,4 +1,4 @@
-"""Stores of both kinds for the trials of the service."""
+"""Fixtures: stores in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.service.sessions import ModelSession
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A PostgreSQL server of one's own; what needs it is skipped where there is none."""
+    """A temporary PostgreSQL server; tests that need it are skipped if PostgreSQL is not installed."""
     with running(safe=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request, tmp_path):
-    """The address of an empty store, in one database after the other."""
+    """The address of an empty store, once for each kind of database."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
     return request.getfixturevalue("cluster").empty()
@@ -26,7 +26,7 @@ def where(request, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _closed():
-    """What a trial has opened is closed after it."""
+    """Close the stores that a test has opened."""
     yield
     while ModelSession.opened:
         ModelSession.opened.pop().close()
@@ -35,6 +35,6 @@ def _closed():
 @pytest.fixture
 def store(where):
     store = open_store(where)
-    store.claim()
+    store.acquire_write_lock()
     yield store
     store.close()

@@ -1,4 +1,4 @@
-"""Rows, specs and a clock for the trials of the service."""
+"""Rows, specs and a clock for the tests of the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def spec(**changes):
 
 
 def records(n, seed=0, first=0):
-    """Labelled rows with a number, a category, a customer and an id."""
+    """Return labelled rows with a number, a category, a customer and an id."""
     rng = np.random.default_rng(seed)
     rows = []
     for k in range(first, first + n):
@@ -32,7 +32,7 @@ def records(n, seed=0, first=0):
 
 
 class Clock:
-    """Time that moves when it is told to."""
+    """Clock with a settable time."""
 
     def __init__(self, now=1_000.0):
         self.now = now

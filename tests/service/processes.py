@@ -33,7 +33,7 @@ class Process:
         self._log.start()
 
     def _read_log(self):
-        """A pipe that nobody reads would stop the service."""
+        """Read the log; a full pipe would block the service."""
         with self.process.stderr as log:
             self.log = log.read()
 
@@ -46,9 +46,9 @@ class Process:
     def kill(self):
         self.end(signal.SIGKILL)
 
-    def end(self, how):
-        """Send a signal and wait for the end; returns the exit code."""
-        self.process.send_signal(how)
+    def end(self, signal_number):
+        """Send a signal and wait for the end; return the exit code."""
+        self.process.send_signal(signal_number)
         self.process.wait()
         self._log.join()
         return self.process.returncode
@@ -61,9 +61,9 @@ class Process:
 
 
 class Load:
-    """Clients that send rows one by one and note the ids of those that were acknowledged.
+    """Clients that send single rows and record the ids of the acknowledged ones.
 
-    Each goes on as long as it gets answers; rows whose answer got lost are known to be in doubt.
+    A client stops when a response is lost; the id of that row goes to ``in_doubt``.
     """
 
     def __init__(self, url, *, n_clients=4, first=0, n_rows=5_000):
@@ -101,8 +101,8 @@ class Load:
 
 
 def until(what, seconds=30.0):
-    """Wait for something to become true."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < end, "it did not come about in time"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A real server in a thread, on a free port of this machine."""
+"""HTTP server in a thread, on a free port."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
+from steelyard.service.http.protocol import LimitedProtocol
+
 
 @contextmanager
 def serving(app):
-    """Serve an application; gives an HTTP client whose base is its address."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none")
+    """Serve an application; yield an HTTP client with its address as base URL."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none", http=LimitedProtocol
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

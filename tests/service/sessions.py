@@ -1,4 +1,4 @@
-"""A scribe over a store of either kind, without a thread: every request is carried out when it is asked."""
+"""Writer without a thread: every request is processed by the caller."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def batch(rows):
 
 
 class ModelSession:
-    """A scribe over a store, asked one request at a time."""
+    """Writer on a store that processes one request at a time."""
 
-    opened: ClassVar[list] = []  # stores, for whoever cleans up
+    opened: ClassVar[list] = []  # stores to close after the test
 
     def __init__(self, where, clock=None):
         self.where, self.clock = str(where), clock or Clock()
         self.store = open_store(self.where)
         if not self.is_file:
-            assert self.store.claim()
+            assert self.store.acquire_write_lock()
         self.opened.append(self.store)
         self.writer = Writer(self.store, clock=self.clock)
 
@@ -39,13 +39,13 @@ class ModelSession:
         return self.writer.published[name]
 
     def again(self):
-        """What another process would find in the store now; in PostgreSQL the right to write passes to it."""
+        """Return a writer that loads the store again; in PostgreSQL it takes over the write lock."""
         if not self.is_file:
             self.store.close()
         return ModelSession(self.where, self.clock)
 
     def bytes(self):
-        """All that the disk holds of the store, but for the log that PostgreSQL recycles by itself."""
+        """Return the bytes of all files of the store, without the write-ahead log of PostgreSQL."""
         if self.is_file:
             path = Path(self.where)
             return b"".join(part.read_bytes() for part in path.parent.glob(path.name + "*"))

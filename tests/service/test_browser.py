@@ -1,4 +1,4 @@
-"""The live page in a real Chromium: drawn, following the stream, without errors, on a phone and on a desk."""
+"""The web page in Chromium: it draws and updates without errors, in the sizes of a phone and a desktop."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def browser():
 
 
 def wait_for_version(page, version):
-    """Until the page has followed; as a locator, since the page allows no script to be evaluated."""
+    """Wait until the page shows a version; with a locator, because its policy forbids evaluating scripts."""
     page.locator("#pulse", has_text=re.compile(rf"version {version:,}$")).wait_for()
 
 
-def test_a_committee_shows_its_experts_and_many_classes_are_told_in_words(http, browser):
+def test_page_of_ensemble_shows_experts_and_lists_many_classes(http, browser):
     http.put("/v1/models/claims", json={"target": "kind", "learner": {"class": "StreamClassifier"}})
     http.put("/v1/models/letters", json={"target": "kind"})
     rng = np.random.default_rng(0)
@@ -62,15 +62,15 @@ def test_a_committee_shows_its_experts_and_many_classes_are_told_in_words(http, 
     assert len(experts) > 2
     for expert in experts:
         page.get_by_role("cell", name=expert["name"], exact=True).wait_for()
-    page.get_by_role("heading", name="Pace").wait_for()
+    page.get_by_role("heading", name="Latency").wait_for()
     page.goto(f"{http.base_url}/models/letters")
-    page.get_by_text("of a class on average").wait_for()
+    page.get_by_text("Average recall of").wait_for()
     page.get_by_text("and 2 more classes").wait_for()
     assert page.get_by_text("AUC").count() == 0
     page.close()
 
 
-def test_drift_is_marked_in_the_curve(http, browser):
+def test_page_marks_drift_in_the_curve(http, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
 
     def with_drift(route):
@@ -78,11 +78,11 @@ def test_drift_is_marked_in_the_curve(http, browser):
 
     page.route("**/v1/models/payments", with_drift)
     page.goto(f"{http.base_url}/models/payments")
-    page.get_by_text("Dashed lines: the data had changed (2 seen here).").wait_for()
+    page.get_by_text("Dashed lines: concept drift (2 in this chart).").wait_for()
     page.close()
 
 
-def test_the_cards_are_reached_and_opened_by_keyboard(http, browser):
+def test_page_cards_can_be_focused_and_opened_by_keyboard(http, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(str(http.base_url))
     card = page.locator("a.card", has_text="payments")
@@ -96,7 +96,7 @@ def test_the_cards_are_reached_and_opened_by_keyboard(http, browser):
     page.close()
 
 
-def test_a_curve_is_read_and_zoomed_by_keyboard_and_stays_zoomed_while_rows_come(http, browser):
+def test_page_curve_zooms_by_keyboard_and_keeps_zoom_on_updates(http, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(f"{http.base_url}/models/payments")
     page.locator("canvas").first.wait_for()
@@ -125,7 +125,7 @@ def test_a_curve_is_read_and_zoomed_by_keyboard_and_stays_zoomed_while_rows_come
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_draws_and_follows_without_errors(http, browser, width, scheme):
+def test_page_draws_and_updates_without_errors(http, browser, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     wrong, elsewhere = [], []
     page.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
@@ -144,7 +144,7 @@ def test_the_page_draws_and_follows_without_errors(http, browser, width, scheme)
     http.post("/v1/models/payments/learn", json={"rows": records(1, first=first + 400)})
     wait_for_version(page, learned["version"] + 1)
     digest = http.get("/v1/models/payments").json()["digest"]
-    page.get_by_text(digest).wait_for()  # the last change is drawn, also when it came soon after another
+    page.get_by_text(digest).wait_for()  # the last of two quick changes is drawn
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     widest = page.evaluate("document.documentElement.scrollWidth")
     page.close()

@@ -1,4 +1,4 @@
-"""The client and the description agree: what it sends and gets is held against the description itself."""
+"""The client and the OpenAPI description agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.server import serving
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema_rs checks values against schemas")
 
-# What the description has and the client leaves to others.
+# Operations that the client does not offer.
 OF_OTHERS = {
     "/v1/models/{model}/sites": "steelyard.federated.Service speaks for sites",
     "/v1/models/{model}/sites/{site}": "steelyard.federated.Service speaks for sites",
@@ -25,14 +25,14 @@ OF_OTHERS = {
     "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
-    "/health/live": "for whoever watches over the process",
-    "/health/ready": "for whoever watches over the process",
-    "/health/learner": "for whoever watches over the process",
+    "/health/live": "for monitoring",
+    "/health/ready": "for monitoring",
+    "/health/learner": "for monitoring",
 }
 
 
 class Witness(httpx.BaseTransport):
-    """Carries requests, and holds each of them and each answer against the description."""
+    """Transport that validates each request and response against the description."""
 
     def __init__(self, description):
         self.description = description
@@ -79,7 +79,7 @@ def witness(tmp_path):
             yield client, witness
 
 
-def test_all_that_the_client_says_is_described_and_all_that_is_described_it_says(witness):
+def test_client_requests_and_openapi_description_match(witness):
     client, transport = witness
     client.put("c", SPEC)
     client.learn("c", records(60))
@@ -93,7 +93,7 @@ def test_all_that_the_client_says_is_described_and_all_that_is_described_it_says
     assert len(client.certificates("c")) == 1
     assert from_bytes(client.file("c")).class_count_.sum() == 62
     with pytest.raises(RefusedError):
-        client.learn("nobody", records(1))
+        client.learn("unknown", records(1))
     described = {
         (method.upper(), path)
         for path, operations in transport.description["paths"].items()
@@ -103,7 +103,7 @@ def test_all_that_the_client_says_is_described_and_all_that_is_described_it_says
     assert transport.seen == described
 
 
-def test_a_request_that_is_not_described_would_be_noticed(witness):
+def test_undescribed_client_request_raises(witness):
     client, _ = witness
     with pytest.raises(AssertionError, match="not described"):
         client._send("POST", "/v1/models/c/guess", {})

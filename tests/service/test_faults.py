@@ -1,8 +1,7 @@
-"""A disk that is full or does not sync, a clock that jumps: what was acknowledged stays, all counts once.
+"""Full disks, failing syncs and clock jumps: acknowledged requests survive, and each counts once.
 
-Faults come from a table: the n-th write or sync fails, once or from then on, for n = 1, 2, 3 and so on until
-a run in which none was hit. After the fault every request is sent again under its key; then the model must be
-the one of a store that never failed.
+The n-th write or sync fails, once or permanently, for n = 1, 2, 3 and so on until a run without a failure.
+Afterwards every request is repeated with its key; the model must equal that of a store that never failed.
 """
 
 from __future__ import annotations
@@ -24,17 +23,19 @@ from steelyard.exceptions import SteelyardError
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Remember, Tick
-from steelyard.service.store import Waiting
+from steelyard.service.stores import PendingRow
 from tests.service import torture
 from tests.service.data import Clock, records, spec
 from tests.service.processes import Process
 from tests.service.sessions import ModelSession, batch
 
-EVERY = 1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9  # of the writes; syncs are tried one by one
+EVERY = (
+    1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9
+)  # every n-th write fails in a run of its own; every sync does
 
 
 class Fault:
-    """The n-th operation of a kind fails, once or from then on."""
+    """Fault of the n-th operation of a kind, once or permanently."""
 
     def __init__(self, kind, n, *, lasting):
         self.kind, self.n, self.lasting, self.seen, self.is_hit = kind, n, lasting, 0, False
@@ -66,7 +67,7 @@ class FaultyFile(apsw.VFSFile):
 
 
 class FaultyVFS(apsw.VFS):
-    """The real file system, but for one fault."""
+    """Virtual file system with one fault."""
 
     def __init__(self, fault):
         self.fault, self.name = fault, f"faulty-{id(fault)}-{os.getpid()}"
@@ -80,13 +81,13 @@ class FaultyVFS(apsw.VFS):
 
 
 def requests():
-    """Every kind of change, each under a key of its own."""
+    """Return requests of every kind, each with its own key."""
     rows = records(70)
     yield Put("m", spec())
     yield Learn("m", batch(rows[:40]), key="a", fingerprint="a")
     bare = [{k: v for k, v in row.items() if k != "fraud"} for row in rows[40:44]]
     answer = {"label": 0, "scores": [0.0, 0.0], "classes": [0, 1]}
-    waiting = [Waiting(row["row"], 0.0, row["customer"], wire.pack(batch([row]), answer)) for row in bare]
+    waiting = [PendingRow(row["row"], 0.0, row["customer"], wire.pack(batch([row]), answer)) for row in bare]
     yield Remember("m", waiting, key="b", fingerprint="b")
     yield Label("m", {row["row"]: row["fraud"] for row in rows[40:44]}, key="c", fingerprint="c")
     yield Forget("m", subject="c3", key="d", fingerprint="d")
@@ -100,11 +101,11 @@ def expected():
     for request in requests():
         writer.process([request])
         request.future.result(0)
-    return writer.published["m"].facts()
+    return writer.published["m"].summary()
 
 
 def run(path, fault):
-    """All requests over a store with a fault; returns those that were acknowledged."""
+    """Process all requests on a store with a fault; return the acknowledged ones."""
     vfs, acknowledged = FaultyVFS(fault), []
     with suppress(SteelyardError, apsw.Error):
         store = SQLiteStore(path, vfs=vfs.name)
@@ -112,7 +113,7 @@ def run(path, fault):
         for number, request in enumerate(requests()):
             writer.process([request])
             if request.future.exception(0) is not None:
-                break  # what follows builds on it
+                break  # the following requests depend on it
             acknowledged.append(number)
         with suppress(apsw.Error):
             store.close()
@@ -120,14 +121,10 @@ def run(path, fault):
     return acknowledged
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # a file that fails when closed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # closing the file can fail
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_whatever_write_or_sync_fails_nothing_acknowledged_is_lost_and_nothing_counts_twice(
-    tmp_path, kind, lasting, expected
-):
+def test_failing_write_or_sync_loses_and_repeats_no_acknowledged_request(tmp_path, kind, lasting, expected):
     n_hit = 0
     for n in count(1, EVERY if kind == "write" else 1):
         path, fault = tmp_path / f"{n}.db", Fault(kind, n, lasting=lasting)
@@ -135,29 +132,29 @@ def test_whatever_write_or_sync_fails_nothing_acknowledged_is_lost_and_nothing_c
         if not fault.is_hit:
             break
         n_hit += 1
-        session = ModelSession(path)  # healed
+        session = ModelSession(path)  # no further faults
         for number, request in enumerate(requests()):
-            if number in acknowledged:  # it is there before anything is sent again
+            if number in acknowledged:  # it is durable before any request is repeated
                 assert "m" in session.writer.published
-                assert request.key is None or session.store.answer_to("m", request.key) is not None
+                assert request.key is None or session.store.response_to("m", request.key) is not None
         for request in requests():
             session.do(request)
-        assert session.model().facts() | {"learned": 0} == expected | {"learned": 0}
-        assert session.again().model().facts()["digest"] == expected["digest"]
+        assert session.model().summary() | {"learned": 0} == expected | {"learned": 0}
+        assert session.again().model().summary()["digest"] == expected["digest"]
         for part in tmp_path.glob(f"{n}.db*"):
             part.unlink()
     assert n_hit > 3, "the table was tried"
 
 
-def test_a_commit_that_may_have_been_done_is_told_as_not_known(tmp_path):
+def test_commit_with_unknown_outcome_is_reported_as_unknown(tmp_path):
     fault = Fault("sync", 10**9, lasting=True)
     vfs = FaultyVFS(fault)
     writer = Writer(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
     writer.process([Put("m", spec())])
     fault.n = fault.seen + 1
-    wish = Learn("m", batch(records(5)))
-    writer.process([wish])
-    assert "not known" in str(wish.future.exception(0))
+    request = Learn("m", batch(records(5)))
+    writer.process([request])
+    assert "not known" in str(request.future.exception(0))
     fault.n = 10**9
     again = Learn("m", batch(records(5)))
     writer.process([again])
@@ -170,7 +167,7 @@ def test_a_commit_that_may_have_been_done_is_told_as_not_known(tmp_path):
 
 
 def full(store, start):
-    """Load until the disk is full, then a service that has room again; the ledger is compared by digest."""
+    """Send requests until the disk is full, restart with free space, compare the model with the ledger."""
     clients, opener = [torture.Client(k, seed=3) for k in range(3)], torture.Client(99, 3)
     first = [opener._row() for _ in range(50)]
     with start() as service, httpx.Client(base_url=service.url, timeout=30) as http:
@@ -190,7 +187,7 @@ def full(store, start):
 
 
 def _until_refused(clients, http):
-    """Large learn requests until one is refused; each client's pending request stays for later."""
+    """Send large learn requests until one is refused; it is repeated later."""
     for number in count():
         client = clients[number % len(clients)]
         rows = [client._row() for _ in range(400)]
@@ -205,12 +202,12 @@ def _until_refused(clients, http):
     return None
 
 
-def test_a_file_that_may_not_grow_refuses_and_loses_nothing(tmp_path):
+def test_file_size_limit_refuses_requests_and_loses_nothing(tmp_path):
     store = tmp_path / "store.db"
 
     def start():
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, most[1]))  # for the child, which inherits it
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, most[1]))  # inherited by the child process
         try:
             return Process(store)
         finally:
@@ -219,10 +216,10 @@ def test_a_file_that_may_not_grow_refuses_and_loses_nothing(tmp_path):
     full(store, start)
 
 
-def test_a_small_disk_that_is_full_refuses_and_loses_nothing(tmp_path):
+def test_full_disk_refuses_requests_and_loses_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-trial", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-test", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no small disk can be mounted here (it needs root and the right to mount)")
     try:
@@ -232,7 +229,7 @@ def test_a_small_disk_that_is_full_refuses_and_loses_nothing(tmp_path):
 
 
 class _Growing(Process):
-    """A service on a small disk, which is larger before the next one comes."""
+    """Service on a small disk that is enlarged when the service ends."""
 
     def __init__(self, disk):
         self.disk = disk
@@ -258,9 +255,7 @@ class _Growing(Process):
     ),
     memory=st.sampled_from(["all", "1h", 25]),
 )
-def test_a_clock_that_jumps_loses_nothing_and_a_recovery_finds_the_same_model(
-    tmp_path_factory, history, memory
-):
+def test_clock_jumps_lose_nothing_and_recovery_restores_same_model(tmp_path_factory, history, memory):
     path = tmp_path_factory.mktemp("clock") / "s.db"
     session = ModelSession(path, Clock(1e9))
     session.do(Put("m", spec(memory=memory)))
@@ -279,7 +274,7 @@ def test_a_clock_that_jumps_loses_nothing_and_a_recovery_finds_the_same_model(
         version = max(version, session.model().version)
         found = session.again()
         assert found.model().version == session.model().version
-        assert found.model().facts() == session.model().facts()
+        assert found.model().summary() == session.model().summary()
         found.store.close()
         ModelSession.opened.remove(found.store)
     if memory == "all":
@@ -290,7 +285,7 @@ def test_a_clock_that_jumps_loses_nothing_and_a_recovery_finds_the_same_model(
     ModelSession.opened.remove(session.store)
 
 
-def test_keys_are_remembered_while_a_clock_runs_backwards(tmp_path):
+def test_idempotency_keys_survive_clock_that_runs_backwards(tmp_path):
     session = ModelSession(tmp_path / "s.db", Clock(1e9))
     session.do(Put("m", spec()))
     first = session.do(Learn("m", batch(records(10)), key="k", fingerprint="k"))
@@ -299,15 +294,15 @@ def test_keys_are_remembered_while_a_clock_runs_backwards(tmp_path):
     assert session.do(Learn("m", batch(records(10)), key="k", fingerprint="k")) == first
 
 
-def test_the_writer_lives_through_a_jump_of_the_clock(tmp_path):
+def test_writer_thread_survives_clock_jumps(tmp_path):
     clock = Clock(1e9)
     writer = Writer(SQLiteStore(tmp_path / "s.db"), clock=clock)
     writer.start()
     try:
         for number, now in enumerate((1e9, 5e8, 3e9, 1e9)):
             clock.now = now
-            wish = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
-            assert writer.submit(wish).future.result(20)
+            request = Put("m", spec()) if number == 0 else Learn("m", batch(records(5, first=10 * number)))
+            assert writer.submit(request).future.result(20)
         assert writer.is_alive
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""A model that is pooled from sites: the words on the wire, and what outlives a power loss."""
+"""Federated models over HTTP, and their recovery after a power loss."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(http, site_update, **more):
     return http.put(f"{MODEL}/sites/{site_update.site}", content=site_update.to_bytes(), **more)
 
 
-def test_bulletins_are_acknowledged_and_make_the_pooled_model(http):
+def test_site_updates_are_acknowledged_and_form_pooled_model(http):
     hub = Hub()
     for number, name in enumerate(("a", "b")):
         site_update = agreed_site(name, numbers(60, number)).publish()
@@ -68,10 +68,10 @@ def test_bulletins_are_acknowledged_and_make_the_pooled_model(http):
     answer = http.post(f"{MODEL}/predict", json={"rows": rows}).json()
     np.testing.assert_allclose(answer["scores"], scores, rtol=1e-12)
     model = from_bytes(http.get(f"{MODEL}/pooled").content)
-    np.testing.assert_array_equal(model.learner.coef_, hub.model().learner.coef_)
+    np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
-def test_a_bulletin_that_is_there_already_changes_nothing_and_an_older_one_is_refused(http):
+def test_known_site_update_changes_nothing_and_older_one_is_refused(http):
     site = agreed_site("a", numbers(60, 0))
     first, second = site.publish(), site.publish()
     assert put(http, second).json()["news"]
@@ -83,12 +83,12 @@ def test_a_bulletin_that_is_there_already_changes_nothing_and_an_older_one_is_re
     site.learn(numbers(10, 1))
     site.version -= 1
     problem = is_problem(put(http, site.publish()), 409)
-    assert "another bulletin under epoch 1, version 2" in problem["detail"]
+    assert "another update as epoch 1, version 2" in problem["detail"]
     assert "reason" not in problem
     assert http.get(f"{MODEL}/sites/a").content == second.to_bytes()
 
 
-def test_what_is_no_bulletin_or_does_not_fit_is_refused_and_nothing_changes(http):
+def test_invalid_site_update_is_refused_and_changes_nothing(http):
     site_update = agreed_site("a", numbers(60, 0)).publish()
     put(http, site_update)
     before = http.get(f"{MODEL}/sites").json()
@@ -109,14 +109,14 @@ def test_what_is_no_bulletin_or_does_not_fit_is_refused_and_nothing_changes(http
     is_problem(http.put(f"{MODEL}/sites/{'n' * 201}", content=b"x"), 422)
     sick = Site("b", "sick", policy=OPEN)
     sick.learn(numbers(50, 1).rename(columns={"ill": "sick"}))
-    assert "about the column 'sick'" in is_problem(put(http, sick.publish()), 422)["detail"]
+    assert "target of the site update is 'sick'" in is_problem(put(http, sick.publish()), 422)["detail"]
     assert http.get(f"{MODEL}/sites").json() == before
 
 
-def test_rows_are_refused_and_models_of_rows_refuse_bulletins(http):
+def test_federated_model_refuses_rows_and_other_models_refuse_site_updates(http):
     rows = {"rows": numbers(5, 0).to_dict("records")}
     for verb, body in (("learn", rows), ("forget", rows), ("forget", {"subject": "c1"})):
-        assert "pooled from sites" in is_problem(http.post(f"{MODEL}/{verb}", json=body), 409)["detail"]
+        assert "is federated" in is_problem(http.post(f"{MODEL}/{verb}", json=body), 409)["detail"]
     is_problem(http.post(f"{MODEL}/predict", json={**rows, "remember": True}), 422)
     site_update = agreed_site("a", numbers(60, 0)).publish()
     put(http, site_update)
@@ -128,7 +128,7 @@ def test_rows_are_refused_and_models_of_rows_refuse_bulletins(http):
         http.get("/v1/models/plain/sites"),
         http.delete("/v1/models/plain/sites/a"),
     ):
-        assert "not pooled from sites" in is_problem(answer, 409)["detail"]
+        assert "is not federated" in is_problem(answer, 409)["detail"]
     is_problem(http.put("/v1/models/none/sites/a", content=site_update.to_bytes()), 404)
 
 
@@ -146,30 +146,30 @@ def test_rows_are_refused_and_models_of_rows_refuse_bulletins(http):
     ],
     ids=str,
 )
-def test_a_spec_that_makes_no_sense_with_sites_is_refused(http, odd):
+def test_spec_with_sites_refuses_settings_about_rows(http, odd):
     is_problem(http.put("/v1/models/odd", json={**SPEC, **odd}), 422)
 
 
-def test_the_penalty_can_be_changed_and_the_bulletins_stay(http, path):
+def test_federated_model_with_changed_C_keeps_site_updates(http, path):
     for number, name in enumerate(("a", "b")):
         put(http, agreed_site(name, numbers(60, number)).publish())
     before = from_bytes(http.get(f"{MODEL}/pooled").content)
     spec = {**SPEC, "learner": {"class": "ProximalSVC", "C": 0.01}}
     assert http.put(MODEL, json=spec).status_code == 200
     after = from_bytes(http.get(f"{MODEL}/pooled").content)
-    assert after.learner.C == 0.01
-    assert after.learner.digest() == before.learner.digest()
-    assert not np.array_equal(after.learner.coef_, before.learner.coef_)
+    assert after.estimator.C == 0.01
+    assert after.estimator.digest() == before.estimator.digest()
+    assert not np.array_equal(after.estimator.coef_, before.estimator.coef_)
     is_problem(http.put(MODEL, json={"target": "ill"}), 422)
     again = Writer(SQLiteStore(path)).published["heart"]
-    assert again.learner.C == 0.01
+    assert again.estimator.C == 0.01
     assert again.version == 3
 
 
-# -- who may --------------------------------------------------------------------------------------------
+# -- keys -----------------------------------------------------------------------------------------------
 
 
-def test_a_key_of_a_site_speaks_for_that_site_alone(tmp_path, path):
+def test_key_of_site_is_refused_for_other_sites(tmp_path, path):
     file = tmp_path / "keys.toml"
     tokens = {
         "north": Keys.add(file, ["site"], ["heart"], sites=["north"])[1],
@@ -200,7 +200,7 @@ def test_a_key_of_a_site_speaks_for_that_site_alone(tmp_path, path):
 # -- leaving --------------------------------------------------------------------------------------------
 
 
-def test_a_site_that_leaves_is_gone_from_model_store_and_file(http, path):
+def test_dropped_site_is_erased_from_model_and_store(http, path):
     others = [open_site(name, table(60, seed)).publish() for name, seed in (("a", 0), ("c", 2))]
     secret = "Atlantis-of-b"
     leaving = open_site("b", table(50, 1, (secret,))).publish()
@@ -209,7 +209,10 @@ def test_a_site_that_leaves_is_gone_from_model_store_and_file(http, path):
     never = http.get(f"{MODEL}/sites").json()["digest"]
     put(http, leaving)
     written = leaving.to_bytes()
-    needles = [written[30:90], written[-200:-100]]  # of the header with that category, and of the sums
+    needles = [
+        written[30:90],
+        written[-200:-100],
+    ]  # the schema names the category, and the statistics have a column for it
     assert all(needle in file_bytes(path) for needle in needles), "the control: it is there before"
     answer = http.delete(f"{MODEL}/sites/b", headers={"idempotency-key": "k"}).json()
     assert answer["certificate"]["after"]["digest"] == http.get(MODEL).json()["digest"]
@@ -230,7 +233,7 @@ def file_bytes(path):
     return b"".join(part.read_bytes() for part in path.parent.glob(path.name + "*"))
 
 
-def test_when_the_last_site_has_left_there_is_no_model(http):
+def test_pooled_model_is_missing_after_last_site_left(http):
     put(http, agreed_site("a", numbers(60, 0)).publish())
     http.delete(f"{MODEL}/sites/a")
     about = http.get(MODEL).json()
@@ -239,11 +242,11 @@ def test_when_the_last_site_has_left_there_is_no_model(http):
     is_problem(http.post(f"{MODEL}/predict", json={"rows": [{"age": 1.0, "pressure": 2.0}]}), 422)
 
 
-# -- what outlives a power loss ---------------------------------------------------------------------------
+# -- power loss -------------------------------------------------------------------------------------------
 
 
 def requests(history):
-    """Publish and leave, in any order; epochs and versions grow."""
+    """Return requests that publish and drop sites, with increasing epochs and versions."""
     for number, (kind, name, n) in enumerate(history):
         if kind == "publish":
             site = agreed_site(name, numbers(n + 5, number), epoch=number + 1)
@@ -262,7 +265,7 @@ def facts_of(writer):
 
 
 def carried_out(writer, history):
-    """What is there after each request; how many were acknowledged."""
+    """Process requests; return the state after each one and the number of acknowledged ones."""
     found, done = [], 0
     for request in [Put("heart", Spec.from_mapping(SPEC)), *requests(history)]:
         with suppress(Exception):
@@ -292,7 +295,7 @@ def carried_out(writer, history):
     crash_at=st.integers(1, 40),
     seed=st.integers(0, 2**16),
 )
-def test_acknowledged_bulletins_survive_any_power_loss(history, crash_at, seed):
+def test_acknowledged_site_updates_survive_any_power_loss(history, crash_at, seed):
     expected, _ = carried_out(Writer(SQLiteStore(":memory:"), clock=Clock()), history)
     disk = Disk(crash_at, seed)
     crashed, n_done = DiskVFS(disk), 0
@@ -307,4 +310,5 @@ def test_acknowledged_bulletins_survive_any_power_loss(history, crash_at, seed):
         assert facts_of(writer) in expected[n_done - 1 : n_done + 1]
     elif "heart" in writer.published:
         assert facts_of(writer) == expected[0]
+    writer.store.close()  # now, before another test runs and the disk is gone
     vfs.unregister()

@@ -1,4 +1,4 @@
-"""The five promises of the service, one after the other, in a real file and in a real PostgreSQL."""
+"""Guarantees of the service, with SQLite and PostgreSQL: durability, idempotency, exactness, erasure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steelyard.exceptions import DataError
 from steelyard.service import Engine
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, Label, Learn, Put, Remember, Tick, Unavailable
-from steelyard.service.store import Waiting
+from steelyard.service.stores import PendingRow
 from tests.service.data import Clock, records, spec
 from tests.service.sessions import ModelSession, batch
 
@@ -21,27 +21,27 @@ def session(where):
 
 
 def fresh(rows, **changes):
-    """A model that only ever saw these rows."""
+    """Return an engine that has learned only these rows."""
     engine = Engine("m", spec(**changes))
     engine.learn(batch(rows), at=0.0)
     return engine
 
 
-# -- acknowledged is kept ---------------------------------------------------------------------------
+# -- durability -------------------------------------------------------------------------------------
 
 
-def test_what_was_acknowledged_is_there_after_a_restart_that_nobody_prepared(session):
+def test_acknowledged_rows_survive_restart_without_shutdown(session):
     rows = records(120)
     for begin in range(0, 120, 30):
         session.do(Learn("m", batch(rows[begin : begin + 30])))
     found = session.again().model()
     assert found.version == session.model().version == 4
-    assert found.facts() == session.model().facts()
+    assert found.summary() == session.model().summary()
 
 
-def test_a_store_that_fails_to_commit_changes_nothing_and_says_so(session, monkeypatch):
+def test_failed_commit_changes_nothing_and_raises(session, monkeypatch):
     session.do(Learn("m", batch(records(50))))
-    before = session.model().facts()
+    before = session.model().summary()
 
     def full(*_):
         raise OSError("disk full")
@@ -50,22 +50,22 @@ def test_a_store_that_fails_to_commit_changes_nothing_and_says_so(session, monke
     with pytest.raises(Unavailable, match="nothing was changed"):
         session.do(Learn("m", batch(records(5, first=100))))
     monkeypatch.undo()
-    assert session.model().facts() == before
+    assert session.model().summary() == before
     assert session.do(Learn("m", batch(records(5, first=100))))["learned"] == 5
 
 
-def test_a_bad_last_row_changes_nothing(session):
+def test_learn_with_bad_last_row_changes_nothing(session):
     session.do(Learn("m", batch(records(50))))
-    before = session.model().facts()
+    before = session.model().summary()
     bad = records(20, first=50)
     bad[-1]["amount"] = None
     with pytest.raises(DataError, match="missing"):
         session.do(Learn("m", batch(bad)))
-    assert session.model().facts() == before
-    assert session.again().model().facts() == before
+    assert session.model().summary() == before
+    assert session.again().model().summary() == before
 
 
-def test_one_bad_request_of_a_group_does_not_harm_the_others(session):
+def test_bad_request_in_group_does_not_affect_others(session):
     good, bad = records(10), records(5, first=50)
     bad[2]["amount"] = "much"
     requests = [Learn("m", batch(good[:5])), Learn("m", batch(bad)), Learn("m", batch(good[5:]))]
@@ -74,10 +74,10 @@ def test_one_bad_request_of_a_group_does_not_harm_the_others(session):
     assert session.model().n_rows == 10
 
 
-# -- once -------------------------------------------------------------------------------------------
+# -- idempotency -------------------------------------------------------------------------------------------
 
 
-def test_the_same_key_gets_the_first_answer_again_and_counts_once(session):
+def test_repeated_key_gets_first_response_and_counts_once(session):
     first = session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     second = session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     third = session.again().do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
@@ -85,36 +85,36 @@ def test_the_same_key_gets_the_first_answer_again_and_counts_once(session):
     assert session.model().n_rows == 30
 
 
-def test_a_key_cannot_be_used_for_something_else(session):
+def test_key_of_another_request_raises(session):
     session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     with pytest.raises(Conflict, match="another request"):
         session.do(Learn("m", batch(records(3, first=90)), key="a", fingerprint="y"))
 
 
-def test_an_id_names_one_row(session):
+def test_learn_known_id_raises(session):
     session.do(Learn("m", batch(records(30))))
     with pytest.raises(Conflict, match="learned before"):
         session.do(Learn("m", batch(records(1))))
 
 
-# -- exact ------------------------------------------------------------------------------------------
+# -- exactness ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("learner", [{"class": "ProximalSVC"}, {"class": "IncrementalSVC", "gamma": 0.5}])
-def test_after_learning_in_any_pieces_the_model_is_that_of_one_fit(where, learner):
+def test_learning_in_batches_equals_one_fit(where, learner):
     session = ModelSession(where)
     session.do(Put("m", spec(learner=learner)))
     rows = records(90)
     for begin, end in ((0, 1), (1, 40), (40, 90)):
         session.do(Learn("m", batch(rows[begin:end])))
     probe = batch(records(20, seed=9))
-    mine, _ = session.model().ask(probe)
-    theirs, _ = fresh(rows, learner=learner).published().ask(probe)
+    mine, _ = session.model().predict(probe)
+    theirs, _ = fresh(rows, learner=learner).published().predict(probe)
     assert mine.labels.tolist() == theirs.labels.tolist()
     assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
 
 
-def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(where):
+def test_row_window_expires_rows_and_survives_restart(where):
     session = ModelSession(where)
     session.do(Put("m", spec(memory=50)))
     rows = records(130)
@@ -122,16 +122,16 @@ def test_a_window_of_rows_forgets_by_itself_and_survives_a_restart(where):
         session.do(Learn("m", batch(rows[begin : begin + 13])))
     assert session.model().n_rows == 50
     again = session.again()
-    assert again.model().facts() == session.model().facts()
+    assert again.model().summary() == session.model().summary()
     again.do(Learn("m", batch(records(10, first=500))))
     assert again.model().n_rows == 50
 
 
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_window_goes_on_after_a_restart_as_if_there_had_been_none(where, with_snapshot):
+def test_row_window_after_restart_equals_uninterrupted_window(where, with_snapshot):
     session, rows = ModelSession(where), records(200)
     session.do(Put("m", spec(memory=50)))
-    for begin in range(0, 117, 13):  # the window begins in the middle of what came together
+    for begin in range(0, 117, 13):  # the window begins in the middle of a chunk
         session.do(Learn("m", batch(rows[begin : begin + 13])))
     if with_snapshot:
         session.writer.close()
@@ -139,15 +139,15 @@ def test_a_window_goes_on_after_a_restart_as_if_there_had_been_none(where, with_
     for begin in range(117, 200, 20):
         again.do(Learn("m", batch(rows[begin : begin + 20])))
     assert again.model().n_rows == 50
-    first, last = fresh(rows[:13]), fresh(rows[:13])  # the first rows settle the grid of both
+    first, last = fresh(rows[:13]), fresh(rows[:13])  # the first rows determine the quantizer of both
     for part in (rows[13:150], rows[150:]):
         last.learn(batch(part), at=0.0)
     last.forget(batch(rows[:150]))
     assert first.digest() != last.digest()
-    assert again.model().facts()["digest"] == last.digest()
+    assert again.model().summary()["digest"] == last.digest()
 
 
-def test_a_window_of_time_lets_go_when_time_has_passed(where):
+def test_time_window_expires_rows_at_tick(where):
     clock = Clock()
     session = ModelSession(where, clock)
     session.do(Put("m", spec(memory="1h")))
@@ -160,46 +160,45 @@ def test_a_window_of_time_lets_go_when_time_has_passed(where):
     assert session.model().n_rows == 40
 
 
-# -- forgotten is gone ------------------------------------------------------------------------------
+# -- erasure -----------------------------------------------------------------------------------------
 
 
-def test_after_forgetting_a_subject_the_model_never_saw_it_and_the_file_neither(session):
+def test_forget_subject_removes_it_from_model_and_file(session):
     rows = records(200)
     for row in rows:
         if row["customer"] == "c3":
-            row["country"] = "Atlantis-of-c3"
+            row["customer"] = "Customer-of-row"
     session.do(Learn("m", batch(rows)))
-    needle = b"Atlantis-of-c3"
+    needle = b"Customer-of-row"
     assert needle in session.bytes(), "the control: before forgetting it is there"
     session.do(Learn("m", batch(records(10, first=300))))
-    answer = session.do(Forget("m", subject="c3"))
-    left = [r for r in rows + records(10, first=300) if r["customer"] != "c3"]
+    answer = session.do(Forget("m", subject="Customer-of-row"))
+    left = [r for r in rows + records(10, first=300) if r["customer"] != "Customer-of-row"]
     assert answer["forgotten"] == 210 - len(left)
     assert session.model().n_rows == len(left)
-    assert session.model().facts()["classes"] == fresh(left).classes()
-    kept = session.bytes()
-    assert b'"c3"' not in kept
+    assert session.model().summary()["classes"] == fresh(left).classes()
+    assert needle not in session.bytes()
     certificate = answer["certificate"]
     assert certificate["before"]["digest"] != certificate["after"]["digest"]
-    assert session.again().model().facts() == session.model().facts()
+    assert session.again().model().summary() == session.model().summary()
 
 
-def test_who_forgets_hears_of_a_disk_that_fails_when_the_rows_are_erased(session, monkeypatch):
+def test_forget_reports_disk_failure_while_erasing(session, monkeypatch):
     session.do(Learn("m", batch(records(40))))
 
     def broken():
         raise OSError
 
     monkeypatch.setattr(session.store, "erase", broken)
-    with pytest.raises(Unavailable, match="may still stand in the store's log"):
+    with pytest.raises(Unavailable, match="may still be in the log of the store"):
         session.do(Forget("m", subject="c1"))
     assert session.model().n_rows == sum(row["customer"] != "c1" for row in records(40))
 
 
-def test_a_row_that_was_never_learned_cannot_be_forgotten(session):
+def test_forget_unknown_row_raises_and_keeps_state(session):
     rows = records(30)
     session.do(Learn("m", batch(rows)))
-    before = session.model().facts()
+    before = session.model().summary()
     with pytest.raises(Conflict, match="never learned"):
         session.do(Forget("m", batch=batch([{**rows[3], "amount": 99.0}])))
     assert session.do(Forget("m", batch=batch([rows[3]])))["forgotten"] == 1
@@ -209,7 +208,7 @@ def test_a_row_that_was_never_learned_cannot_be_forgotten(session):
     assert session.model().n_rows == before["rows"] - 1
 
 
-def test_forgetting_by_time_takes_what_is_older(where):
+def test_forget_before_removes_older_rows(where):
     clock = Clock(100.0)
     session = ModelSession(where, clock)
     session.do(Put("m", spec()))
@@ -220,32 +219,32 @@ def test_forgetting_by_time_takes_what_is_older(where):
     assert session.model().n_rows == 30
 
 
-# -- late labels ------------------------------------------------------------------------------------
+# -- delayed labels ------------------------------------------------------------------------------------
 
 
-def test_late_labels_are_measured_by_the_answer_of_then_and_learned(session):
+def test_delayed_labels_evaluate_stored_prediction_and_are_learned(session):
     rows = records(80)
     session.do(Learn("m", batch(rows[:60])))
     waiting = []
     for row in rows[60:]:
         unlabelled = batch([{k: v for k, v in row.items() if k != "fraud"}])
-        answers, _ = session.model().ask(unlabelled)
+        answers, _ = session.model().predict(unlabelled)
         extra = {"label": int(answers.labels[0]), "scores": answers.scores[0], "classes": answers.classes}
-        waiting.append(Waiting(row["row"], 0.0, row["customer"], wire.pack(unlabelled, extra)))
+        waiting.append(PendingRow(row["row"], 0.0, row["customer"], wire.pack(unlabelled, extra)))
     session.do(Remember("m", waiting))
-    assert session.store.n_waiting("m") == 20
+    assert session.store.n_pending("m") == 20
     labels = {row["row"]: row["fraud"] for row in rows[60:]}
-    answer = session.do(Label("m", {**labels, "nobody": 1}))
-    assert (answer["labelled"], answer["unknown"]) == (20, ["nobody"])
-    assert session.store.n_waiting("m") == 0
-    assert session.model().facts()["classes"] == fresh(rows).classes()
-    assert session.again().model().facts() == session.model().facts()
+    answer = session.do(Label("m", {**labels, "unknown-row": 1}))
+    assert (answer["labelled"], answer["unknown"]) == (20, ["unknown-row"])
+    assert session.store.n_pending("m") == 0
+    assert session.model().summary()["classes"] == fresh(rows).classes()
+    assert session.again().model().summary() == session.model().summary()
 
 
 # -- settings ---------------------------------------------------------------------------------------
 
 
-def test_the_same_spec_again_changes_nothing_and_another_must_need_no_rows(session):
+def test_put_same_spec_changes_nothing_and_frozen_setting_raises(session):
     session.do(Learn("m", batch(records(50))))
     version = session.model().version
     session.do(Put("m", spec()))

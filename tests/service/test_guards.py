@@ -1,9 +1,10 @@
-"""What a client, a neighbour or a bad moment may do without a promise being broken."""
+"""Failures, limits and misuse that must not break a guarantee."""
 
 from __future__ import annotations
 
 import gzip
 import logging
+import os
 import time
 
 import pytest
@@ -17,8 +18,10 @@ from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
-from tests.service.test_promises import fresh
+from tests.service.test_guarantees import fresh
 from tests.service.test_wire import MODEL, is_problem, unlabelled
+
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -37,10 +40,10 @@ def http(tmp_path):
         yield client
 
 
-# -- the writer goes on -----------------------------------------------------------------------------
+# -- writer -----------------------------------------------------------------------------------------
 
 
-def test_who_gives_up_before_it_began_is_left_out_and_nobody_can_afterwards(session):
+def test_cancelled_request_is_skipped_and_running_one_cannot_be_cancelled(session):
     gone, stays = Learn("m", batch(records(10))), Learn("m", batch(records(10, first=50)))
     assert gone.future.cancel()
     session.writer.process([gone, stays])
@@ -49,7 +52,7 @@ def test_who_gives_up_before_it_began_is_left_out_and_nobody_can_afterwards(sess
     assert session.model().n_rows == session.again().model().n_rows == 10
 
 
-def test_a_request_that_breaks_something_does_not_harm_its_neighbours(session, monkeypatch):
+def test_failing_request_does_not_affect_others_of_its_group(session, monkeypatch):
     learn = session.writer._sessions["m"].engine.__class__.learn
 
     def learn_unless_poisoned(self, add, **more):
@@ -67,7 +70,7 @@ def test_a_request_that_breaks_something_does_not_harm_its_neighbours(session, m
     assert session.model().n_rows == session.again().model().n_rows == 10
 
 
-def test_a_recovery_that_fails_is_tried_again_and_the_writer_lives(session, monkeypatch):
+def test_failed_recovery_is_retried(session, monkeypatch):
     session.do(Learn("m", batch(records(10))))
     with monkeypatch.context() as broken:
         broken.setattr(session.store, "append", _failing)
@@ -82,7 +85,7 @@ def _failing(*_args):
     raise OSError("the disk is gone")
 
 
-def test_what_cannot_be_published_is_acknowledged_all_the_same(session, monkeypatch):
+def test_failed_publish_still_acknowledges_request(session, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(session.writer, "_publish", _failing)
         assert session.do(Learn("m", batch(records(10))))["learned"] == 10
@@ -90,39 +93,39 @@ def test_what_cannot_be_published_is_acknowledged_all_the_same(session, monkeypa
     assert session.model().n_rows == session.again().model().n_rows == 20
 
 
-def test_a_listener_that_fails_keeps_no_answer_back(session):
+def test_failing_listener_does_not_block_response(session):
     session.writer.listeners.append(_failing)
     assert session.do(Learn("m", batch(records(10))))["learned"] == 10
 
 
-def test_time_passes_also_while_requests_keep_coming(session, monkeypatch):
+def test_tick_runs_while_requests_are_queued(session, monkeypatch):
     monkeypatch.setattr(session.writer, "_next_tick", 0.0)
     session.writer.submit(Learn("m", batch(records(10))))
     assert [type(request) for request in session.writer._next_group()] == [Tick]
     assert [type(request) for request in session.writer._next_group()] == [Learn]
 
 
-def test_learning_many_rows_pauses_between_its_steps_only_while_the_model_is_asked(session, monkeypatch):
+def test_learning_many_rows_yields_only_while_model_is_serving(session, monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     session.do(Learn("m", batch(records(300))))
     assert not pauses
-    session.model().ask(batch([{"amount": 1.0, "country": "DE"}]))
+    session.model().predict(batch([{"amount": 1.0, "country": "DE"}]))
     session.do(Learn("m", batch(records(10, first=500))))
-    assert not pauses  # few rows are soon learned
+    assert not pauses  # few rows do not yield
     session.do(Learn("m", batch(records(300, first=1000))))
     assert len(pauses) >= 4
-    assert session.model().facts() == session.again().model().facts()
+    assert session.model().summary() == session.again().model().summary()
 
 
-def test_large_bodies_are_read_aside_only_while_the_model_is_asked(http, monkeypatch):
+def test_large_bodies_are_parsed_in_thread_only_while_model_is_serving(http, monkeypatch):
     aside = []
 
     async def noting(work, *args, **more):
         aside.append(work)
         return work(*args, **more)
 
-    monkeypatch.setattr(app, "_SOON_READ_WHILE_ASKED", 100)
+    monkeypatch.setattr(app, "_MAX_BYTES_ON_LOOP_WHILE_SERVING", 100)
     monkeypatch.setattr(app, "run_in_threadpool", noting)
     rows = records(20, first=500)
     assert http.post(f"{MODEL}/learn", json={"rows": rows[:10]}).json()["learned"] == 10
@@ -135,9 +138,9 @@ def test_large_bodies_are_read_aside_only_while_the_model_is_asked(http, monkeyp
     assert len(aside) == 2
 
 
-def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_sent_away(session):
+def test_closing_writer_processes_queued_and_refuses_new_requests(session):
     waits = session.writer.submit(Learn("m", batch(records(10))))
-    session.writer._line.close()
+    session.writer._queue.close()
     with pytest.raises(Unavailable):
         session.writer.submit(Learn("m", batch(records(10, first=50))))
     session.writer._run()
@@ -145,26 +148,26 @@ def test_who_waits_when_the_writer_stops_is_carried_out_and_who_comes_later_is_s
     assert session.again().model().n_rows == 10
 
 
-def test_who_waits_when_a_follower_stops_is_sent_away(session):
+def test_closing_follower_rejects_queued_requests(session):
     waits = session.writer.submit(Learn("m", batch(records(10))))
-    session.writer._line.close()
-    session.writer._leads = session.writer.may_learn = False
+    session.writer._queue.close()
+    session.writer._is_leader = session.writer.may_learn = False
     session.writer._run()
     with pytest.raises(Unavailable):
         waits.future.result(0)
 
 
-def test_a_store_has_one_writer(tmp_path):
+def test_second_write_lock_raises(tmp_path):
     first, second = SQLiteStore(tmp_path / "store.db"), SQLiteStore(tmp_path / "store.db")
-    first.claim()
+    first.acquire_write_lock()
     with pytest.raises(FileAccessError, match="another process"):
-        second.claim()
+        second.acquire_write_lock()
     first.close()
-    second.claim()
+    second.acquire_write_lock()
     second.close()
 
 
-def test_a_log_says_where_and_never_what(session, monkeypatch, caplog):
+def test_log_contains_location_but_no_values(session, monkeypatch, caplog):
     def failing(*_args):
         raise ValueError("the row of customer c7")
 
@@ -175,10 +178,10 @@ def test_a_log_says_where_and_never_what(session, monkeypatch, caplog):
     assert "c7" not in caplog.text
 
 
-# -- once -------------------------------------------------------------------------------------------
+# -- idempotency -------------------------------------------------------------------------------------------
 
 
-def test_a_prediction_with_a_key_gets_its_first_answer_again_in_every_form(http):
+def test_repeated_prediction_with_key_returns_first_response_in_every_format(http):
     once = {"Idempotency-Key": "p1"}
     body = {"rows": unlabelled(records(3, seed=5)), "remember": True}
     first = http.post(f"{MODEL}/predict", json=body, headers=once).json()
@@ -189,7 +192,7 @@ def test_a_prediction_with_a_key_gets_its_first_answer_again_in_every_form(http)
     assert http.get(MODEL).json()["waiting_for_labels"] == 3
 
 
-def test_a_key_with_another_query_is_another_request(http):
+def test_key_with_another_query_string_conflicts(http):
     once = {"Idempotency-Key": "p2", "content-type": "application/x-ndjson"}
     row = b'{"amount": 1.0, "country": "DE", "customer": "c1"}'
     assert http.post(f"{MODEL}/predict?remember=true", content=row, headers=once).status_code == 200
@@ -197,23 +200,23 @@ def test_a_key_with_another_query_is_another_request(http):
     is_problem(other, 409)
 
 
-# -- rows that wait ---------------------------------------------------------------------------------
+# -- pending rows ---------------------------------------------------------------------------------
 
 
-def test_remembered_rows_have_different_ids(http):
+def test_remember_duplicate_ids_is_refused(http):
     row = {"amount": 1.0, "country": "DE", "customer": "c1", "row": "same"}
     is_problem(http.post(f"{MODEL}/predict", json={"rows": [row, row], "remember": True}), 422)
     assert http.get(MODEL).json()["waiting_for_labels"] == 0
 
 
-def test_a_row_without_an_id_keeps_the_one_it_was_given(http):
+def test_remembered_row_without_id_keeps_generated_id(http):
     row = {"amount": 1.0, "country": "DE", "customer": "c1", "row": None}
     ids = http.post(f"{MODEL}/predict", json={"rows": [row], "remember": True}).json()["ids"]
     assert http.post(f"{MODEL}/labels", json={"labels": {ids[0]: 1}}).json()["labelled"] == 1
     assert http.post(f"{MODEL}/forget", json={"ids": ids}).json()["forgotten"] == 1
 
 
-def test_a_remembered_row_has_a_time_with_which_it_can_be_learned(http):
+def test_remember_refuses_invalid_time_and_fills_missing_time(http):
     path = "/v1/models/timed"
     http.put(path, json={"target": "y", "time": "at"})
     http.post(f"{path}/learn", json={"rows": [{"a": k, "at": 100 + k, "y": k % 2} for k in range(9)]})
@@ -224,7 +227,7 @@ def test_a_remembered_row_has_a_time_with_which_it_can_be_learned(http):
     assert http.post(f"{path}/labels", json={"labels": dict.fromkeys(ids, 1)}).json()["labelled"] == 2
 
 
-def test_a_version_that_is_not_there_yet_has_no_answer(http):
+def test_predict_as_of_future_version_is_refused(http):
     rows = unlabelled(records(2))
     http.post(f"{MODEL}/forget", json={"ids": ["r1"]})
     http.post(f"{MODEL}/learn", json={"rows": records(9, first=300)})
@@ -238,7 +241,7 @@ def test_a_version_that_is_not_there_yet_has_no_answer(http):
 # -- keys -------------------------------------------------------------------------------------------
 
 
-def test_a_key_for_one_model_sees_nothing_of_another(tmp_path):
+def test_key_of_one_model_cannot_access_another(tmp_path):
     path = tmp_path / "keys.toml"
     everything = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
     one = {"Authorization": f"Bearer {Keys.add(path, ['predict'], ['mine'])[1]}"}
@@ -256,16 +259,53 @@ def test_a_key_for_one_model_sees_nothing_of_another(tmp_path):
         is_problem(http.get("/v2/models/theirs", headers=one), 403)
 
 
+def test_keys_add_keeps_owner_and_mode_of_file(tmp_path):
+    path = tmp_path / "keys.toml"
+    Keys.add(path, ["admin"])
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1235)
+    before = path.stat()
+    Keys.add(path, ["predict"])
+    after = path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    Keys.revoke(path, Keys(path).all()[0].id)
+    assert path.stat().st_uid == before.st_uid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+def test_new_key_file_belongs_to_owner_of_folder(tmp_path):
+    os.chown(tmp_path, 1234, 1235)
+    Keys.add(tmp_path / "keys.toml", ["admin"])
+    status = (tmp_path / "keys.toml").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 1235, 0o600)
+
+
+def test_unreadable_key_file_gives_503_until_it_is_back(tmp_path, caplog):
+    path = tmp_path / "keys.toml"
+    headers = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))) as http:
+        assert http.get("/v1/models", headers=headers).status_code == 200
+        path.rename(tmp_path / "moved.toml")
+        for _ in range(3):
+            is_problem(http.get("/v1/models", headers=headers), 503)
+        assert http.get("/health/ready").status_code == 503
+        assert caplog.text.count("requests are refused") == 1
+        (tmp_path / "moved.toml").rename(path)
+        assert http.get("/health/ready").status_code == 200
+        assert http.get("/v1/models", headers=headers).status_code == 200
+
+
 # -- limits -----------------------------------------------------------------------------------------
 
 
-def test_many_rows_that_all_have_columns_of_their_own_take_no_memory(http):
+def test_rows_with_many_different_columns_are_refused(http):
     is_problem(http.post(f"{MODEL}/learn", json={"rows": [{f"c{k}": 1} for k in range(1_000)]}), 413)
     wide = [{f"c{k % 45}": 1} for k in range(1_900)]
     assert "values" in is_problem(http.post(f"{MODEL}/learn", json={"rows": wide}), 413)["detail"]
 
 
-def test_what_is_packed_is_not_unpacked(http):
+def test_compressed_bodies_are_refused(http):
     packed = gzip.compress(b"amount,country,customer,row,fraud\n" + b"1,DE,c1,x,1\n" * 5)
     kinds = ("text/csv", "application/vnd.apache.arrow.stream")
     for kind in kinds:
@@ -274,42 +314,42 @@ def test_what_is_packed_is_not_unpacked(http):
     is_problem(http.post(f"{MODEL}/learn", content=long, headers={"content-type": "text/csv"}), 413)
 
 
-def test_a_body_that_does_not_come_is_given_up(http, monkeypatch):
-    monkeypatch.setattr(bodies, "_SLOWEST", 0.2)
+def test_slow_body_times_out(http, monkeypatch):
+    monkeypatch.setattr(bodies, "_MAX_BODY_SECONDS", 0.2)
 
     def half_a_body():
         yield b'{"rows": ['
         time.sleep(0.6)
         yield b"]}"
 
-    is_problem(http.post(f"{MODEL}/learn", content=half_a_body()), 408)
+    is_problem(http.post(f"{MODEL}/learn", content=half_a_body(), headers=JSON), 408)
     assert http.post(f"{MODEL}/learn", json={"rows": records(3, first=1_000)}).status_code == 200
 
 
-def test_a_number_beyond_all_doubles_is_refused(http):
+def test_number_too_large_for_double_is_refused(http):
     body = '{"rows": [{"amount": %s, "country": "DE", "customer": "c1", "row": "x", "fraud": 1}]}' % (
         "9" * 400
     )
-    is_problem(http.post(f"{MODEL}/learn", content=body.encode()), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=body.encode(), headers=JSON), 422)
 
 
 # -- forgetting and settings ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [[{"amount": 1.0, "country": "DE"}], [{"fraud": 1}]])
-def test_rows_that_lack_something_cannot_be_forgotten_and_harm_nobody(tmp_path, rows):
+def test_forget_rows_without_column_raises_and_keeps_state(tmp_path, rows):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(rows="none")))
-    with pytest.raises(DataError, match="0 count now"):
+    with pytest.raises(DataError, match="the model has 0"):
         session.do(Forget("m", batch=wire.from_records(rows)))
     session.do(Learn("m", batch(records(20))))
-    before = session.model().facts()["digest"]
+    before = session.model().summary()["digest"]
     with pytest.raises(DataError, match="missing"):
         session.do(Forget("m", batch=wire.from_records(rows)))
-    assert session.model().facts()["digest"] == before
+    assert session.model().summary()["digest"] == before
 
 
-def test_rows_that_were_not_kept_cannot_be_kept_later(tmp_path):
+def test_setting_rows_cannot_change_from_none_to_window(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(rows="none")))
     session.do(Learn("m", batch(records(20))))
@@ -317,42 +357,44 @@ def test_rows_that_were_not_kept_cannot_be_kept_later(tmp_path):
         session.do(Put("m", spec(rows="window")))
 
 
-def test_rows_that_are_not_to_be_kept_any_more_leave_the_store(session):
+def test_changing_rows_to_none_deletes_stored_rows(session):
     session.do(Learn("m", batch(records(20))))
     session.do(Put("m", spec(rows="none")))
     assert session.store.chunks("m") == []
     session.do(Learn("m", batch(records(20, first=50))))
-    assert session.again().model().facts() == session.model().facts()
+    assert session.again().model().summary() == session.model().summary()
 
 
 @pytest.mark.parametrize("memory", ["drift", {"half_life": 50}])
-def test_another_kind_of_memory_is_refused(session, memory):
+def test_changing_kind_of_memory_raises(session, memory):
     with pytest.raises(ParameterError, match="memory cannot change"):
         session.do(Put("m", spec(memory=memory)))
 
 
-def test_a_changed_penalty_reaches_the_learner_inside_a_fading_memory(tmp_path):
+def test_changed_C_reaches_learner_inside_exponential_decay(tmp_path):
     rows, changes = records(60), {"memory": {"half_life": 50}}
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(**changes)))
     session.do(Learn("m", batch(rows)))
     session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.01}, **changes)))
     expected = fresh(rows, learner={"class": "ProximalSVC", "C": 0.01}, **changes).published()
-    asked = batch(unlabelled(records(5, seed=3)))
-    assert session.model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
-    assert session.again().model().ask(asked)[0].scores == pytest.approx(expected.ask(asked)[0].scores)
+    probe = batch(unlabelled(records(5, seed=3)))
+    assert session.model().predict(probe)[0].scores == pytest.approx(expected.predict(probe)[0].scores)
+    assert session.again().model().predict(probe)[0].scores == pytest.approx(
+        expected.predict(probe)[0].scores
+    )
 
 
-def test_a_narrower_window_lets_go_at_once(tmp_path):
+def test_smaller_window_expires_rows_at_once(tmp_path):
     session, rows = ModelSession(tmp_path / "store.db"), records(60)
     session.do(Put("m", spec(memory=50)))
     session.do(Learn("m", batch(rows)))
     session.do(Put("m", spec(memory=20)))
     assert session.model().n_rows == session.again().model().n_rows == 20
-    assert session.model().facts()["classes"] == fresh(rows[-20:]).published().facts()["classes"]
+    assert session.model().summary()["classes"] == fresh(rows[-20:]).published().summary()["classes"]
 
 
-def test_rows_that_come_too_late_for_a_window_of_time_do_not_count(tmp_path):
+def test_rows_older_than_time_window_are_not_counted(tmp_path):
     session = ModelSession(tmp_path / "store.db", Clock(10_000.0))
     session.do(Put("m", spec(time="at", memory="1h")))
     new = [{**row, "at": 9_000 + k} for k, row in enumerate(records(20))]
@@ -360,7 +402,7 @@ def test_rows_that_come_too_late_for_a_window_of_time_do_not_count(tmp_path):
     session.do(Learn("m", batch(new)))
     session.do(Learn("m", batch(late)))
     assert session.model().n_rows == session.again().model().n_rows == 20
-    assert session.model().facts()["digest"] == session.again().model().facts()["digest"]
+    assert session.model().summary()["digest"] == session.again().model().summary()["digest"]
 
 
 ODD = [
@@ -377,6 +419,6 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
-def test_a_spec_that_could_never_learn_is_refused_at_once(odd):
+def test_spec_with_invalid_learner_raises(odd):
     with pytest.raises(ParameterError):
         spec(**odd)

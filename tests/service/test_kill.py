@@ -1,4 +1,4 @@
-"""A real process, killed without warning while it works: nothing that it acknowledged is lost or doubled."""
+"""Kill -9 of a real process under load: acknowledged rows are neither lost nor counted twice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.service.processes import Process
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_kill_9_under_load_loses_nothing_that_was_acknowledged(kind, request):
-    # In a process of its own, because it forks; many more kills by `make torture-service`.
+def test_kill_9_under_load_loses_no_acknowledged_row(kind, request):
+    # In a separate process, because it forks; `make torture-service` kills more often.
     command = [sys.executable, "-m", "tests.service.torture", "--kills", "3", "--seed", "5"]
     if kind == "postgresql":
         command += ["--store", request.getfixturevalue("cluster").empty()]
@@ -25,12 +25,12 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged(kind, request):
     assert done.stdout.startswith("3 kills, ")
 
 
-def test_who_is_asked_to_stop_finishes_writes_a_snapshot_and_ends_well(tmp_path):
+def test_sigterm_finishes_requests_writes_snapshot_and_exits_with_0(tmp_path):
     with Process(tmp_path / "store.db") as service:
         httpx.put(f"{service.url}/v1/models/m", json=SPEC)
         service.post("/v1/models/m/learn", json={"rows": records(20)})
         assert service.end(signal.SIGTERM) == 0
-        assert "everything that was acknowledged is kept" in service.log
+        assert "all acknowledged rows are saved" in service.log
     store = SQLiteStore(tmp_path / "store.db")
     assert store.last_snapshot("m").version == 1
     store.close()

@@ -1,15 +1,17 @@
-"""Who is forgotten is gone everywhere: rows, sums, rows that wait, kept answers; what is not is said."""
+"""Forget requests erase rows, statistics, pending rows and stored responses; certificates name the rest."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, FileAccessError
 from steelyard.service import Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, GoneError, Label, Learn, Put, Remember
 from steelyard.service.http import make_app
-from steelyard.service.store import Waiting
+from steelyard.service.stores import PendingRow
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
@@ -27,11 +29,11 @@ def session(where):
 def remember(session, rows, key, **more):
     answer = {"label": 0, "scores": [0.25, -0.25], "classes": [0, 1]}
     waiting = [
-        Waiting(row["row"], session.clock(), row["customer"], wire.pack(batch([row]), answer))
+        PendingRow(row["row"], session.clock(), row["customer"], wire.pack(batch([row]), answer))
         for row in [{k: v for k, v in row.items() if k != "fraud"} for row in rows]
     ]
-    told = {"labels": [0] * len(rows), "scores": [0.123456789] * len(rows)}
-    return session.do(Remember("m", waiting, told, key=key, fingerprint=key, **more))
+    prediction = {"labels": [0] * len(rows), "scores": [0.123456789] * len(rows)}
+    return session.do(Remember("m", waiting, prediction, key=key, fingerprint=key, **more))
 
 
 def asked_again(session, key):
@@ -43,7 +45,7 @@ def asked_again(session, key):
     [{"ids": ["r101"]}, {"subject": "her"}, {"before": 5_000.0}],
     ids=lambda choice: next(iter(choice)),
 )
-def test_kept_answers_that_speak_of_the_forgotten_are_erased_from_the_store_too(session, choice):
+def test_forget_erases_stored_responses_that_mention_the_rows(session, choice):
     rows = [{**row, "customer": "her"} for row in records(3, first=100)]
     others = [{**row, "customer": "him"} for row in records(2, first=200)]
     first = remember(session, rows, "k1")
@@ -61,7 +63,7 @@ def test_kept_answers_that_speak_of_the_forgotten_are_erased_from_the_store_too(
     assert b"0.123456789" not in session.bytes()
 
 
-def test_labels_that_were_learned_since_take_the_answer_of_then_with_them(session):
+def test_forget_labelled_row_erases_its_prediction_response(session):
     rows = records(2, first=300)
     remember(session, rows, "k")
     session.do(Label("m", {row["row"]: row["fraud"] for row in rows}))
@@ -71,14 +73,14 @@ def test_labels_that_were_learned_since_take_the_answer_of_then_with_them(sessio
         asked_again(session, "k")
 
 
-def test_ids_that_were_unknown_when_labels_came_are_erased_as_well(session):
-    session.do(Label("m", {"nobody": 1}, key="l", fingerprint="l"))
-    assert session.do(Forget("m", ids=["nobody"]))["certificate"]["answers_erased"] == 1
+def test_forget_erases_responses_that_list_unknown_ids(session):
+    session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
+    assert session.do(Forget("m", ids=["unknown"]))["certificate"]["answers_erased"] == 1
     with pytest.raises(GoneError):
-        session.do(Label("m", {"nobody": 1}, key="l", fingerprint="l"))
+        session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
 
 
-def test_a_model_that_keeps_rows_only_until_they_are_labelled_forgets_what_waits_and_says_what_stays(where):
+def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="until labelled")))
     learned = records(60)
@@ -91,29 +93,29 @@ def test_a_model_that_keeps_rows_only_until_they_are_labelled_forgets_what_waits
         0,
     )
     assert not certificate["complete"]
-    assert "stays until the rows themselves are sent" in certificate["note"]
-    assert session.store.n_waiting("m") == 0
+    assert "until the rows themselves are sent" in certificate["note"]
+    assert session.store.n_pending("m") == 0
     whole = session.do(Forget("m", batch=batch(learned[:5])))["certificate"]
     assert (whole["forgotten"], whole["complete"]) == (5, True)
     assert session.again().model().n_rows == 55
 
 
-def test_a_model_that_keeps_nothing_can_find_nothing(where):
+def test_forget_in_model_without_rows_raises(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="none")))
     session.do(Learn("m", batch(records(20))))
-    with pytest.raises(Conflict, match="keeps no rows"):
+    with pytest.raises(Conflict, match="stores no rows"):
         session.do(Forget("m", subject="c1"))
 
 
-def test_only_so_many_rows_can_wait_for_labels(where):
+def test_remember_beyond_limit_raises(where):
     session = ModelSession(where)
     session.writer.max_remembered = 5
     session.do(Put("m", spec()))
     session.do(Learn("m", batch(records(60))))
     rows = records(9, first=100)
     remember(session, rows[:4], "k1")
-    remember(session, rows[:4], "k2")  # the same rows again are no more rows
+    remember(session, rows[:4], "k2")  # replacing pending rows does not add rows
     with pytest.raises(Conflict, match="4 rows of 'm' wait for their labels, and 5 can"):
         remember(session, rows[4:6], "k3")
     session.do(Label("m", {rows[0]["row"]: 1}))
@@ -124,18 +126,18 @@ def test_only_so_many_rows_can_wait_for_labels(where):
         remember(again, rows[6:7], "k4")
     again.do(Forget("m", ids=[rows[1]["row"]]))
     remember(again, rows[6:7], "k4")
-    assert again.store.n_waiting("m") == 5
+    assert again.store.n_pending("m") == 5
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "x" * 501])
-def test_ids_that_a_store_could_not_look_up_are_refused(session, odd):
-    before = session.model().facts()
+def test_invalid_ids_are_refused(session, odd):
+    before = session.model().summary()
     with pytest.raises(DataError, match="1 to 500 characters"):
         session.do(Learn("m", batch([{**records(1, first=900)[0], "row": odd}])))
-    assert session.again().model().facts() == before
+    assert session.again().model().summary() == before
 
 
-def test_on_the_wire_an_erased_answer_is_gone_and_odd_ids_are_refused(store):
+def test_http_erased_response_gives_410_and_invalid_ids_give_422(store):
     with serving(make_app(Writer(store, clock=Clock()))) as http:
         http.put(MODEL, json=SPEC)
         http.post(f"{MODEL}/learn", json={"rows": records(60)})
@@ -147,3 +149,24 @@ def test_on_the_wire_an_erased_answer_is_gone_and_odd_ids_are_refused(store):
         for wrong in ({"ids": ["a\0b"]}, {"subject": "x" * 501}, {"ids": [""]}):
             is_problem(http.post(f"{MODEL}/forget", json=wrong), 422)
         is_problem(http.post(f"{MODEL}/labels", json={"labels": {"a\0b": 1}}), 422)
+
+
+def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
+    import psycopg
+
+    where = cluster.empty()
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    rows = [{**row, "customer": "Customer-of-row"} for row in records(10)]
+    session.do(Learn("m", batch([*rows, *records(30, first=10)])))
+    assert b"Customer-of-row" in session.bytes(), "the control: before forgetting it is there"
+    with psycopg.connect(where) as backup:
+        backup.execute("LOCK TABLE steelyard.chunks IN ACCESS SHARE MODE")  # as pg_dump does
+        begin = time.monotonic()
+        with pytest.raises(FileAccessError, match="still on the disk"):
+            session.do(Forget("m", subject="Customer-of-row"))
+        assert time.monotonic() - begin < 15.0
+        assert session.do(Learn("m", batch(records(5, first=90))))["learned"] == 5
+    session.do(Forget("m", ids=["r90"]))
+    assert b"Customer-of-row" not in session.bytes()
+    assert session.model().summary() == session.again().model().summary()

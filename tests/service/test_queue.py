@@ -1,4 +1,4 @@
-"""The line before the writer, and what stands in it: who comes together is taken together, and in order."""
+"""Request queue, request futures, and groups of single rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from steelyard.service import SQLiteStore, Writer, line
+from steelyard.service import SQLiteStore, Writer, queue
 from steelyard.service import rows as wire
-from steelyard.service.commands import Learn, Put, QueueFullError, Tick, Unavailable
+from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture, Tick, Unavailable
 from steelyard.service.queue import RequestQueue
-from steelyard.service.reply import Reply
 from tests.service.data import Clock, records, spec
 
-SOON = 5.0  # seconds that nobody really waits
+TIMEOUT_SECONDS = 5.0  # never reached
 
 
 def _put(waiting, n_requests, pause=0.0):
@@ -31,114 +30,114 @@ def _put(waiting, n_requests, pause=0.0):
     return requests, thread
 
 
-def test_requests_are_taken_in_the_order_in_which_they_came():
+def test_queue_keeps_order():
     waiting = RequestQueue(100)
     requests, thread = _put(waiting, 20)
     thread.join()
     assert waiting.first(3) == requests[:3]
-    assert waiting.next_group(15, SOON) == requests[:15]
-    assert waiting.next_group(15, SOON) == requests[15:]
+    assert waiting.next_group(15, TIMEOUT_SECONDS) == requests[:15]
+    assert waiting.next_group(15, TIMEOUT_SECONDS) == requests[15:]
     assert waiting.next_group(15, 0.0) == []
 
 
-def test_who_was_answered_together_is_taken_together(monkeypatch):
-    monkeypatch.setattr(line, "_EACH", SOON)
-    monkeypatch.setattr(line, "_LONGEST", SOON)
-    monkeypatch.setattr(line, "_GAP", SOON)
+def test_queue_gathers_as_many_requests_as_last_group(monkeypatch):
+    monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
+    monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
+    monkeypatch.setattr(queue, "_MAX_GAP_SECONDS", TIMEOUT_SECONDS)
     waiting = RequestQueue(100)
     for _ in range(3):
-        requests, thread = _put(waiting, 20, pause=0.0 if not waiting._n_taken else 0.001)
-        if not waiting._n_taken:
+        requests, thread = _put(waiting, 20, pause=0.0 if not waiting._last_group_size else 0.001)
+        if not waiting._last_group_size:
             thread.join()
-        assert waiting.next_group(100, SOON) == requests
+        assert waiting.next_group(100, TIMEOUT_SECONDS) == requests
         thread.join()
 
 
-def test_those_who_wait_already_wait_for_those_who_were_just_answered(monkeypatch):
-    monkeypatch.setattr(line, "_EACH", SOON)
-    monkeypatch.setattr(line, "_LONGEST", SOON)
-    monkeypatch.setattr(line, "_GAP", SOON)
+def test_queue_with_early_requests_waits_for_rest_of_group(monkeypatch):
+    monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
+    monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
+    monkeypatch.setattr(queue, "_MAX_GAP_SECONDS", TIMEOUT_SECONDS)
     waiting = RequestQueue(100)
     _put(waiting, 12)[1].join()
-    assert len(waiting.next_group(100, SOON)) == 12
+    assert len(waiting.next_group(100, TIMEOUT_SECONDS)) == 12
     early, thread = _put(waiting, 7)
     thread.join()
     late, thread = _put(waiting, 12, pause=0.001)
-    assert waiting.next_group(100, SOON) == early + late
+    assert waiting.next_group(100, TIMEOUT_SECONDS) == early + late
     thread.join()
 
 
-def test_nobody_waits_long_for_who_does_not_come():
+def test_queue_stops_waiting_for_missing_requests():
     waiting = RequestQueue(100)
     _put(waiting, 60)[1].join()
-    waiting.next_group(100, SOON)
+    waiting.next_group(100, TIMEOUT_SECONDS)
     requests, thread = _put(waiting, 3)
     thread.join()
     begin = time.monotonic()
-    assert waiting.next_group(100, SOON) == requests
-    assert time.monotonic() - begin < SOON / 2
+    assert waiting.next_group(100, TIMEOUT_SECONDS) == requests
+    assert time.monotonic() - begin < TIMEOUT_SECONDS / 2
 
 
-def test_a_client_alone_waits_for_nobody(monkeypatch):
-    monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("it waits for others"))
+def test_queue_does_not_gather_for_single_client(monkeypatch):
+    monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("it waits for other requests"))
     waiting = RequestQueue(100)
     for _ in range(3):
         requests, thread = _put(waiting, 1)
-        assert waiting.next_group(100, SOON) == requests
+        assert waiting.next_group(100, TIMEOUT_SECONDS) == requests
         thread.join()
 
 
-def test_too_many_are_sent_away_and_after_the_end_all():
+def test_full_queue_and_closed_queue_raise():
     waiting = RequestQueue(2)
     _put(waiting, 2)[1].join()
-    with pytest.raises(QueueFullError, match="2 requests wait already"):
+    with pytest.raises(QueueFullError, match="2 requests are waiting"):
         waiting.put(Tick(""))
     waiting.take(1)
     waiting.close()
     with pytest.raises(Unavailable):
         waiting.put(Tick(""))
-    assert len(waiting.next_group(10, SOON)) == 1
-    assert waiting.next_group(10, SOON) == []  # at once
+    assert len(waiting.next_group(10, TIMEOUT_SECONDS)) == 1
+    assert waiting.next_group(10, TIMEOUT_SECONDS) == []  # immediately
 
 
-# -- replies ----------------------------------------------------------------------------------------
+# -- futures ----------------------------------------------------------------------------------------
 
 
-def test_a_reply_is_taken_back_before_it_has_begun_and_never_after():
-    gone, stays = Reply(), Reply()
-    assert gone.cancel()
-    assert not gone.begin()
-    assert gone.done()
+def test_future_can_be_cancelled_only_before_running():
+    cancelled, running = RequestFuture(), RequestFuture()
+    assert cancelled.cancel()
+    assert not cancelled.set_running()
+    assert cancelled.done()
     with pytest.raises(CancelledError):
-        gone.result(0)
-    assert stays.begin()
-    assert stays.begin()  # it may be asked again
-    assert not stays.cancel()
-    stays.set_result({"learned": 1})
-    assert not stays.cancel()
-    assert stays.result(0) == {"learned": 1}
+        cancelled.result(0)
+    assert running.set_running()
+    assert running.set_running()  # calling it twice is allowed
+    assert not running.cancel()
+    running.set_result({"learned": 1})
+    assert not running.cancel()
+    assert running.result(0) == {"learned": 1}
 
 
-def test_a_reply_is_given_once():
-    reply = Reply()
-    reply.set_result({"learned": 1})
+def test_future_cannot_be_finished_twice():
+    future = RequestFuture()
+    future.set_result({"learned": 1})
     with pytest.raises(RuntimeError):
-        reply.set_exception(KeyError())
-    assert reply.exception(0) is None
+        future.set_exception(KeyError())
+    assert future.exception(0) is None
 
 
-def test_who_waits_for_a_reply_gets_it_and_is_called():
-    reply, called = Reply(), []
+def test_future_wakes_waiting_thread_and_calls_callbacks():
+    future, called = RequestFuture(), []
     with pytest.raises(TimeoutError):
-        reply.result(0.001)
-    reply.add_done_callback(called.append)
-    thread = threading.Timer(0.01, reply.set_exception, [QueueFullError("no")])
+        future.result(0.001)
+    future.add_done_callback(called.append)
+    thread = threading.Timer(0.01, future.set_exception, [QueueFullError("no")])
     thread.start()
     with pytest.raises(QueueFullError):
-        reply.result(SOON)
+        future.result(TIMEOUT_SECONDS)
     thread.join()
-    reply.add_done_callback(called.append)
-    assert called == [reply, reply]
+    future.add_done_callback(called.append)
+    assert called == [future, future]
 
 
 # -- single rows of many requests -------------------------------------------------------------------
@@ -167,7 +166,7 @@ BAD = {
 
 @pytest.mark.parametrize("fault", BAD)
 @pytest.mark.parametrize("place", [0, 5, 12])
-def test_of_single_rows_that_are_learned_together_only_the_bad_one_is_refused(writer, fault, place):
+def test_bad_single_row_in_group_is_refused_alone(writer, fault, place):
     good = [_single(row) for row in records(12, first=1)]
     bad = _single(BAD[fault])
     writer.process([*good[:place], bad, *good[place:]])
@@ -179,19 +178,19 @@ def test_of_single_rows_that_are_learned_together_only_the_bad_one_is_refused(wr
     assert writer.published["m"].n_rows == 13
 
 
-def test_single_rows_learned_together_are_those_learned_one_by_one(writer):
+def test_single_rows_learned_in_group_equal_one_by_one(writer):
     alone = Writer(SQLiteStore(":memory:"), clock=Clock())
     alone.process([Put("m", spec(id=None)), _single(records(1)[0])])
     rows = records(30, first=1)
-    rows[7] = dict(reversed(rows[7].items()))  # the order of its fields is not that of the others
+    rows[7] = dict(reversed(rows[7].items()))  # its fields are in another order
     for row in rows:
         alone.process([_single(row)])
     writer.process([_single(row) for row in rows])
-    digests = [each.published["m"].facts()["digest"] for each in (alone, writer)]
+    digests = [each.published["m"].summary()["digest"] for each in (alone, writer)]
     assert digests[0] == digests[1]
 
 
-def test_a_key_among_single_rows_counts_once(writer):
+def test_key_in_group_of_single_rows_counts_once(writer):
     rows = records(6, first=1)
     once = {"key": "k", "fingerprint": "same"}
     requests = [*map(_single, rows[:2]), _single(rows[2], **once), *map(_single, rows[3:])]

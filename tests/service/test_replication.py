@@ -1,6 +1,8 @@
-"""One process learns, others follow it: the same answers everywhere, and nothing is lost when it dies."""
+"""One process learns and others follow: equal models everywhere, and no loss when the leader dies."""
 
 from __future__ import annotations
+
+import time
 
 import httpx
 import pytest
@@ -32,37 +34,52 @@ def follower(session):
 
 def level(session, follower):
     until(lambda: follower.published["m"].version == session.model().version)
-    return follower.published["m"].facts() == session.model().facts()
+    return follower.published["m"].summary() == session.model().summary()
 
 
-def test_a_follower_has_the_models_of_the_learner_after_every_kind_of_change(session, follower):
+def test_follower_equals_leader_after_every_kind_of_change(session, follower):
     session.do(Learn("m", batch(records(60))))
     assert level(session, follower)
     session.do(Learn("m", batch(records(30, first=60))))
     session.do(Put("m", spec(learner={"class": "ProximalSVC", "C": 0.1})))
     assert level(session, follower)
-    session.do(Forget("m", subject="c3"))  # the events are gone: it is read anew
+    session.do(Forget("m", subject="c3"))  # the events are gone: the follower loads the snapshot
     session.do(Learn("m", batch(records(10, first=100))))
     assert level(session, follower)
     assert follower.published["m"].learner.C == 0.1
 
 
-def test_a_follower_sees_models_that_are_made_later(session, follower):
+def test_follower_sees_new_models(session, follower):
     session.do(Put("another", spec()))
     session.do(Learn("another", batch(records(40))))
     until(lambda: "another" in follower.published and follower.published["another"].version == 1)
-    assert follower.published["another"].facts() == session.model("another").facts()
+    assert follower.published["another"].summary() == session.model("another").summary()
 
 
-def test_a_follower_has_the_model_that_is_pooled_from_sites(session, follower):
+def test_follower_has_federated_model(session, follower):
     session.do(Put("heart", Spec.from_mapping({"target": "ill", "sites": True})))
     for number, name in enumerate(("a", "b")):
         session.do(Publish("heart", agreed_site(name, numbers(60, number)).publish()))
     until(lambda: "heart" in follower.published and follower.published["heart"].version == 2)
-    assert follower.published["heart"].facts() == session.model("heart").facts()
+    assert follower.published["heart"].summary() == session.model("heart").summary()
 
 
-def test_a_follower_changes_nothing_and_says_where_to_go(session, follower):
+def test_idle_follower_logs_no_errors_and_loads_no_model_again(session, follower, caplog, monkeypatch):
+    session.do(Learn("m", batch(records(60))))
+    assert level(session, follower)
+    n_loads = []
+    monkeypatch.setattr("steelyard.service.writer.recover_session", lambda *_: n_loads.append(1))
+    monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
+    caplog.clear()
+    time.sleep(2.5)  # two polls
+    assert not caplog.records
+    assert not n_loads
+    session.do(Learn("m", batch(records(5, first=60))))
+    assert level(session, follower)
+    assert not n_loads
+
+
+def test_follower_refuses_changes_with_hint(session, follower):
     until(lambda: not follower.leads)
     with pytest.raises(Unavailable, match="another process learns"):
         follower.submit(Learn("m", batch(records(5))))
@@ -72,14 +89,14 @@ def test_a_follower_changes_nothing_and_says_where_to_go(session, follower):
 # -- real processes over PostgreSQL -----------------------------------------------------------------
 
 
-def test_when_the_learner_is_killed_another_takes_over_and_nothing_acknowledged_is_lost(cluster):
+def test_killed_leader_is_replaced_and_no_acknowledged_row_is_lost(cluster):
     url = cluster.empty()
     with Process(url) as learner, Process(url) as standby, Process(url, "--role", "predictor") as predictor:
         assert learner.get("/health/learner").status_code == 200
         assert standby.get("/health/learner").status_code == 503
         assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC).status_code == 201
         refused = predictor.post("/v1/models/m/learn", json={"rows": records(1)})
-        assert refused.status_code in {404, 503}  # 404 where it has not heard of the model yet
+        assert refused.status_code in {404, 503}  # 404 until it has read the model
         load = Load(learner.url)
         until(lambda: len(load.acknowledged) > 100)
         learner.kill()
@@ -96,7 +113,7 @@ def test_when_the_learner_is_killed_another_takes_over_and_nothing_acknowledged_
         assert predictor.get("/v1/models/m").json()["rows"] == found["rows"] - n_known
 
 
-def test_while_the_database_is_down_predictions_go_on_and_learning_comes_back_by_itself(cluster):
+def test_database_outage_keeps_predictions_and_learning_resumes(cluster):
     url = cluster.empty()
     with Process(url) as learner:
         httpx.put(f"{learner.url}/v1/models/m", json=SPEC)
@@ -117,7 +134,7 @@ def test_while_the_database_is_down_predictions_go_on_and_learning_comes_back_by
         assert learner.get("/v1/models/m").json()["rows"] == 55
 
 
-def test_a_session_that_was_cut_off_cannot_write_behind_its_successors_back(cluster):
+def test_terminated_session_cannot_write_after_takeover(cluster):
     import psycopg
 
     first = ModelSession(cluster.empty())
@@ -133,7 +150,7 @@ def test_a_session_that_was_cut_off_cannot_write_behind_its_successors_back(clus
     assert second.again().model().n_rows == 20
 
 
-def test_a_server_that_does_not_sync_is_refused(cluster):
+def test_server_with_fsync_off_is_refused(cluster):
     import psycopg
 
     from steelyard.exceptions import FileAccessError

@@ -1,32 +1,34 @@
-"""Rows as columns, as bytes and back."""
+"""Rows as columns and as stored bytes."""
 
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from steelyard.exceptions import FileFormatError
-from steelyard.persistence import encode
+from steelyard.persistence.tree import encode
 from steelyard.service import rows as wire
-from steelyard.tables.columns import BlockColumns, RowError
+from steelyard.tables.columns import RowError
 from tests.service.data import records
 
 
-def test_rows_come_back_from_bytes_in_the_order_of_their_columns():
+def test_pack_and_unpack_keep_rows_and_column_order():
     batch = wire.from_records(records(5), ["customer", "row"])
     again, extra = wire.unpack(wire.pack(batch, {"times": np.arange(5.0)}))
     assert list(again.columns) == list(batch.columns)
     for name, values in batch.columns.items():
         assert again.columns[name].dtype == values.dtype
         assert again.columns[name].tolist() == values.tolist()
-    assert extra["times"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert extra["times"] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_no_rows_and_no_columns_come_back_too():
-    empty, _ = wire.unpack(wire.pack(wire.cut(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
+def test_pack_and_unpack_empty_batches():
+    empty, _ = wire.unpack(wire.pack(wire.select(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
 
@@ -39,13 +41,13 @@ def _arrow(**columns):
     return wire.from_body(sink.getvalue(), "arrow", [])
 
 
-def test_columns_of_an_arrow_stream_are_the_same_in_one_block_or_one_by_one():
+def test_arrow_stream_as_block_equals_separate_columns():
     numbers = {"a": [1.0, None, 3.0], "b": [0.5, -0.0, 1e300], "c": [7.0, 8.0, 9.0]}
     block, apart = _arrow(**numbers), _arrow(**numbers, t=["x", None, "y"])
-    assert isinstance(block.columns, BlockColumns)
-    assert not isinstance(apart.columns, BlockColumns)
+    assert block.is_matrix
+    assert not apart.is_matrix
     for names in (["a", "b"], ["c", "a"], ["b"], []):
-        np.testing.assert_array_equal(block.side_by_side(names), apart.side_by_side(names))
+        np.testing.assert_array_equal(block.to_matrix(names), apart.to_matrix(names))
     for name in numbers:
         assert name in block.columns
         np.testing.assert_array_equal(block.columns[name], apart.columns[name])
@@ -54,10 +56,10 @@ def test_columns_of_an_arrow_stream_are_the_same_in_one_block_or_one_by_one():
     assert block.take(1, 3).columns["b"].tolist() == [-0.0, 1e300]
 
 
-def test_blocks_are_joined_and_packed_as_one_and_with_others_column_by_column():
+def test_joined_blocks_pack_like_columns():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
-    assert isinstance(together.columns, BlockColumns)
+    assert together.is_matrix
     again, _ = wire.unpack(wire.pack(together))
     assert {name: v.tolist() for name, v in again.columns.items()} == {"a": [1, 2, 5], "b": [3, 4, 6]}
     turned = wire.joined([one, _arrow(b=[6.0], a=[5.0]), wire.from_records([{"a": 7, "b": 8}])])
@@ -65,14 +67,14 @@ def test_blocks_are_joined_and_packed_as_one_and_with_others_column_by_column():
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.999])
-def test_bytes_that_were_damaged_are_refused(place):
+def test_unpack_damaged_bytes_raises(place):
     data = bytearray(wire.pack(wire.from_records(records(50), ["customer", "row"]), {"given": None}))
     data[int(place * len(data))] ^= 4
     with pytest.raises(FileFormatError):
         wire.unpack(bytes(data))
 
 
-def test_bytes_of_the_version_before_are_read():
+def test_unpack_reads_version_without_separate_block():
     block = np.array([[1.0, 2.0], [3.0, 4.0]])
     old = encode(
         {"n": 2, "names": '["a","t","b"]', "block": block, "columns": {"t": ["x", None]}, "given": None}
@@ -86,7 +88,28 @@ def test_bytes_of_the_version_before_are_read():
     assert extra == {"given": None}
 
 
-def test_bytes_of_earlier_versions_are_read():
+def test_unpack_reads_version_1():
+    block = np.array([[1.0, 2.0], [3.0, 4.0]])
+    rest = encode(
+        {"n": 2, "names": '["a","t","b"]', "columns": {"t": ["x", None]}, "times": np.array([5.0, 6.0])}
+    )
+    header = struct.pack("<8sQQ", b"\x93ROWS\0\0\1", zlib.crc32(block.data), len(rest))
+    batch, extra = wire.unpack(header + rest + b"\0" * (-len(rest) % 8) + block.tobytes())
+    assert {name: values.tolist() for name, values in batch.columns.items()} == {
+        "a": [1.0, 2.0],
+        "t": ["x", None],
+        "b": [3.0, 4.0],
+    }
+    assert np.asarray(extra["times"]).tolist() == [5.0, 6.0]
+
+
+def test_unpack_event_reads_old_and_new_format():
+    body = {"pieces": [[1, 0, 5]]}
+    assert wire.unpack_event(wire.pack_event(body)) == body
+    assert wire.unpack_event(encode(body)) == body
+
+
+def test_unpack_reads_version_without_block():
     old = encode({"n": 2, "columns": {"a": np.array([1.0, 2.0]), "b": ["x", None]}, "given": None})
     batch, extra = wire.unpack(old)
     assert {name: values.tolist() for name, values in batch.columns.items()} == {
@@ -96,7 +119,7 @@ def test_bytes_of_earlier_versions_are_read():
     assert extra == {"given": None}
 
 
-def test_a_single_row_is_read_as_many_are():
+def test_single_row_equals_rows_of_large_body():
     for record in ({"a": 1, "b": 2.5, "c": "x", "d": None, "e": True, "f": 2**60}, {"a": -3}):
         one, two = wire.from_records([record], ["a"]), wire.from_records([record, record], ["a"])
         for name in record:
@@ -104,22 +127,22 @@ def test_a_single_row_is_read_as_many_are():
             assert repr(one.columns[name].tolist()) == repr(two.columns[name][:1].tolist())
 
 
-def test_single_rows_of_many_requests_become_the_columns_that_they_would_be_one_by_one():
+def test_joined_single_rows_equal_separate_conversion():
     records = [{"x": 1.5, "n": 2, "t": "a"}, {"t": None, "x": None, "n": 2**60}, {"n": 0, "x": 2, "t": "b"}]
     parts = [wire.from_records([record], ["t"]) for record in records]
     together, alone = (
         wire.joined(parts),
         wire.joined([wire.from_records([r, r], ["t"]).take(0, 1) for r in records]),
     )
-    assert wire.are_alike(together)
-    assert not wire.are_alike(alone)
+    assert isinstance(together.columns, wire.RecordColumns)
+    assert not isinstance(alone.columns, wire.RecordColumns)
     assert together.n_rows == alone.n_rows == 3
     for name in "xnt":
         np.testing.assert_array_equal(together.columns[name], alone.columns[name])
 
 
 @pytest.mark.parametrize("other", [{"x": 1.0}, {"x": "text", "n": 1}, {"x": [1], "n": 1}])
-def test_rows_that_do_not_fit_together_are_not_taken_for_each_other(other):
+def test_joined_rows_with_different_fields_stay_separate(other):
     parts = [wire.from_records([{"x": 2.0, "n": 1}]), wire.from_records([other])]
     if len(other) == 1:
         assert np.isnan(wire.joined(parts).columns["n"][1])

@@ -1,4 +1,4 @@
-"""Every learner of a spec is served: it learns, answers, comes back, and forgets or says why not."""
+"""Every learner of a spec learns, predicts, survives a restart, and forgets or raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.service.data import records, spec
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_wire import unlabelled
 
-# No seed is said: what a recovery draws must be what was drawn.
+# Without a seed in the spec: recovery must draw the same random numbers.
 SERVED = [*({"class": name} for name in LEARNERS), {"class": "ProximalSVC", "features": 50}]
 
 
@@ -28,21 +28,21 @@ def session(request, tmp_path):
 
 
 def said(session):
-    answers, chances = session.model().ask(batch(unlabelled(records(9, seed=4))))
+    answers, chances = session.model().predict(batch(unlabelled(records(9, seed=4))))
     return answers.labels.tolist(), answers.scores.tolist(), None if chances is None else chances.tolist()
 
 
-def test_it_answers_and_comes_back_as_it_was(session):
+def test_every_learner_predicts_and_survives_restart(session):
     labels, scores, _ = said(session)
     assert set(labels) <= {0, 1}
     assert len(scores) == 9
     again = session.again()
     assert said(again) == said(session)
-    assert again.model().facts() == session.model().facts()
+    assert again.model().summary() == session.model().summary()
 
 
-def test_what_is_inside_is_told(session):
-    inside = session.model().inside()
+def test_experts_of_ensemble_are_reported(session):
+    inside = session.model().experts_and_drifts()
     committee = type(session.model().learner).__name__ == "StreamClassifier"
     assert bool(inside["experts"]) == committee
     if committee:
@@ -50,30 +50,30 @@ def test_what_is_inside_is_told(session):
         assert json.dumps(inside, allow_nan=False)
 
 
-def test_drift_that_windows_have_seen_is_told(tmp_path):
+def test_drift_detected_by_windows_is_reported(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(memory="drift", rows="none")))
-    for number in range(30):  # from the middle on the labels are the other way round
+    for number in range(30):  # the labels are inverted from the middle on
         rows = [
             {**row, "fraud": abs((number >= 15) - row["fraud"])}
             for row in records(100, seed=number, first=100 * number)
         ]
         session.do(Learn("m", batch(rows)))
-    drifts = session.model().inside()["drifts"]
+    drifts = session.model().experts_and_drifts()["drifts"]
     assert drifts == [int(row) for row in session.model().learner.drifts_]
     assert any(row > 1_500 for row in drifts), drifts
 
 
-def test_after_coming_back_it_goes_on_as_if_it_had_never_stopped(session):
+def test_every_learner_continues_after_restart_like_uninterrupted(session):
     more = batch(records(40, seed=6, first=500))
     again = session.again()
     again.do(Learn("m", more))
     session.writer._sessions["m"].engine.learn(more, at=session.clock())
-    assert again.model().facts()["digest"] == session.writer._sessions["m"].engine.digest()
+    assert again.model().summary()["digest"] == session.writer._sessions["m"].engine.digest()
 
 
-def test_it_forgets_or_says_that_it_cannot(session):
-    before = session.model().facts()
+def test_every_learner_forgets_or_raises(session):
+    before = session.model().summary()
     if hasattr(session.model().learner, "forget"):
         gone = session.do(Forget("m", ids=["r3", "r7"]))
         assert gone["forgotten"] == 2
@@ -82,5 +82,5 @@ def test_it_forgets_or_says_that_it_cannot(session):
         return
     with pytest.raises(SteelyardError, match="cannot forget rows; nothing was changed"):
         session.do(Forget("m", ids=["r3", "r7"]))
-    assert session.model().facts() == before
-    assert session.again().model().facts() == before
+    assert session.model().summary() == before
+    assert session.again().model().summary() == before

@@ -1,4 +1,4 @@
-"""Power loss at any sync: acknowledged events count once, the one under way wholly or not at all."""
+"""Simulated power loss at any sync: acknowledged events count once, the unfinished one counts or does not."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from tests.service.data import Clock, records, spec
 
 
 class PowerLoss(Exception):  # noqa: N818  what it is
-    """The machine is off."""
+    """The simulated power loss."""
 
 
 class Disk:
-    """Files whose writes wait for a sync; at the chosen sync the power goes.
+    """Simulated disk that buffers writes until a sync and loses power at a chosen sync.
 
-    Of the writes that wait then each is kept, dropped or torn, as a seed decides. Reads see all of them, so
-    the program notices nothing before.
+    A seed decides for each buffered write whether it is kept, dropped or torn. Reads see all writes.
     """
 
     def __init__(self, crash_at: int | None, seed: int) -> None:
@@ -75,7 +74,7 @@ class Disk:
             raise PowerLoss
 
     def heal(self) -> None:
-        """Power is back: what was durable is there, and nothing fails any more."""
+        """Restore power: durable data is there, and no further loss happens."""
         self.files = {name: bytearray(data) for name, data in self.durable.items()}
         self.waiting, self.crash_at, self.is_off = [], None, False
 
@@ -87,9 +86,9 @@ def _put(file: bytearray, data: bytes, offset: int) -> None:
 
 
 class DiskFile(apsw.VFSFile):
-    """One file of the disk, inheriting nothing: there is no shared memory, so locking is exclusive."""
+    """One file of the disk; it has no shared memory, so SQLite locks it exclusively."""
 
-    def __init__(self, disk: Disk, name: str) -> None:  # no file below
+    def __init__(self, disk: Disk, name: str) -> None:  # there is no real file
         self._disk, self._name = disk, name
         disk.files.setdefault(name, bytearray())
 
@@ -134,7 +133,7 @@ class DiskFile(apsw.VFSFile):
 
 
 class DiskVFS(apsw.VFS):
-    """A file system that is one disk."""
+    """Virtual file system on a simulated disk."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk, self.name = disk, f"disk-{id(disk)}-{os.getpid()}"
@@ -170,18 +169,18 @@ def _requests(history):
 
 
 def _expected(history):
-    """The digest after each request, on a store that never fails."""
+    """Return the digest after each request, on a store that never fails."""
     writer = Writer(SQLiteStore(":memory:"), clock=Clock())
     writer.process([Put("m", spec())])
-    digests = [writer.published["m"].facts()["digest"]]
+    digests = [writer.published["m"].summary()["digest"]]
     for request in _requests(history):
         writer.process([request])
-        digests.append(writer.published["m"].facts()["digest"])
+        digests.append(writer.published["m"].summary()["digest"])
     return digests
 
 
 def _run(disk, history):
-    """Requests until the power goes; returns how many were acknowledged (the model itself is the first)."""
+    """Process requests until the power loss; return the number of acknowledged ones, with the first Put."""
     vfs, n_acknowledged = DiskVFS(disk), 0
     with suppress(PowerLoss, apsw.Error, OSError):
         writer = Writer(SQLiteStore("store", vfs=vfs.name), clock=Clock())
@@ -194,7 +193,7 @@ def _run(disk, history):
     return n_acknowledged, vfs
 
 
-# A file that is closed after the power went cannot raise: Python only notes that it would have.
+# A file that is closed after the power loss cannot raise; Python reports an unraisable exception.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -215,16 +214,16 @@ def test_acknowledged_events_survive_any_power_loss(history, crash_at, seed):
     writer = Writer(SQLiteStore("store", vfs=vfs.name), clock=Clock())
     found = writer.published.get("m")
     if n_acknowledged == 0:
-        assert found is None or found.facts()["digest"] == expected[0]
+        assert found is None or found.summary()["digest"] == expected[0]
     else:
         assert found is not None, "the model was acknowledged and is gone"
         allowed = expected[n_acknowledged - 1 : n_acknowledged + 1]
-        assert found.facts()["digest"] in allowed
-    writer.store.close()  # here, not when some other test is tried and the disk is gone
+        assert found.summary()["digest"] in allowed
+    writer.store.close()  # now, before another test runs and the disk is gone
     vfs.unregister()
 
 
-def test_the_simulated_disk_does_lose_what_was_not_synced():
+def test_simulated_disk_loses_unsynced_writes():
     fates = set()
     for seed in range(30):
         other = Disk(crash_at=1, seed=seed)

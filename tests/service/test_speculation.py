@@ -1,4 +1,4 @@
-"""Rows that are learned while others are being written: none is answered, shown or kept before its turn."""
+"""Speculative learning: rows learned during a commit are written, published and acknowledged afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steelyard.exceptions import DataError
-from steelyard.service import SQLiteStore, Writer, ahead, writer
+from steelyard.service import SQLiteStore, Writer, speculation, writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Learn, Put, Unavailable
 from tests.service.data import Clock, records, spec
@@ -20,10 +20,10 @@ from tests.service.test_simulation import Disk, DiskVFS, PowerLoss
 
 @pytest.fixture(autouse=True)
 def _small_groups():
-    """Groups of two, and two rows are many: a few requests make many groups."""
+    """Make groups of two requests and speculate from two rows on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "_GROUP", 2)
-        patch.setattr(ahead, "_MANY_ROWS", 2)
+        patch.setattr(writer, "_MAX_GROUP_REQUESTS", 2)
+        patch.setattr(speculation, "_MIN_ROWS", 2)
         yield
 
 
@@ -34,7 +34,7 @@ def store(tmp_path):
 
 
 def _learn(n, number):
-    """Rows without ids, which are learned without a look into the store."""
+    """Return a request whose rows have no ids, so learning needs no access to the store."""
     return Learn("m", wire.from_records(records(n, seed=number, first=100 * number), ["customer", "row"]))
 
 
@@ -42,12 +42,12 @@ def _put(**changes):
     return Put("m", spec(id=None, columns={"amount": "number", "country": "category"}, **changes))
 
 
-class RequestQueue:
-    """A scribe whose requests wait already, and what it has learned ahead."""
+class QueuedWriter:
+    """Writer with queued requests, and the number of batches that it has learned speculatively."""
 
     def __init__(self, store, requests, **changes):
-        store.claim()
-        self.writer, self.n_ahead = Writer(store, clock=Clock()), 0
+        store.acquire_write_lock()
+        self.writer, self.n_speculative = Writer(store, clock=Clock()), 0
         self.requests = [_put(**changes), *requests]
         self.writer.process(self.requests[:1])
         for request in requests:
@@ -55,13 +55,16 @@ class RequestQueue:
 
     def run(self):
         while not all(request.future.done() for request in self.requests):
-            self.n_ahead += self.writer._ahead is not None and self.writer._ahead.taken is not None
-            self.writer._is_done_after_a_turn()
+            self.n_speculative += (
+                self.writer._speculation.batch is not None
+                and self.writer._speculation.batch.learned is not None
+            )
+            self.writer._step()
         return self
 
     @property
     def n_acknowledged(self):
-        """How many of the first requests were."""
+        """Number of requests acknowledged before the first one that was not."""
         count = 0
         for request in self.requests:
             if not request.future.done() or request.future.exception(0) is not None:
@@ -70,7 +73,7 @@ class RequestQueue:
         return count
 
     def digest(self):
-        return self.writer.published["m"].facts()["digest"]
+        return self.writer.published["m"].summary()["digest"]
 
 
 def _requests(history):
@@ -81,12 +84,12 @@ def _requests(history):
 
 
 def _digests(history, **changes):
-    """After each request, carried out alone."""
+    """Return the digest after each request, processed one at a time."""
     alone = Writer(SQLiteStore(":memory:"), clock=Clock())
     found = []
     for request in [_put(**changes), *_requests(history)]:
         alone.process([request])
-        found.append(alone.published["m"].facts()["digest"])
+        found.append(alone.published["m"].summary()["digest"])
     return found
 
 
@@ -94,36 +97,36 @@ HISTORY = [("learn", n) for n in (5, 3, 8, 2, 9, 4, 7)]
 
 
 @pytest.mark.parametrize("memory", ["all", 20])
-def test_the_model_is_that_of_the_same_requests_one_by_one(store, memory):
-    line = RequestQueue(store, _requests(HISTORY), memory=memory).run()
-    assert line.n_ahead > 1
-    assert line.n_acknowledged == 1 + len(HISTORY)
+def test_speculative_learning_equals_one_request_at_a_time(store, memory):
+    queued = QueuedWriter(store, _requests(HISTORY), memory=memory).run()
+    assert queued.n_speculative > 1
+    assert queued.n_acknowledged == 1 + len(HISTORY)
     rows = sum(n for _, n in HISTORY)
-    assert line.writer.published["m"].n_rows == (rows if memory == "all" else 20)
+    assert queued.writer.published["m"].n_rows == (rows if memory == "all" else 20)
     if memory == "all":
-        assert line.digest() == _digests(HISTORY)[-1]
+        assert queued.digest() == _digests(HISTORY)[-1]
     with closing(SQLiteStore(store.path)) as again:
-        assert Writer(again).published["m"].facts() == line.writer.published["m"].facts()
+        assert Writer(again).published["m"].summary() == queued.writer.published["m"].summary()
 
 
-def test_nobody_sees_rows_before_they_are_written(store, monkeypatch):
-    line, seen = RequestQueue(store, _requests(HISTORY)), []
-    hand_out = Writer._publish
+def test_speculative_rows_are_not_published_before_commit(store, monkeypatch):
+    queued, seen = QueuedWriter(store, _requests(HISTORY)), []
+    publish = Writer._publish
 
-    def noting(self, names):
-        hand_out(self, names)
+    def recording(self, names):
+        publish(self, names)
         written = store._read("SELECT coalesce(sum(n), 0) FROM chunks")[0][0]
         seen.append((self.published["m"].n_rows, written))
 
-    monkeypatch.setattr(Writer, "_publish", noting)
-    line.run()
-    assert line.n_ahead
+    monkeypatch.setattr(Writer, "_publish", recording)
+    queued.run()
+    assert queued.n_speculative
     assert len(seen) > 2
     assert all(shown == written for shown, written in seen)
 
 
-def test_if_the_group_before_fails_only_that_one_is_refused(store, monkeypatch):
-    line = RequestQueue(store, _requests(HISTORY))
+def test_failed_commit_rejects_its_group_and_keeps_speculative_requests(store, monkeypatch):
+    queued = QueuedWriter(store, _requests(HISTORY))
     commit, n_commits = SQLiteStore._commit, []
 
     def failing(store):
@@ -134,63 +137,63 @@ def test_if_the_group_before_fails_only_that_one_is_refused(store, monkeypatch):
         commit(store)
 
     monkeypatch.setattr(SQLiteStore, "_commit", failing)
-    line.run()
-    answers = [request.future.exception() is None for request in line.requests]
+    queued.run()
+    answers = [request.future.exception() is None for request in queued.requests]
     assert answers.count(False) == 2
     monkeypatch.undo()
-    kept = [wish for wish, is_good in zip(HISTORY, answers[1:], strict=True) if is_good]
+    kept = [request for request, is_good in zip(HISTORY, answers[1:], strict=True) if is_good]
     alone = Writer(SQLiteStore(":memory:"), clock=Clock())
     alone.process([_put()])
     for number, (_, n) in enumerate(HISTORY):
         if answers[1 + number]:
             alone.process([_learn(n, number)])
-    assert line.digest() == alone.published["m"].facts()["digest"]
-    assert line.writer.published["m"].n_rows == sum(n for _, n in kept)
+    assert queued.digest() == alone.published["m"].summary()["digest"]
+    assert queued.writer.published["m"].n_rows == sum(n for _, n in kept)
 
 
-def test_who_may_write_no_longer_sends_away_what_was_learned_ahead(store):
-    line = RequestQueue(store, _requests(HISTORY))
-    while line.writer._ahead is None:
-        line.writer._is_done_after_a_turn()
-    waiting, before = line.writer._ahead.requests, line.digest()
-    line.writer._step_down()
+def test_lost_write_lock_rejects_speculative_requests(store):
+    queued = QueuedWriter(store, _requests(HISTORY))
+    while queued.writer._speculation.batch is None:
+        queued.writer._step()
+    waiting, before = queued.writer._speculation.batch.requests, queued.digest()
+    queued.writer._step_down()
     assert all(isinstance(request.future.exception(0), Unavailable) for request in waiting)
-    line.writer.recover()
-    assert line.digest() == before
+    queued.writer.recover()
+    assert queued.digest() == before
 
 
-def test_bad_rows_are_told_to_whoever_sent_them(store):
+def test_bad_rows_in_speculative_batch_fail_their_request_only(store):
     good = _requests(HISTORY)
     bad = Learn(
         "m", wire.from_records([{"amount": "much", "country": "DE", "customer": "c", "fraud": 1}] * 2)
     )
-    line = RequestQueue(store, [*good[:3], bad, *good[3:]]).run()
+    queued = QueuedWriter(store, [*good[:3], bad, *good[3:]]).run()
     assert isinstance(bad.future.exception(), DataError)
     assert all(request.future.exception() is None for request in good)
-    assert line.digest() == _digests(HISTORY)[-1]
+    assert queued.digest() == _digests(HISTORY)[-1]
 
 
-def test_a_forget_between_them_finds_all_that_came_before_it_and_nothing_after(store):
+def test_forget_between_speculative_batches_sees_earlier_rows_only(store):
     history = [*HISTORY[:4], ("forget", 3), *HISTORY[4:]]
-    line = RequestQueue(store, _requests(history)).run()
-    assert line.n_ahead
-    assert line.digest() == _digests(history)[-1]
+    queued = QueuedWriter(store, _requests(history)).run()
+    assert queued.n_speculative
+    assert queued.digest() == _digests(history)[-1]
 
 
-def _until_the_power_goes(disk, history):
-    """How many requests were acknowledged; the file layer is the caller's to unregister."""
-    vfs, line = DiskVFS(disk), None
+def _run_until_power_loss(disk, history):
+    """Return the number of acknowledged requests and the file system, which the caller unregisters."""
+    vfs, queued = DiskVFS(disk), None
     with suppress(PowerLoss, apsw.Error, OSError):
-        line = RequestQueue(SQLiteStore("store", vfs=vfs.name), _requests(history))
-        line.run()
-    if line is None:
+        queued = QueuedWriter(SQLiteStore("store", vfs=vfs.name), _requests(history))
+        queued.run()
+    if queued is None:
         return 0, vfs
     with suppress(Exception):
-        line.writer.store.close()  # here, not when some other test is tried
-    return line.n_acknowledged, vfs
+        queued.writer.store.close()  # now, before another test runs
+    return queued.n_acknowledged, vfs
 
 
-# A file that is closed after the power went cannot raise: Python only notes that it would have.
+# A file that is closed after the power loss cannot raise; Python reports an unraisable exception.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -200,9 +203,9 @@ def _until_the_power_goes(disk, history):
     crash_at=st.integers(4, 30),
     seed=st.integers(0, 2**16),
 )
-def test_what_was_acknowledged_survives_any_power_loss(history, crash_at, seed):
+def test_acknowledged_speculative_rows_survive_any_power_loss(history, crash_at, seed):
     digests, disk = _digests(history), Disk(crash_at, seed)
-    n_acknowledged, crashed = _until_the_power_goes(disk, history)
+    n_acknowledged, crashed = _run_until_power_loss(disk, history)
     gc.collect()
     disk.heal()
     crashed.unregister()
@@ -211,5 +214,5 @@ def test_what_was_acknowledged_survives_any_power_loss(history, crash_at, seed):
         found = Writer(store, clock=Clock()).published.get("m")
     if n_acknowledged:
         assert found is not None, "the model was acknowledged and is gone"
-        assert found.facts()["digest"] in digests[n_acknowledged - 1 :]
+        assert found.summary()["digest"] in digests[n_acknowledged - 1 :]
     vfs.unregister()

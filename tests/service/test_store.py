@@ -1,4 +1,4 @@
-"""What every store must do, asked of SQLite and of PostgreSQL."""
+"""Interface of a store, tested with SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
-from steelyard.service.store import Event, Snapshot, Waiting
+from steelyard.service.stores import Event, PendingRow, Snapshot
 
 
 def snapshot(version, at=0.0):
     return Snapshot(version, at, f"digest {version}", b"\x00body\xff" * version)
 
 
-def test_a_transaction_that_fails_leaves_nothing(store):
+def test_failed_transaction_changes_nothing(store):
     with store.transaction():
         store.put_model("m", "{}", 1.0)
     with pytest.raises(KeyError):
@@ -30,19 +30,19 @@ def _write_and_fail(store):
         raise KeyError
 
 
-def test_events_come_back_in_order_and_go_up_to_a_version(store):
+def test_events_are_ordered_and_dropped_up_to_version(store):
     with store.transaction():
         for version in (1, 2, 3):
             store.append("m", Event(version, float(version), "learn", bytes([version])))
         store.append("other", Event(9, 9.0, "learn", b"o"))
     assert [event.body for event in store.events_after("m", 1)] == [b"\x02", b"\x03"]
-    assert store.last_version("m") == 3
+    assert store.last_versions()["m"] == 3
     with store.transaction():
         store.drop_events("m", 2)
     assert [event.version for event in store.events_after("m", 0)] == [3]
 
 
-def test_snapshots_are_found_by_version_and_time_and_only_so_many_are_kept(store):
+def test_snapshots_are_found_by_version_and_time_and_limited(store):
     with store.transaction():
         for version in (2, 5, 9):
             store.put_snapshot("m", snapshot(version, at=10.0 * version), keep=2)
@@ -50,7 +50,7 @@ def test_snapshots_are_found_by_version_and_time_and_only_so_many_are_kept(store
     assert store.snapshot("m") == store.last_snapshot("m") == snapshot(9, at=91.0)
     assert store.snapshot("m", version=8) == store.snapshot("m", at=60.0) == snapshot(5, at=50.0)
     assert store.snapshot("m", version=4) is None
-    assert store.last_version("m") == 9
+    assert store.last_versions()["m"] == 9
 
 
 def test_rows_are_found_by_many_ids_and_by_subject(store):
@@ -73,42 +73,41 @@ def test_rows_are_found_by_many_ids_and_by_subject(store):
         store.chunk(empty)
 
 
-def test_rows_wait_once_each_and_go_by_id_subject_or_time(store):
+def test_pending_rows_are_unique_and_dropped_by_id_subject_or_time(store):
     def waiting(row_id, at, subject=None, body=b"row"):
-        return Waiting(row_id, at, subject, body)
+        return PendingRow(row_id, at, subject, body)
 
     with store.transaction():
-        store.wait(
+        store.put_pending(
             "m", [waiting("a", 1.0, "c1"), waiting("b", 2.0, "c2"), waiting("c", 3.0), waiting("d", 9.0)]
         )
-        store.wait("m", [waiting("a", 5.0, "c1", b"newer")])
-    assert store.n_waiting("m") == 4
-    assert store.waiting("m", ["a", "zzz"]) == [waiting("a", 5.0, "c1", b"newer")]
-    assert sorted(store.waiting_ids("m", ["a", "b", "zzz"])) == ["a", "b"]
+        store.put_pending("m", [waiting("a", 5.0, "c1", b"newer")])
+    assert store.n_pending("m") == 4
+    assert store.pending("m", ["a", "zzz"]) == [waiting("a", 5.0, "c1", b"newer")]
     with store.transaction():
-        assert store.drop_waiting("m", before=3.5) == 2
-        assert store.drop_waiting("m", subject="c1") == 1
-        assert store.drop_waiting("m", ids=["d", "a"]) == 1
-    assert store.n_waiting("m") == 0
+        assert store.drop_pending("m", before=3.5) == 2
+        assert store.drop_pending("m", subject="c1") == 1
+        assert store.drop_pending("m", ids=["d", "a"]) == 1
+    assert store.n_pending("m") == 0
 
 
-def test_kept_answers_can_be_written_over_by_the_rows_they_speak_of(store):
+def test_stored_responses_are_blanked_by_mentioned_rows(store):
     with store.transaction():
-        store.keep_answer("m", "k1", "f1", '{"ids": ["a", "b"]}', at=1.0, about=[("a", "c1"), ("b", "c2")])
-        store.keep_answer("m", "k2", "f2", '{"ids": ["x"]}', at=2.0, about=[("x", "c1")])
-        store.keep_answer("m", "k3", "f3", '{"learned": 3}', at=2.0)
-        assert store.blank_answers("m", "gone", ids=["b"]) == 1
-        assert store.blank_answers("m", "gone", subject="c1") == 1
-        assert store.blank_answers("m", "gone", before=10.0) == 0
-    assert store.answer_to("m", "k1") == ("f1", "gone")
-    assert store.answer_to("m", "k2") == ("f2", "gone")
-    assert store.answer_to("m", "k3") == ("f3", '{"learned": 3}')
+        store.put_response("m", "k1", "f1", '{"ids": ["a", "b"]}', at=1.0, rows=[("a", "c1"), ("b", "c2")])
+        store.put_response("m", "k2", "f2", '{"ids": ["x"]}', at=2.0, rows=[("x", "c1")])
+        store.put_response("m", "k3", "f3", '{"learned": 3}', at=2.0)
+        assert store.blank_responses("m", "gone", ids=["b"]) == 1
+        assert store.blank_responses("m", "gone", subject="c1") == 1
+        assert store.blank_responses("m", "gone", before=10.0) == 0
+    assert store.response_to("m", "k1") == ("f1", "gone")
+    assert store.response_to("m", "k2") == ("f2", "gone")
+    assert store.response_to("m", "k3") == ("f3", '{"learned": 3}')
     with store.transaction():
-        store.drop_answers(1.5)
-    assert store.answer_to("m", "k1") is None
+        store.drop_responses(1.5)
+    assert store.response_to("m", "k1") is None
 
 
-def test_points_and_certificates_come_back_in_their_order(store):
+def test_points_and_certificates_keep_order(store):
     with store.transaction():
         store.add_points("m", [{"at": float(k % 3), "row": k, "g_mean": None} for k in range(10)])
         for version in (1, 2, 3):
@@ -118,56 +117,56 @@ def test_points_and_certificates_come_back_in_their_order(store):
     assert [certificate["version"] for certificate in store.certificates("m", 2)] == [3, 2]
 
 
-def test_a_model_that_is_dropped_takes_everything_with_it_and_nothing_of_others(store):
+def test_drop_model_deletes_its_data_only(store):
     with store.transaction():
         for name in ("m", "n"):
             store.put_model(name, "{}", 0.0)
             store.append(name, Event(1, 0.0, "learn", b"e"))
             store.index_rows(name, store.add_chunk(name, 1, b"c"), ["r"], ["s"])
-            store.wait(name, [Waiting("w", 0.0, None, b"")])
+            store.put_pending(name, [PendingRow("w", 0.0, None, b"")])
         store.drop_model("m")
     assert store.models() == [("n", "{}")]
-    assert (store.last_version("m"), store.chunks("m"), store.n_waiting("m")) == (0, [], 0)
-    assert (store.last_version("n"), len(store.chunks("n")), store.n_waiting("n")) == (1, 1, 1)
+    assert (store.chunks("m"), store.n_pending("m")) == ([], 0)
+    assert (store.last_versions(), len(store.chunks("n")), store.n_pending("n")) == ({"n": 1}, 1, 1)
 
 
-def test_readers_see_only_what_is_committed(store):
+def test_readers_see_only_committed_data(store):
     with store.transaction():
-        store.wait("m", [Waiting("w", 0.0, None, b"")])
-        assert store.n_waiting("m") == 0
-    assert store.n_waiting("m") == 1
+        store.put_pending("m", [PendingRow("w", 0.0, None, b"")])
+        assert store.n_pending("m") == 0
+    assert store.n_pending("m") == 1
 
 
-def test_one_process_has_the_right_to_write_and_it_passes_on(where):
+def test_write_lock_is_exclusive_and_can_be_taken_over(where):
     first, second = open_store(where), open_store(where)
-    assert first.claim()
-    assert first.is_claimed
+    assert first.acquire_write_lock()
+    assert first.holds_write_lock
     if isinstance(second, SQLiteStore):
         with pytest.raises(FileAccessError, match="another process"):
-            second.claim()
+            second.acquire_write_lock()
     else:
-        assert not second.claim()
-        with pytest.raises(FileAccessError, match="right to write"), second.transaction():
+        assert not second.acquire_write_lock()
+        with pytest.raises(FileAccessError, match="write lock"), second.transaction():
             pass
     first.close()
-    assert second.claim()
+    assert second.acquire_write_lock()
     second.close()
 
 
-def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path):
+def test_store_of_schema_version_1_is_upgraded(tmp_path):
     store = SQLiteStore(tmp_path / "old.db")
     with store.transaction():
-        store.keep_answer("m", "k", "f", '{"ids": ["a"]}', at=1.0)
+        store.put_response("m", "k", "f", '{"ids": ["a"]}', at=1.0)
         store._do("DROP TABLE answer_index")
         store._db.pragma("user_version", 1)
     store.close()
     again = SQLiteStore(tmp_path / "old.db")
     with again.transaction():
-        assert again.blank_answers("m", "gone", ids=["a"]) == 1
+        assert again.blank_responses("m", "gone", ids=["a"]) == 1
     again.close()
 
 
-def test_a_file_of_a_newer_version_is_refused(tmp_path):
+def test_store_of_newer_schema_is_refused(tmp_path):
     SQLiteStore(tmp_path / "new.db").close()
     with apsw.Connection(str(tmp_path / "new.db")) as db:
         db.pragma("user_version", 99)
@@ -175,7 +174,7 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path):
         SQLiteStore(tmp_path / "new.db")
 
 
-def test_an_address_that_leads_nowhere_is_told_without_its_password():
+def test_unreachable_database_error_hides_password():
     pytest.importorskip("psycopg", reason="psycopg speaks to PostgreSQL; it is not installed")
     with pytest.raises(FileAccessError) as refused:
         open_store("postgresql://me:secret-word@127.0.0.1:1/nothing")

@@ -1,4 +1,4 @@
-"""The words on the wire: every verb in every form, and refusals that are problem details."""
+"""HTTP interface: every route in every content type, and errors as problem details."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.service.data import SPEC, records
 from tests.service.server import serving
 
 MODEL = "/v1/models/payments"
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def is_problem(response, status):
     return body
 
 
-def test_a_model_is_made_once_and_described(http):
+def test_put_model_creates_it_once_and_get_describes_it(http):
     assert http.put(MODEL, json=SPEC).status_code == 200
     assert http.put("/v1/models/other", json=SPEC).status_code == 201
     http.post(f"{MODEL}/learn", json={"rows": records(40)})
@@ -50,7 +51,7 @@ def test_a_model_is_made_once_and_described(http):
     assert [m["name"] for m in http.get("/v1/models").json()["models"]] == ["other", "payments"]
 
 
-def test_rows_come_in_four_forms_and_are_the_same_rows(http):
+def test_learn_gives_same_model_for_all_content_types(http):
     rows = records(40)
     names = list(rows[0])
     csv = ",".join(names) + "\n" + "\n".join(",".join(str(row[n]) for n in names) for row in rows) + "\n"
@@ -78,7 +79,7 @@ def test_rows_come_in_four_forms_and_are_the_same_rows(http):
     "accept",
     ["application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"],
 )
-def test_answers_go_out_in_the_form_that_is_accepted(http, accept):
+def test_predict_responds_in_accepted_format(http, accept):
     http.post(f"{MODEL}/learn", json={"rows": records(60)})
     answer = http.post(
         f"{MODEL}/predict", json={"rows": unlabelled(records(3, seed=5))}, headers={"accept": accept}
@@ -95,7 +96,7 @@ def test_answers_go_out_in_the_form_that_is_accepted(http, accept):
         assert answer.text.splitlines()[0].startswith("label,score")
 
 
-def test_late_labels_find_their_rows(http):
+def test_labels_are_matched_with_remembered_rows(http):
     http.post(f"{MODEL}/learn", json={"rows": records(60)})
     late = records(4, seed=5, first=900)
     body = {"rows": [{k: v for k, v in row.items() if k != "fraud"} for row in late], "remember": True}
@@ -107,7 +108,7 @@ def test_late_labels_find_their_rows(http):
     assert http.get(MODEL).json()["rows"] == 64
 
 
-def test_forgetting_gives_a_certificate(http):
+def test_forget_returns_certificate(http):
     rows = records(60)
     http.post(f"{MODEL}/learn", json={"rows": rows})
     answer = http.post(f"{MODEL}/forget", json={"subject": "c1"}).json()
@@ -116,7 +117,7 @@ def test_forgetting_gives_a_certificate(http):
     assert http.get(f"{MODEL}/certificates").json()["certificates"] == [answer["certificate"]]
 
 
-def test_an_idempotency_key_counts_once(http):
+def test_http_idempotency_key_counts_once(http):
     once = {"Idempotency-Key": "k1"}
     first = http.post(f"{MODEL}/learn", json={"rows": records(10)}, headers=once)
     again = http.post(f"{MODEL}/learn", json={"rows": records(10)}, headers=once)
@@ -125,7 +126,7 @@ def test_an_idempotency_key_counts_once(http):
     is_problem(http.post(f"{MODEL}/learn", json={"rows": records(3)}, headers=once), 409)
 
 
-def test_a_past_version_still_answers_until_something_is_forgotten(http):
+def test_predict_as_of_past_version_works_until_forget(http):
     rows = records(60)
     http.post(f"{MODEL}/learn", json={"rows": rows})
     http.post(f"{MODEL}/forget", json={"ids": ["r1"]})  # writes a snapshot: version 2
@@ -154,12 +155,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals_are_problem_details(http, name):
+def test_errors_are_problem_details(http, name):
     method, path, body, status = REFUSED[name]
     is_problem(http.request(method, path, json=body), status)
 
 
-def test_a_bad_value_is_named_by_row_and_column(http):
+def test_bad_value_error_names_row_and_column(http):
     http.post(f"{MODEL}/learn", json={"rows": records(20)})
     bad = records(3, first=50)
     bad[2]["amount"] = None
@@ -167,15 +168,15 @@ def test_a_bad_value_is_named_by_row_and_column(http):
     assert (problem["row"], problem["column"]) == (2, "amount")
 
 
-def test_a_body_that_is_too_large_or_of_no_known_form_is_refused(http):
-    is_problem(http.post(f"{MODEL}/learn", content=b" " * 300_000), 413)
+def test_too_large_body_and_unknown_content_type_are_refused(http):
+    is_problem(http.post(f"{MODEL}/learn", content=b" " * 300_000, headers=JSON), 413)
     xml = {"content-type": "text/xml"}
     is_problem(http.post(f"{MODEL}/learn", content=b"<x/>", headers=xml), 415)
-    is_problem(http.post(f"{MODEL}/learn", content=b'{"rows": [{"a": 1'), 422)
-    is_problem(http.post(f"{MODEL}/learn", content=b"[" * 100_000), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=b'{"rows": [{"a": 1', headers=JSON), 422)
+    is_problem(http.post(f"{MODEL}/learn", content=b"[" * 1_500, headers=JSON), 422)
 
 
-def test_the_inference_protocol_answers_as_predict_does(http):
+def test_inference_protocol_equals_predict(http):
     rows = records(60)
     http.post(f"{MODEL}/learn", json={"rows": rows})
     some = unlabelled(rows[:4])
@@ -191,8 +192,8 @@ def test_the_inference_protocol_answers_as_predict_does(http):
     assert {i["name"] for i in http.get("/v2/models/payments").json()["inputs"]} == {"amount", "country"}
 
 
-def test_health_metrics_and_description_are_there(http):
-    for _ in range(2):  # sent again, it counts once
+def test_health_metrics_and_openapi_respond(http):
+    for _ in range(2):  # a repeated request counts once
         http.post(f"{MODEL}/learn", json={"rows": records(20)}, headers={"Idempotency-Key": "one"})
     assert http.get("/health/live").json() == {"live": True}
     assert http.get("/health/ready").json() == {"ready": True, "role": "learner"}
@@ -203,7 +204,7 @@ def test_health_metrics_and_description_are_there(http):
     assert learner.n_features_in_ == 4
 
 
-def test_the_page_is_served_with_a_policy_that_lets_nothing_else_in(http):
+def test_page_has_strict_content_security_policy(http):
     page = http.get("/models/payments")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -224,7 +225,7 @@ def locked(tmp_path):
         yield client, tokens, path
 
 
-def test_a_key_may_do_what_its_scopes_say_and_nothing_else(locked):
+def test_key_allows_only_its_scopes(locked):
     http, tokens, path = locked
 
     def call(method, where, token, body):
@@ -244,7 +245,7 @@ def test_a_key_may_do_what_its_scopes_say_and_nothing_else(locked):
     is_problem(call("POST", f"{MODEL}/learn", tokens["learn"], rows), 401)
 
 
-def test_the_file_of_keys_holds_no_key_and_only_its_owner_reads_it(tmp_path):
+def test_key_file_has_hashes_only_and_mode_600(tmp_path):
     path = tmp_path / "keys.toml"
     _, token = Keys.add(path, ["predict"], note='of "me"\n')
     assert token.split("_", 2)[2] not in path.read_text()
@@ -255,7 +256,7 @@ def test_the_file_of_keys_holds_no_key_and_only_its_owner_reads_it(tmp_path):
 # -- the client -------------------------------------------------------------------------------------
 
 
-def test_the_client_speaks_the_same_words(http):
+def test_client_round_trip(http):
     with Client(str(http.base_url)) as client:
         client.put("c", SPEC)
         assert client.learn("c", records(60))["learned"] == 60
@@ -263,19 +264,21 @@ def test_the_client_speaks_the_same_words(http):
         assert client.label("c", dict.fromkeys(answer["ids"], 0))["labelled"] == 2
         assert client.forget("c", ids=["r5"])["forgotten"] == 1
         with pytest.raises(RefusedError, match="no model") as refused:
-            client.learn("nobody", records(1))
+            client.learn("unknown", records(1))
         assert refused.value.status == 404
         assert client.model("c")["rows"] == 61
 
 
-# -- the way to the busiest routes ------------------------------------------------------------------
+# -- fast routes ------------------------------------------------------------------------------------
 
 
-def test_the_short_way_to_a_route_leads_nowhere_else(http):
+def test_fast_routes_match_only_their_paths(http):
     http.post(f"{MODEL}/learn", json={"rows": records(40)})
     is_problem(http.get(f"{MODEL}/learn"), 405)
     is_problem(http.put(f"{MODEL}/predict", json={}), 405)
-    assert http.post(f"{MODEL}/learn/", json={}).status_code == 307  # to the one without the slash
+    assert (
+        http.post(f"{MODEL}/learn/", json={}).status_code == 307
+    )  # redirected to the path without the slash
     is_problem(http.post("/v1/models//learn", json={}), 404)
     is_problem(http.post("/v1/models/a%2Fb/learn", json={}), 404)
     is_problem(http.post("/v1/modelspayments/learn", json={}), 404)
@@ -284,14 +287,14 @@ def test_the_short_way_to_a_route_leads_nowhere_else(http):
 
 
 @pytest.mark.parametrize("verb", ["learn", "predict"])
-def test_the_short_way_has_the_same_guards(http, verb):
+def test_fast_routes_apply_authorization_and_limits(http, verb):
     http.post(f"{MODEL}/learn", json={"rows": records(40)})
     before = http.get(MODEL).json()
-    is_problem(http.post(f"{MODEL}/{verb}", content=b"x" * 300_000), 413)
+    is_problem(http.post(f"{MODEL}/{verb}", content=b"x" * 300_000, headers=JSON), 413)
     is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": "text/none"}), 415)
     is_problem(http.post(f"{MODEL}/{verb}", content=b"{}", headers={"Content-Type": ""}), 415)
     twice = b'{"rows": [{"amount": 1, "amount": 2, "country": "DE", "customer": "c", "row": "z"}]}'
-    is_problem(http.post(f"{MODEL}/{verb}", content=twice), 422)
+    is_problem(http.post(f"{MODEL}/{verb}", content=twice, headers=JSON), 422)
     assert http.get(MODEL).json()["digest"] == before["digest"]
     figures = http.get("/metrics").text
     assert f'route="/v1/models/{{model}}/{verb}",status="413"' in figures

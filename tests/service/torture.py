@@ -1,12 +1,12 @@
-"""Kill -9 under load, again and again: `python -m tests.service.torture --kills 300 --seed 1 [--store URL]`.
+"""Repeated kill -9 under load: `python -m tests.service.torture --kills 300 --seed 1 [--store URL]`.
 
-Clients learn, forget, ask and label, each request under a key of its own. The process is killed at a random
-moment and started again on the same store; whatever had no answer is sent again under its key. Then the
-model must be the one that learned exactly the rows of the ledger, bit for bit: nothing that was acknowledged
-is lost, nothing counts twice, nothing counts half.
+Clients learn, forget, predict and label; each request has its own key. The process is killed at a random
+moment and restarted on the same store; requests without a response are repeated with their keys. Then the
+model must be bit for bit the one that learned exactly the rows of the ledger: no acknowledged request is
+lost, counted twice or applied partially.
 
-Beside them some send many rows at once to a second model, without keys: these are learned while others are
-being written. Whose answer got lost cannot ask again: that model must be one with or without those rows.
+Further clients send large batches without keys to a second model, which learns them speculatively. A lost
+response cannot be repeated there, so that model must equal one with or without those rows.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SPEC = {
     "columns": {"a": "number", "b": "number"},
 }
 BULK = {"target": "kind", "columns": {"a": "number", "b": "number"}}
-MANY = 250  # rows of one request to the second model
-WINDOW = 400  # rows of each client before it forgets some
+MANY = 250  # rows of a request to the second model
+WINDOW = 400  # rows of a client before it forgets some
 
 
 class Forked:
-    """`steelyard serve` in a child that has its modules already: a start costs a fork and a recovery."""
+    """`steelyard serve` in a forked child, which has all modules loaded, so that a start is fast."""
 
     def __init__(self, store: str) -> None:
         seen, said = os.pipe()
@@ -67,7 +67,7 @@ class Forked:
             steelyard_command(["serve", "--store", store, "--port", "0"], standalone_mode=False)
             code = 0
         finally:
-            os._exit(code)  # nothing of the parent may run here
+            os._exit(code)  # the exit handlers of the parent must not run
 
     def kill(self) -> None:
         if self._lines.closed:
@@ -78,13 +78,13 @@ class Forked:
 
 
 class Client:
-    """Sends one request after the other and keeps the ledger of what must count."""
+    """Client that sends one request at a time and records the rows that the model must contain."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.number, self.rng = number, random.Random(f"{seed}-{number}")
         self.rows: dict[str, dict] = {}  # acknowledged
-        self.waiting: dict[str, dict] = {}  # answered, not labelled
-        self.pending: tuple[str, str, dict, dict] | None = None  # verb, key, body, what it does to the ledger
+        self.waiting: dict[str, dict] = {}  # predicted, not labelled
+        self.pending: tuple[str, str, dict, dict] | None = None  # verb, key, body, effect on the ledger
         self.n_made = self.n_answers = self.n_repeated = 0
         self.trouble = ""
 
@@ -115,7 +115,7 @@ class Client:
         return "learn", {"rows": rows}, {"learned": rows}
 
     def send(self, http: httpx.Client, *, again: bool = False) -> bool:
-        """The next request, or the one whose answer got lost; whether an answer came."""
+        """Send the next request, or repeat the one without a response; return whether a response came."""
         if self.pending is None:
             verb, body, effect = self._wish()
             self.pending = (verb, uuid.uuid4().hex, body, effect)
@@ -155,7 +155,7 @@ class Client:
 
 
 class BulkClient:
-    """Sends many rows at a time; knows what was acknowledged since the last look, and what is in doubt."""
+    """Client that sends large batches and records which were acknowledged and which are in doubt."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.rng = random.Random(f"{seed}-bulk-{number}")
@@ -184,7 +184,7 @@ class BulkClient:
 
 
 class BulkLedger:
-    """The second model as it must be."""
+    """Expected state of the second model."""
 
     def __init__(self, first: list[dict]) -> None:
         self.engine = Engine("bulk", Spec.from_mapping(BULK))
@@ -195,7 +195,7 @@ class BulkLedger:
         engine.learn(wire.from_records(rows), at=0.0)
 
     def compare(self, http: httpx.Client, clients: list[BulkClient], when: str) -> None:
-        """What was acknowledged counts; of what is in doubt each request wholly or not at all."""
+        """Check that acknowledged requests count; one in doubt counts completely or not at all."""
         for rows in [rows for client in clients for rows in client.acknowledged]:
             self._learn(self.engine, rows)
         found = http.get("/v1/models/bulk").json()
@@ -213,7 +213,7 @@ class BulkLedger:
 
 
 def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]:
-    """Of a model that only ever saw the rows of the ledger; the first ones settle the grid."""
+    """Return the digest of a model that learned only the rows of the ledger."""
     engine = Engine("m", Spec.from_mapping(SPEC))
     engine.learn(wire.from_records(first, ["row", "customer"]), at=0.0)
     rows = [row for client in clients for row in client.rows.values()]
@@ -223,7 +223,7 @@ def expected_digest(first: list[dict], clients: list[Client]) -> tuple[str, int]
 
 
 def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: float = 0.5) -> dict[str, int]:
-    """Kill that often; returns what was counted."""
+    """Kill the process this often; return counts."""
     rng, clients = random.Random(seed), [Client(k, seed) for k in range(n_clients)]
     opener = Client(99, seed)
     first = [opener._row() for _ in range(50)]
@@ -244,7 +244,7 @@ def torture(store: str, kills: int, seed: int, *, n_clients: int = 4, longest: f
             with httpx.Client(base_url=server.url, timeout=300) as http:
                 track_rows.compare(http, bulk, when)
     finally:
-        server.kill()  # also when a comparison has failed
+        server.kill()  # also after a failed comparison
     return {
         "kills": kills,
         "answers": sum(client.n_answers for client in clients),
@@ -263,7 +263,7 @@ def _load_and_kill(server: Forked, clients: list[Client], bulk: list[BulkClient]
     while sum(client.n_answers for client in clients) < answered + len(clients) and any(
         thread.is_alive() for thread in threads
     ):
-        time.sleep(0.005)  # under load, not before it
+        time.sleep(0.005)  # while requests are being processed
     time.sleep(pause)
     server.kill()
     stop.set()
@@ -272,7 +272,7 @@ def _load_and_kill(server: Forked, clients: list[Client], bulk: list[BulkClient]
 
 
 def _compare(server: Forked, clients: list[Client], first: list[dict], when: str) -> None:
-    """What had no answer is sent again; then the model is that of the ledger."""
+    """Repeat requests without a response, then compare the model with the ledger."""
     with httpx.Client(base_url=server.url, timeout=300) as http:
         for client in clients:
             if client.pending is not None:
@@ -292,8 +292,8 @@ def main() -> None:
     said = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         counted = torture(said.store or str(Path(folder) / "store.db"), said.kills, said.seed)
-    told = ", ".join(f"{n:,} {what}" for what, n in counted.items())
-    sys.stdout.write(f"{told}: nothing lost, nothing twice\n")
+    summary = ", ".join(f"{n:,} {what}" for what, n in counted.items())
+    sys.stdout.write(f"{summary}: nothing lost, nothing twice\n")
 
 
 if __name__ == "__main__":

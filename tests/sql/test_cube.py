@@ -43,7 +43,7 @@ def cube(frame, **options):
 
 def fitted(frame, like):
     """Return a fit on rows with the columns and the quantizer of the cube."""
-    model = TableModel(ProximalSVC(quantizer=like.learner.quantizer_), deepcopy(like.encoder), "fraud")
+    model = TableModel(ProximalSVC(quantizer=like.estimator.quantizer_), deepcopy(like.encoder), "fraud")
     model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
     return model
 
@@ -71,9 +71,9 @@ def test_model_of_slice_equals_fit_on_its_rows(where):
     if "until" in where:
         rows = rows[rows["day"] < where["until"]]
     expected = fitted(rows, model)
-    assert model.learner.statistics_.n_rows == len(rows)
-    assert model.learner.statistics_.digest() == expected.learner.statistics_.digest()
-    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
+    assert model.estimator.statistics_.n_rows == len(rows)
+    assert model.estimator.statistics_.digest() == expected.estimator.statistics_.digest()
+    np.testing.assert_array_equal(model.estimator.coef_, expected.estimator.coef_)
 
 
 def test_models_returns_one_model_per_value():
@@ -81,7 +81,7 @@ def test_models_returns_one_model_per_value():
     models = cube(frame).models("country")
     assert list(models) == ["DE", "FR", "NZ"]
     for country, model in models.items():
-        assert model.learner.statistics_.n_rows == (frame["country"] == country).sum()
+        assert model.estimator.statistics_.n_rows == (frame["country"] == country).sum()
     assert set(cube(frame).models(["country", "channel"])) == set(
         map(tuple, frame[["country", "channel"]].drop_duplicates().to_numpy())
     )
@@ -96,7 +96,7 @@ def test_add_in_batches_forget_and_merge_give_same_cube():
     for other in (pieces, more, merged):
         assert other.n_rows == whole.n_rows
         np.testing.assert_allclose(
-            other.model(country="DE").learner.coef_, whole.model(country="DE").learner.coef_, rtol=1e-9
+            other.model(country="DE").estimator.coef_, whole.model(country="DE").estimator.coef_, rtol=1e-9
         )
     with pytest.raises(DataError, match="forgotten"):
         whole.forget(frame.head(3).assign(amount=1e4))
@@ -117,9 +117,9 @@ def test_compare_finds_slice_where_common_model_fails():
 def test_model_of_small_slice_with_borrow_shrinks_to_common_model():
     frame = shops()
     built = cube(frame)
-    alone = built.model(country="DE", channel="web").learner
-    helped = built.model(country="DE", channel="web", borrow=1e6).learner
-    everything = built.model().learner
+    alone = built.model(country="DE", channel="web").estimator
+    helped = built.model(country="DE", channel="web", borrow=1e6).estimator
+    everything = built.model().estimator
     assert np.abs(helped.coef_ - everything.coef_).max() < np.abs(alone.coef_ - everything.coef_).max()
 
 
@@ -128,7 +128,7 @@ def test_saved_cube_loads_and_accepts_rows(tmp_path):
     built = cube(frame.iloc[:300])
     save(built, tmp_path / "cube.steelyard")
     again = load(tmp_path / "cube.steelyard").add(frame.iloc[300:])
-    assert again.model(country="NZ").learner.statistics_.n_rows == (frame["country"] == "NZ").sum()
+    assert again.model(country="NZ").estimator.statistics_.n_rows == (frame["country"] == "NZ").sum()
     file = io.BytesIO()
     save(StatisticsCube(["a"], "y"), file)
 
@@ -163,15 +163,15 @@ def test_missing_value_differs_from_text_none(tmp_path):
     runner = CliRunner()
     words = ["cube", "ask", str(tmp_path / "cube"), "--where", "channel=", "--json"]
     told = json.loads(runner.invoke(main, words).stdout)
-    assert told["digest"] == made.model(channel=None).learner.digest()
+    assert told["digest"] == made.model(channel=None).estimator.digest()
 
 
 def test_read_while_other_thread_adds_sees_consistent_state():
     frame = shops(120)
     made = cube(frame)
-    known = {made.model(country="DE").learner.digest()}
+    known = {made.model(country="DE").estimator.digest()}
     after = deepcopy(made).add(frame)
-    known.add(after.model(country="DE").learner.digest())
+    known.add(after.model(country="DE").estimator.digest())
     done = threading.Event()
 
     def change():
@@ -185,7 +185,7 @@ def test_read_while_other_thread_adds_sees_consistent_state():
         thread.start()
         seen = set()
         while not done.is_set():
-            seen.add(made.model(country="DE").learner.digest())
+            seen.add(made.model(country="DE").estimator.digest())
             assert len(made.cells) == len(after.cells)
         thread.join()
     assert seen <= known
@@ -196,4 +196,4 @@ def test_renamed_names_of_cube_warn():
         assert sql.SliceStanding is sql.SliceSummary
     with pytest.warns(FutureWarning, match="'learner'"):
         model = cube(shops()).model(learner=ProximalSVC(C=3.0))
-    assert model.learner.C == 3.0
+    assert model.estimator.C == 3.0

@@ -26,7 +26,7 @@ def assert_same(one, other, by="country"):
     expected_models = other.models(by)
     for key, model in one.models(by).items():
         assert model.feature_names == expected_models[key].feature_names
-        assert model.learner.digest() == expected_models[key].learner.digest()
+        assert model.estimator.digest() == expected_models[key].estimator.digest()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -45,7 +45,7 @@ def test_cube_by_pushdown_equals_streamed_cube(engine, request):
     model = streamed.model(country="DE")
     rows = pd.concat([frame, frame])
     expected = fitted(rows[rows["country"] == "DE"].assign(day=0), model)
-    assert model.learner.digest() == expected.learner.digest()
+    assert model.estimator.digest() == expected.estimator.digest()
 
 
 def test_pushdown_with_time_or_folds_raises():
@@ -74,7 +74,7 @@ def test_borrow_auto_selects_best_shrinkage_by_cross_validation():
     keep = (frame["country"] != "NZ") | (np.arange(3000) % 40 == 0)
     frame = frame[keep].reset_index(drop=True)
     cube = StatisticsCube(["country"], "fraud", folds=5).add(frame)
-    alone, helped = cube.model(country="NZ").learner, cube.model(country="NZ", borrow="auto").learner
+    alone, helped = cube.model(country="NZ").estimator, cube.model(country="NZ", borrow="auto").estimator
     rng_rows = shops(4000, seed=9)
     test = rng_rows[rng_rows["country"] == "NZ"]
     X = cube.model().rows(test.drop(columns=["country", "day"]), chunk=10_000)
@@ -96,8 +96,8 @@ def test_folds_keep_models_and_are_saved(tmp_path):
     save(folded, tmp_path / "cube")
     again = load(tmp_path / "cube")
     assert (
-        again.model(country="DE", borrow="auto").learner.digest()
-        == folded.model(country="DE", borrow="auto").learner.digest()
+        again.model(country="DE", borrow="auto").estimator.digest()
+        == folded.model(country="DE", borrow="auto").estimator.digest()
     )
     with pytest.raises(DataError, match="can be merged"):
         plain.merge(folded)
@@ -124,12 +124,12 @@ def test_ten_thousand_cells_take_less_than_100_megabytes():
 def test_add_failing_halfway_keeps_state():
     frame = without_time()
     cube = StatisticsCube(["country"], "fraud").add(frame)
-    before = cube.model().learner.digest()
+    before = cube.model().estimator.digest()
     bad = frame.copy()
     bad.loc[800, "amount"] = np.inf
     with pytest.raises(DataError, match="infinite"):
         cube.add(bad)
-    assert cube.model().learner.digest() == before
+    assert cube.model().estimator.digest() == before
 
 
 def test_cells_have_values_as_text():
@@ -137,9 +137,9 @@ def test_cells_have_values_as_text():
     frame["shop"] = np.arange(300) % 3
     cube = StatisticsCube(["shop"], "fraud").add(frame.drop(columns=["country", "channel"]))
     assert [cell[0] for cell in cube.cells] == ["0", "1", "2"]
-    assert cube.model(shop=1).learner.statistics_.n_rows == 100
+    assert cube.model(shop=1).estimator.statistics_.n_rows == 100
     assert isinstance(cube.statistics(shop=[0, 2]), ClassStatistics)
     with pytest.raises(ParameterError, match="did you mean 'shop'"):
         cube.model(shopp=1)
     assert json.dumps(cube.cells)
-    assert ProximalSVC().merge(cube.statistics()).digest() == cube.model().learner.digest()
+    assert ProximalSVC().merge(cube.statistics()).digest() == cube.model().estimator.digest()

@@ -38,13 +38,13 @@ def both(connection, table, learner=None, **options):
 def assert_same(pushed, streamed):
     assert (pushed.history[-1]["how"], streamed.history[-1]["how"]) == ("pushed", "streamed")
     assert pushed.feature_names == streamed.feature_names
-    assert pushed.learner.quantizer_ == streamed.learner.quantizer_
-    assert pushed.learner.digest() == streamed.learner.digest()
-    assert pushed.learner.classes_.tolist() == streamed.learner.classes_.tolist()
-    assert type(pushed.learner.classes_.tolist()[0]) is type(streamed.learner.classes_.tolist()[0])
-    np.testing.assert_array_equal(pushed.learner.class_count_, streamed.learner.class_count_)
-    np.testing.assert_array_equal(pushed.learner.coef_, streamed.learner.coef_)
-    np.testing.assert_array_equal(pushed.learner.intercept_, streamed.learner.intercept_)
+    assert pushed.estimator.quantizer_ == streamed.estimator.quantizer_
+    assert pushed.estimator.digest() == streamed.estimator.digest()
+    assert pushed.estimator.classes_.tolist() == streamed.estimator.classes_.tolist()
+    assert type(pushed.estimator.classes_.tolist()[0]) is type(streamed.estimator.classes_.tolist()[0])
+    np.testing.assert_array_equal(pushed.estimator.class_count_, streamed.estimator.class_count_)
+    np.testing.assert_array_equal(pushed.estimator.coef_, streamed.estimator.coef_)
+    np.testing.assert_array_equal(pushed.estimator.intercept_, streamed.estimator.intercept_)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -55,7 +55,7 @@ def test_pushdown_of_all_column_types_equals_streaming(database, n_classes):
     assert_same(pushed, streamed)
     in_memory = TableModel(ProximalSVC(), TableEncoder(), "kind")
     in_memory.learn(in_memory.open(frame, labelled=True))
-    assert pushed.learner.digest() == in_memory.learner.digest()
+    assert pushed.estimator.digest() == in_memory.estimator.digest()
 
 
 def test_pushdown_partial_fit_and_forget_equal_streaming(database):
@@ -72,9 +72,9 @@ def test_pushdown_partial_fit_and_forget_equal_streaming(database):
         sql.forget(model, connection, "pay", how=how, **rest)
     assert_same(*models)
     fresh = sql.fit(
-        ProximalSVC(quantizer=models[0].learner.quantizer_), connection, "pay", target="kind", **condition
+        ProximalSVC(quantizer=models[0].estimator.quantizer_), connection, "pay", target="kind", **condition
     )
-    assert models[0].learner.digest() == fresh.learner.digest()
+    assert models[0].estimator.digest() == fresh.estimator.digest()
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -98,10 +98,10 @@ def test_weight_k_equals_k_rows(database):
     connection = fill(database[0], "pay", frame)
     fill(connection, "often", frame.loc[frame.index.repeat(frame["w"])].drop(columns="w"))
     pushed = sql.fit(ProximalSVC(), connection, "pay", target="kind", weight="w", how="pushed")
-    learner = ProximalSVC(quantizer=pushed.learner.quantizer_)
+    learner = ProximalSVC(quantizer=pushed.estimator.quantizer_)
     often = TableModel(learner, pushed.encoder, "kind")
     sql.partial_fit(often, connection, "often", how="streamed")
-    assert pushed.learner.digest() == often.learner.digest()
+    assert pushed.estimator.digest() == often.estimator.digest()
 
 
 def test_pushdown_with_missing_zero_equals_streaming(database):
@@ -139,8 +139,8 @@ def test_pushdown_refines_quantizer_like_streaming(database):
     connection = fill(database[0], "pay", frame)
     pushed, streamed = both(connection, "pay")
     assert_same(pushed, streamed)
-    assert pushed.learner.quantizer_.exponents[0] == -2
-    assert pushed.learner.quantizer_.rounds.tolist() == [False, True]
+    assert pushed.estimator.quantizer_.exponents[0] == -2
+    assert pushed.estimator.quantizer_.rounds.tolist() == [False, True]
 
 
 def test_pushdown_orders_late_categories_by_first_row(database):
@@ -233,7 +233,7 @@ def test_columns_of_extreme_scale_stream_with_auto_and_raise_with_pushed(databas
     connection = fill(database[0], "pay", frame)
     auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")
     learned = ProximalSVC().fit(frame[["amount"]].to_numpy(), frame["kind"])
-    assert (auto.history[-1]["how"], auto.learner.digest()) == ("streamed", learned.digest())
+    assert (auto.history[-1]["how"], auto.estimator.digest()) == ("streamed", learned.digest())
     with pytest.raises(DataError, match=r"column 'amount' has steps of 2\*\*"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", how="pushed")
 

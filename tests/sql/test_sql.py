@@ -58,8 +58,8 @@ def test_fit_from_database_equals_fit_on_same_rows(connect):
     model = sql.fit(ProximalSVC(), connect(frame), "pay", target="kind")
     expected = in_memory(frame)
     assert model.feature_names == expected.feature_names
-    np.testing.assert_array_equal(model.learner.coef_, expected.learner.coef_)
-    np.testing.assert_array_equal(model.learner.intercept_, expected.learner.intercept_)
+    np.testing.assert_array_equal(model.estimator.coef_, expected.estimator.coef_)
+    np.testing.assert_array_equal(model.estimator.intercept_, expected.estimator.intercept_)
 
 
 def test_partial_fit_and_forget_with_condition_equal_fit(connect):
@@ -67,10 +67,10 @@ def test_partial_fit_and_forget_with_condition_equal_fit(connect):
     connection = connect(frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", where="amount > ?", parameters=[0.5])
     everything = sql.partial_fit(few, connection, "pay", where="amount <= ?", parameters=[0.5])
-    assert everything.learner.statistics_.n_rows == len(frame)
+    assert everything.estimator.statistics_.n_rows == len(frame)
     sql.forget(everything, connection, "SELECT * FROM pay", where="amount <= ?", parameters=[0.5])
     expected = in_memory(frame[frame["amount"] > 0.5])
-    np.testing.assert_allclose(everything.learner.coef_, expected.learner.coef_, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(everything.estimator.coef_, expected.estimator.coef_, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -83,8 +83,8 @@ def test_expression_returns_scores_and_labels_of_model(connect, n_classes):
     answers = cursor.execute(sql.expression(model, "pay", dialect)) or cursor
     names = [column[0] for column in answers.description]
     rows = pd.DataFrame(answers.fetchall(), columns=names)
-    scores = np.concatenate([a.scores for _, a in model.answers(frame.drop(columns="kind"))])
-    labels = np.concatenate([a.labels for _, a in model.answers(frame.drop(columns="kind"))])
+    scores = np.concatenate([a.scores for _, a in model.predictions(frame.drop(columns="kind"))])
+    labels = np.concatenate([a.labels for _, a in model.predictions(frame.drop(columns="kind"))])
     if n_classes == 2:
         np.testing.assert_allclose(rows["score"], scores[:, 1], rtol=1e-12, atol=1e-12)
     assert rows["label"].tolist() == labels.tolist()
@@ -103,7 +103,7 @@ def test_expression_for_other_dialects_is_valid(connect, dialect):
 
 def test_fit_with_invalid_query_target_or_model_raises(connect):
     connection = connect(table())
-    with pytest.raises(DataError, match="the database refused"):
+    with pytest.raises(DataError, match="the database reported an error"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", where="nonsense > 3")
     with pytest.raises(DataError, match="there is no target column"):
         sql.fit(ProximalSVC(), connection, "pay", target="nobody")

@@ -1,4 +1,4 @@
-"""Made-up streams: the same rows however cut, with the share, drift, noise and classes asked for."""
+"""Synthetic streams: rows do not depend on chunks; share, drift, noise and classes are as requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _all(stream):
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_rows_do_not_depend_on_how_they_are_cut(maker):
+def test_rows_do_not_depend_on_chunk_size(maker):
     X, y = _all(maker(4000, drifts=DRIFTS, noise=0.1, chunk=4000, seed=3))
     for chunk in (1, 7, 1024, 1500):
         if chunk == 1:
@@ -32,18 +32,18 @@ def test_the_rows_do_not_depend_on_how_they_are_cut(maker):
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_another_seed_gives_other_rows(maker):
+def test_different_seeds_give_different_rows(maker):
     assert not np.array_equal(_all(maker(100, seed=0))[0], _all(maker(100, seed=1))[0])
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_share_follows_the_schedule(maker):
+def test_class_share_follows_the_schedule(maker):
     stream = maker(40_000, schedule=ImbalanceSchedule.step({0: 0.3, 20_000: 0.02}), chunk=20_000)
     shares = [chunk.y.mean() for chunk in stream]
     assert shares == pytest.approx([0.3, 0.02], abs=0.01)
 
 
-def test_schedules_say_what_they_promise():
+def test_schedules_return_expected_shares():
     rows = np.arange(900)
     shares = {
         "decrease": ImbalanceSchedule.consistent_decrease(0.1, over=900).share(rows),
@@ -59,12 +59,12 @@ def test_schedules_say_what_they_promise():
     assert (shares["sine"].min(), shares["sine"].max()) == pytest.approx((0.1, 0.5), abs=1e-4)
 
 
-def test_a_share_beyond_one_is_refused():
+def test_share_above_one_raises():
     with pytest.raises(ParameterError, match=r"a share must be between 0 and 1; got 1\.5"):
         ImbalanceSchedule.constant(1.5)
 
 
-def test_labels_of_the_plane_and_of_sea_follow_their_rules():
+def test_labels_of_hyperplane_and_sea_follow_their_definition():
     plane = RotatingHyperplane(2000, n_features=4, turn=0.5, drifts=[Drift(1000)])
     X, y = _all(plane)
     rows = np.arange(2000)
@@ -75,7 +75,7 @@ def test_labels_of_the_plane_and_of_sea_follow_their_rules():
     np.testing.assert_array_equal(X[:, 0] + X[:, 1] <= level, y == 1)
 
 
-def test_the_koil_mixture_has_one_cloud_amid_four():
+def test_koil_mixture_has_rare_class_between_four_clusters():
     X, y = _all(KOILMixture(20_000, schedule=ImbalanceSchedule.constant(0.5)))
     rare = X[y == 1]
     assert rare.mean(axis=0) == pytest.approx([0.5, 0.5], abs=0.01)
@@ -84,7 +84,7 @@ def test_the_koil_mixture_has_one_cloud_amid_four():
     assert np.median(distance) == pytest.approx(1 / 3, abs=0.03)
 
 
-def test_a_sudden_drift_moves_the_means_at_once_and_a_gradual_one_by_and_by():
+def test_drift_moves_the_means_abruptly_or_gradually():
     stream = Gaussians(30_000, n_features=5, distance=10.0, drifts=[Drift(10_000), Drift(20_000, width=5000)])
     X, y = _all(stream)
     rows = np.arange(30_000)
@@ -99,11 +99,11 @@ def test_a_sudden_drift_moves_the_means_at_once_and_a_gradual_one_by_and_by():
     assert nearest(22_000, 23_000) == pytest.approx([0, 0.5, 0.5], abs=0.06)
 
 
-def test_noise_flips_as_many_labels_as_asked():
+def test_noise_flips_the_given_share_of_labels():
     clean, noisy = (_all(Gaussians(20_000, noise=noise, seed=5))[1] for noise in (0.0, 0.2))
     assert (clean != noisy).mean() == pytest.approx(0.2, abs=0.01)
 
 
-def test_classes_appear_and_vanish():
+def test_classes_occur_only_in_their_range():
     stream = Gaussians(9000, n_classes=4, presence={2: (3000, 6000), 3: (6000, 9000)}, chunk=3000)
     assert [sorted(set(chunk.y.tolist())) for chunk in stream] == [[0, 1], [0, 1, 2], [0, 1, 3]]

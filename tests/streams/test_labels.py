@@ -1,4 +1,4 @@
-"""Labels are numbered once, in the order of the rows, and learners take the numbers as they are."""
+"""Labels of a stream are encoded once, in order of appearance, and learners use the codes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard import ProximalSVC
-from steelyard._labels import NumberedLabels, encode_labels
+from steelyard._labels import EncodedLabels, LabelEncoder, encode_labels
 from steelyard.cli.registry import available, make_models
 from steelyard.streams import ArrayStream
-from steelyard.streams.answers import ask, teach
 from steelyard.streams.chunks import Chunk
-from steelyard.streams.labels import LabelTable
+from steelyard.streams.predictions import learn_chunk, predict_chunk
 from steelyard.tables import open_stream
 
 whole = st.lists(st.lists(st.integers(-5, 20_000) | st.sampled_from([0, 1]), max_size=20), max_size=6)
@@ -21,8 +20,8 @@ texts = st.lists(st.lists(st.sampled_from(["a", "b", "cc", "", "ü"]), max_size=
 
 
 @given(whole | texts)
-def test_numbers_are_the_order_of_first_rows_whatever_the_chunks(parts):
-    table = LabelTable()
+def test_codes_are_the_order_of_first_appearance_in_any_chunks(parts):
+    table = LabelEncoder()
     codes = [table.codes(np.array(part)).tolist() if part else [] for part in parts]
     flat = [label for part in parts for label in part]
     assert table.labels == list(dict.fromkeys(flat))
@@ -30,39 +29,39 @@ def test_numbers_are_the_order_of_first_rows_whatever_the_chunks(parts):
 
 
 @given(texts)
-def test_objects_of_text_get_the_same_numbers(parts):
-    one, other = LabelTable(), LabelTable()
+def test_codes_of_object_arrays_equal_those_of_string_arrays(parts):
+    one, other = LabelEncoder(), LabelEncoder()
     for part in parts:
         if part:
             assert one.codes(np.array(part)).tolist() == other.texts(np.array(part, dtype=object)).tolist()
 
 
 @given(st.lists(st.sampled_from([7, 3, 5]), min_size=1, max_size=30))
-def test_numbered_labels_are_encoded_as_plain_ones_are(labels):
+def test_numbered_labels_are_encoded_like_plain_labels(labels):
     y = np.array(labels)
-    table = LabelTable()
+    table = LabelEncoder()
     table.numbers([5, 7, 9, 3])
-    numbered = NumberedLabels.of(y, table.codes(y), table.labels)
+    numbered = EncodedLabels.of(y, table.codes(y), table.labels)
     for found, expected in zip(encode_labels(numbered), encode_labels(y), strict=True):
         np.testing.assert_array_equal(found, expected)
     part = numbered[::2]
     assert encode_labels(part)[0] == encode_labels(y[::2])[0]
 
 
-def test_a_learner_taught_by_numbers_equals_one_taught_by_labels(rng):
+def test_learning_encoded_labels_equals_learning_labels(rng):
     X = rng.normal(size=(90, 3))
     y = rng.choice(["x", "yy", "z"], size=90)
-    table = LabelTable()
+    table = LabelEncoder()
     by_numbers, by_labels = ProximalSVC(), ProximalSVC()
     for begin in range(0, 90, 30):
         part = slice(begin, begin + 30)
-        teach(by_numbers, Chunk(X[part], y[part], begin, codes=table.codes(y[part]), table=table))
+        learn_chunk(by_numbers, Chunk(X[part], y[part], begin, codes=table.codes(y[part]), table=table))
         by_labels.partial_fit(X[part], y[part])
     np.testing.assert_array_equal(by_numbers.coef_, by_labels.coef_)
     assert by_numbers.classes_.tolist() == by_labels.classes_.tolist()
 
 
-def test_a_table_numbers_its_labels_at_the_door():
+def test_table_stream_encodes_labels():
     frame = {"a": [1.0, 2.0, 3.0, 4.0], "y": ["ok", "bad", "ok", "odd"]}
     first, second = open_stream(frame, "y", chunk=2)
     assert first.codes.tolist() == [0, 1]
@@ -73,12 +72,12 @@ def test_a_table_numbers_its_labels_at_the_door():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", sorted(available()))
-def test_labels_follow_from_scores_for_every_learner_of_ours(name, n_classes):
-    """Also far from the rows, and of a model that knows one class only."""
+def test_predictions_from_scores_equal_predict_for_all_learners(name, n_classes):
+    """This includes rows far from the training data and models with a single class."""
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=120)
     X = rng.normal(size=(120, 3)) + y[:, None]
     model = make_models([name], {})[name].fit(X, y)
     probe = np.vstack([X, 30.0 * rng.normal(size=(50, 3)), np.zeros((1, 3))])
     (chunk,) = ArrayStream(probe, np.zeros(len(probe), dtype=int))
-    np.testing.assert_array_equal(ask(model, chunk).labels, model.predict(probe))
+    np.testing.assert_array_equal(predict_chunk(model, chunk).labels, model.predict(probe))

@@ -1,4 +1,4 @@
-"""Random data of every awkward kind, and random histories of rows that come and go."""
+"""Random difficult data, and random histories of added and forgotten rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steelyard.kernels import Kernel
 
 @dataclass
 class Case:
-    """A stream, a kernel and the steps by which the rows come and go."""
+    """A stream, a kernel, and updates that add and forget rows."""
 
     X: np.ndarray
     y: np.ndarray
@@ -22,7 +22,7 @@ class Case:
     seed: int
 
     def steps(self):
-        """Pairs of index lists (added, retired), and the rows that remain after each."""
+        """Yield pairs of index lists (added, forgotten), and the remaining rows after each."""
         rng = np.random.default_rng(self.seed)
         have, begin, n = [], 0, len(self.y)
         while begin < n or rng.random() < 0.7:
@@ -58,7 +58,7 @@ def _one_to_a_hundred(rng, n):
 
 
 def _duplicates(rng, n):
-    """Nine places in all, most of them with rows of both labels."""
+    """Return rows at nine points, most of them with rows of both labels."""
     X = rng.integers(-1, 2, size=(n, 2)).astype(float)
     return X, (X.sum(axis=1) + rng.normal(size=n) > 0).astype(int)
 
@@ -86,14 +86,14 @@ KERNELS = [
 
 
 @st.composite
-def cases(draw, grid=False, largest=300):
-    """With ``grid`` all features are multiples of 1/2 and products have few digits."""
+def cases(draw, half_steps=False, largest=300):
+    """With ``half_steps``, all features are multiples of 1/2 and products have few digits."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     X, y = draw(st.sampled_from(KINDS))(rng, draw(st.integers(20, largest)))
     C = 10.0 ** draw(st.floats(-2.0, 3.0))
     return Case(
-        np.round(2.0 * X) / 2.0 if grid else X,
+        np.round(2.0 * X) / 2.0 if half_steps else X,
         y,
         draw(st.sampled_from(KERNELS)),
         C,

@@ -1,4 +1,4 @@
-"""What an optimal soft-margin SVM is, written from the conditions, and SVC brought to the same accuracy.
+"""Reference of the soft-margin SVM: its optimality conditions, and SVC at a small tolerance.
 
 In z = y * alpha the problem is to minimise 1/2 z'Kz - y'z subject to sum(z) = 0 and lower <= z <= upper.
 """
@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 
 def limits(y, C, class_weight=None):
-    """Lower and upper limits of z; y is -1 or +1, "balanced" goes by the counts of both."""
+    """Return lower and upper bounds of z; y is -1 or +1, "balanced" uses the counts of both."""
     bounds = np.full(len(y), float(C))
     if class_weight == "balanced":
         bounds *= len(y) / (2.0 * np.where(y > 0, (y > 0).sum(), (y < 0).sum()))
@@ -21,7 +21,7 @@ def limits(y, C, class_weight=None):
 
 
 def violation(K, y, z, b, bounds, *, at_bound=1e-11):
-    """The largest violation of the optimality conditions; at_bound is a share of the way between limits."""
+    """Return the largest violation of the optimality conditions; at_bound is relative to the bounds."""
     lower, upper = bounds
     g = K @ z - y + b
     slack = at_bound * (upper - lower)
@@ -30,7 +30,7 @@ def violation(K, y, z, b, bounds, *, at_bound=1e-11):
 
 
 def middle_bias(K, y, z, bounds, at_bound=1e-9):
-    """The bias that free samples have in common; the middle of its interval where none is free."""
+    """Return the bias of the free samples; the middle of its interval without free samples."""
     lower, upper = bounds
     e = K @ z - y
     slack = at_bound * (upper - lower)
@@ -41,7 +41,7 @@ def middle_bias(K, y, z, bounds, at_bound=1e-9):
 
 
 def tight_svc(K, y, C, class_weight=None):
-    """Coefficients and bias of SVC at tol=1e-10, or None where its steps run out before.
+    """Return coefficients and bias of SVC at tol=1e-10, or None if it reaches its iteration limit.
 
     LIBSVM keeps kernel values as float32, so K must be exact in float32 for its optimum to be that of K. Its
     bias is taken by the rule above: where no sample is free, a coefficient that misses its limit by a

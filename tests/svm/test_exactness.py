@@ -1,4 +1,4 @@
-"""After any history the solution is the optimum of the rows that remain."""
+"""After any history the solution is the optimum of the remaining rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.svm.histories import cases
 
 
 def solution(model):
-    """Rows, signs and coefficients as the model holds them."""
+    """Return rows, signs and coefficients of the state of a model."""
     state = model._state
     rows = state._solver.rows(np.arange(len(state._solver)))
     positive = state._solver.positive(0)
@@ -34,7 +34,7 @@ def learner(case, kernel=None):
 
 @given(cases())
 @settings(max_examples=150)
-def test_the_conditions_hold_after_every_step(case):
+def test_optimality_conditions_hold_after_every_update(case):
     model = learner(case)
     for add, forget, have in case.steps():
         model.update(add=case.rows(add), forget=case.rows(forget))
@@ -53,13 +53,13 @@ def test_the_conditions_hold_after_every_step(case):
 
 
 def rounded(X, Z):
-    """A rbf kernel with the digits that LIBSVM keeps."""
+    """Return an rbf kernel with the precision of LIBSVM."""
     return Kernel("rbf", gamma=0.5).block(X, Z).astype(np.float32).astype(np.float64)
 
 
-@given(cases(grid=True, largest=90))
+@given(cases(half_steps=True, largest=90))
 @settings(max_examples=60)
-def test_the_decision_function_is_that_of_svc(case):
+def test_decision_function_equals_that_of_svc(case):
     function = rounded if case.kernel.kernel == "rbf" else None
     kernel = Kernel(function) if function else case.kernel
     model = learner(case, function)
@@ -72,7 +72,7 @@ def test_the_decision_function_is_that_of_svc(case):
     svc = reference.tight_svc(K, y, case.C, case.class_weight)
     assume(svc is not None)
     z, bias = svc
-    # Near singular, the sums of SVC itself may be farther off than its tolerance says.
+    # For a nearly singular matrix, the error of SVC may exceed its tolerance.
     bounds = reference.limits(y, case.C, case.class_weight)
     assume(reference.violation(K, y, z, bias, bounds, at_bound=1e-9) < 1e-8)
     np.testing.assert_allclose(model.decision_function(X), K @ z + bias, rtol=1e-6, atol=1e-6)
@@ -80,7 +80,7 @@ def test_the_decision_function_is_that_of_svc(case):
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "poly"])
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_fitting_once_agrees_with_svc_as_it_is(rng, kernel, class_weight):
+def test_fit_agrees_with_svc_at_its_default_tolerance(rng, kernel, class_weight):
     y = (rng.random(400) < 0.2).astype(int)
     X = rng.normal(size=(400, 4)) + y[:, None]
     ours = IncrementalSVC(0.1, kernel=kernel, class_weight=class_weight).fit(X, y)
@@ -88,17 +88,17 @@ def test_fitting_once_agrees_with_svc_as_it_is(rng, kernel, class_weight):
     np.testing.assert_allclose(ours.decision_function(X), svc.decision_function(X), atol=1e-6)
 
 
-def test_the_bias_is_the_middle_of_its_interval_when_no_sample_is_free():
+def test_intercept_is_the_middle_of_its_interval_without_free_samples():
     X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
     y = np.array([0, 0, 1, 1])
     model = IncrementalSVC(0.01, kernel="linear").fit(X, y)
-    w = 0.01 * (1.0 + 3.0 + 1.0 + 2.0)  # everyone is at the bound: y f < 1 everywhere
+    w = 0.01 * (1.0 + 3.0 + 1.0 + 2.0)  # all samples are at their bounds: y f < 1 for all
     assert model.margin_size_ == 0
-    # b <= 1 - w * 3 and 1 - w so that both positives stay in error, b >= -1 + 2w and -1 + w for the negatives
+    # The positives are in error if b <= 1 - 3w and b <= 1 - w, the negatives if b >= 2w - 1 and b >= w - 1.
     assert model.intercept_[0] == pytest.approx(0.5 * ((1 - 3 * w) + (-1 + 2 * w)))
 
 
-def test_where_svc_has_another_bias_a_rounding_pins_it_to_an_end_of_the_interval(rng):
+def test_intercept_differs_from_svc_only_within_its_interval(rng):
     n_pinned = 0
     for _ in range(60):
         y = np.where(np.arange(7) < rng.integers(1, 6), 1.0, -1.0)
@@ -112,14 +112,14 @@ def test_where_svc_has_another_bias_a_rounding_pins_it_to_an_end_of_the_interval
         z = np.zeros(7)
         z[svc.support_] = svc.dual_coef_[0]
         free = (z > lower) & (z < upper)
-        assert free.any()  # in LIBSVM's eyes, though ...
+        assert free.any()  # according to LIBSVM, because of rounding
         assert (np.minimum(z - lower, upper - z)[free] < 1e-12 * 0.002).all()
         middle = reference.middle_bias(X @ X.T, y, z, (lower, upper))
         assert model.intercept_[0] == pytest.approx(middle, abs=1e-9)
     assert n_pinned > 0
 
 
-def test_duplicates_of_opposite_labels_stay_at_their_bounds():
+def test_duplicates_with_opposite_labels_are_at_their_bounds():
     X, y = np.zeros((6, 2)), np.array([0, 1, 0, 1, 0, 1])
     model = IncrementalSVC(2.0).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), 0.0, atol=1e-9)
@@ -139,7 +139,7 @@ def test_balanced_weights_follow_the_counts(rng):
         np.testing.assert_allclose(model.decision_function(X), svc.decision_function(X), atol=1e-6)
 
 
-def test_a_change_of_C_is_followed_by_the_next_call(rng):
+def test_changed_C_takes_effect_at_the_next_update(rng):
     y = (rng.random(150) < 0.4).astype(int)
     X = rng.normal(size=(150, 2)) + y[:, None]
     model = IncrementalSVC(1.0, gamma=0.5).fit(X[:149], y[:149])

@@ -1,4 +1,4 @@
-"""What IncrementalSVC promises besides being exact: rows by value, classes, memory, failures, files."""
+"""IncrementalSVC: rows by value, classes, memory, failures and files."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def snapshot(model):
 # -- rows by value ----------------------------------------------------------------------------------
 
 
-def test_rows_are_found_by_value_wherever_they_came_in(stream, rng):
+def test_forget_finds_rows_by_value_in_any_order(stream, rng):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y)
-    gone = rng.permutation(200)[:120]
-    model.forget(X[gone].copy(), y[gone])
-    kept = np.setdiff1d(np.arange(200), gone)
-    fresh = IncrementalSVC(gamma=0.5).fit(X[kept], y[kept])
+    forgotten = rng.permutation(200)[:120]
+    model.forget(X[forgotten].copy(), y[forgotten])
+    remaining = np.setdiff1d(np.arange(200), forgotten)
+    fresh = IncrementalSVC(gamma=0.5).fit(X[remaining], y[remaining])
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-8)
 
 
-def test_a_row_learned_twice_is_forgotten_once_at_a_time(stream):
+def test_row_learned_twice_is_forgotten_once_per_call(stream):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y).partial_fit(X[:1], y[:1])
     model.forget(X[:1], y[:1])
@@ -53,7 +53,7 @@ def test_a_row_learned_twice_is_forgotten_once_at_a_time(stream):
 @pytest.mark.parametrize(
     "change", [lambda x: np.nextafter(x, np.inf), lambda x: x + 1.0, lambda x: x[:, ::-1]]
 )
-def test_a_row_with_other_values_is_refused_and_nothing_changes(stream, change):
+def test_forget_row_with_other_values_raises_and_keeps_state(stream, change):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y)
     before = snapshot(model)
@@ -63,14 +63,14 @@ def test_a_row_with_other_values_is_refused_and_nothing_changes(stream, change):
     assert snapshot(model) == before
 
 
-def test_a_row_with_another_label_is_refused(stream):
+def test_forget_row_with_another_label_raises(stream):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y)
     with pytest.raises(DataError, match="never learned"):
         model.forget(X[:1], 1 - y[:1])
 
 
-def test_negative_zero_is_zero(stream):
+def test_negative_zero_equals_zero(stream):
     X, y = stream
     X = np.concatenate([X, np.zeros((1, 3))])
     model = IncrementalSVC(gamma=0.5).fit(X, np.append(y, 1))
@@ -78,7 +78,7 @@ def test_negative_zero_is_zero(stream):
     assert model.class_count_.sum() == 200
 
 
-def test_rows_may_come_and_go_in_one_call(stream):
+def test_update_may_add_and_forget_the_same_rows(stream):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X[:50], y[:50])
     before = model.decision_function(X)
@@ -86,7 +86,7 @@ def test_rows_may_come_and_go_in_one_call(stream):
     np.testing.assert_allclose(model.decision_function(X), before, atol=1e-8)
 
 
-def test_thousands_of_equal_rows_are_forgotten_quickly_and_exactly():
+def test_thousands_of_equal_rows_are_forgotten_fast_and_exactly():
     X = np.repeat([[0.0], [1.0]], 2000, axis=0)
     y = np.repeat([0, 1], 2000)
     model = IncrementalSVC(0.01, kernel="linear").fit(X, y)
@@ -99,14 +99,14 @@ def test_thousands_of_equal_rows_are_forgotten_quickly_and_exactly():
 
 
 def slide(model, X, y, i, width, *, short):
-    """Row i + width comes and row i goes; spelling out that there are no weights avoids the short way."""
+    """Add row i + width and forget row i; weights given as None avoid the single-row path."""
     rows = [(X[k : k + 1], y[k : k + 1]) for k in (i + width, i)]
     add, forget = rows if short else [(*pair, None) for pair in rows]
     return model.update(add=add, forget=forget)
 
 
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"])])
-def test_the_short_way_of_a_slide_is_the_general_way_bit_by_bit(stream, labels):
+def test_slide_is_bit_identical_to_the_general_update(stream, labels):
     X, y = stream[0], labels[stream[1]]
     short, general = (IncrementalSVC(3.0, gamma=0.5).fit(X[:100], y[:100]) for _ in range(2))
     for i in range(100):
@@ -115,7 +115,7 @@ def test_the_short_way_of_a_slide_is_the_general_way_bit_by_bit(stream, labels):
     assert snapshot(short) == snapshot(general)
 
 
-def test_a_slide_follows_parameters_changed_before_it(stream):
+def test_slide_uses_changed_parameters(stream):
     X, y = stream
     model = IncrementalSVC(3.0, gamma=0.5).fit(X[:100], y[:100])
     changes = [{"C": 0.5}, {"class_weight": "balanced"}, {"class_weight": None}, {"C": 2.0}]
@@ -126,8 +126,8 @@ def test_a_slide_follows_parameters_changed_before_it(stream):
         np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
 
 
-def test_bounds_that_move_apart_leave_coefficients_that_sum_to_zero(stream):
-    # Nearly all support vectors are at bounds that have to move, in both classes: nobody is left to respond.
+def test_coefficients_sum_to_zero_after_changed_bounds(stream):
+    # Nearly all support vectors of both classes are at changed bounds, so the margin set is almost empty.
     X, y = stream
     model = IncrementalSVC(0.5, gamma=0.5, class_weight="balanced").fit(X, y)
     model.set_params(class_weight=None).update(forget=(X[:1], y[:1]))
@@ -136,7 +136,7 @@ def test_bounds_that_move_apart_leave_coefficients_that_sum_to_zero(stream):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
 
 
-def test_a_slide_may_bring_a_class_and_take_the_last_row_of_another(stream):
+def test_slide_may_add_a_class_and_remove_another(stream):
     X = stream[0][:40]
     y = np.array([2] + [0, 1] * 15 + [3] * 9)
     model = IncrementalSVC(gamma=0.5).fit(X[:31], y[:31])
@@ -149,7 +149,7 @@ def test_a_slide_may_bring_a_class_and_take_the_last_row_of_another(stream):
 
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"])])
 @pytest.mark.parametrize("kernel", ["rbf", "polynomial"])
-def test_one_row_is_answered_as_many_are_after_every_change(stream, labels, kernel):
+def test_single_row_prediction_equals_batch_prediction_after_every_update(stream, labels, kernel):
     X, y = stream[0], labels[stream[1]]
     model = IncrementalSVC(3.0, kernel=kernel, gamma=0.5, degree=2).fit(X[:100], y[:100])
     for i in range(60):
@@ -159,7 +159,7 @@ def test_one_row_is_answered_as_many_are_after_every_change(stream, labels, kern
     assert [model.predict(row[None])[0] for row in X] == model.predict(X).tolist()
 
 
-def test_one_row_is_answered_by_the_classes_that_are_there(stream):
+def test_single_row_prediction_uses_the_current_classes(stream):
     X = stream[0][:40]
     y = np.array([2] + [0, 1] * 15 + [3] * 9)
     model = IncrementalSVC(gamma=0.5).fit(X[1:31], y[1:31])
@@ -168,10 +168,10 @@ def test_one_row_is_answered_by_the_classes_that_are_there(stream):
                          (model.forget, [0]), (model.forget, [35])):  # fmt: skip
         assert model.predict(X[:1]).tolist() == model.predict(X[:2])[:1].tolist()
         change(X[rows], y[rows])
-    assert model.predict(X[:1]).tolist() == [1]  # the only class left
+    assert model.predict(X[:1]).tolist() == [1]  # the only remaining class
 
 
-def test_one_row_is_refused_as_many_are(stream):
+def test_single_row_errors_equal_batch_errors(stream):
     model = IncrementalSVC(gamma=0.5).fit(*stream)
     for row in (np.full((1, 3), np.nan), np.zeros((1, 2)), np.zeros(3)):
         with pytest.raises(ValueError):
@@ -180,7 +180,7 @@ def test_one_row_is_refused_as_many_are(stream):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_slide_that_is_refused_changes_nothing(stream, bad):
+def test_failed_slide_changes_nothing(stream, bad):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X[:100], y[:100])
     slide(model, X, y, 0, 100, short=True)
@@ -192,7 +192,7 @@ def test_a_slide_that_is_refused_changes_nothing(stream, bad):
     assert snapshot(model) == before
 
 
-def test_a_window_of_many_rows_meets_all_conditions_at_every_slide(rng):
+def test_large_window_is_optimal_after_every_slide(rng):
     y = (rng.random(700) < 0.3).astype(int)
     X = rng.normal(size=(700, 4)) + 1.2 * y[:, None]
     model = IncrementalSVC(10.0, gamma=0.2).fit(X[:500], y[:500])
@@ -207,7 +207,7 @@ def test_a_window_of_many_rows_meets_all_conditions_at_every_slide(rng):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_more_classes_are_one_against_the_rest(rng, class_weight):
+def test_multiclass_is_one_against_the_rest(rng, class_weight):
     y = rng.choice(4, size=240, p=[0.5, 0.3, 0.15, 0.05])
     X = rng.normal(size=(240, 2)) + np.array([[0, 0], [2, 0], [0, 2], [3, 3]])[y]
     model = IncrementalSVC(0.5, gamma=0.5, class_weight=class_weight)
@@ -219,7 +219,7 @@ def test_more_classes_are_one_against_the_rest(rng, class_weight):
     np.testing.assert_allclose(model.decision_function(X), reference.decision_function(X), atol=1e-6)
 
 
-def test_classes_come_and_go_in_any_number(rng):
+def test_any_number_of_classes_may_appear_and_disappear(rng):
     X = rng.normal(size=(90, 2))
     y = np.repeat(["a", "b", "c"], 30)
     X[30:60] += 2.0
@@ -241,7 +241,7 @@ def test_classes_come_and_go_in_any_number(rng):
             assert (model.decision_function(X) == 0.0).all()
 
 
-def test_nothing_can_be_predicted_when_all_rows_are_forgotten(stream):
+def test_predict_after_forgetting_all_rows_raises(stream):
     model = IncrementalSVC(gamma=0.5).fit(*stream).forget(*stream)
     with pytest.raises(DataError, match="all rows have been forgotten"):
         model.predict(stream[0])
@@ -252,7 +252,7 @@ def test_nothing_can_be_predicted_when_all_rows_are_forgotten(stream):
     )
 
 
-def test_a_dict_of_class_weights_is_that_of_svc(stream):
+def test_class_weight_dict_equals_that_of_svc(stream):
     X, y = stream
     weights = {0: 0.2, 1: 3.0}
     ours = IncrementalSVC(0.5, class_weight=weights).fit(X, y)
@@ -260,7 +260,7 @@ def test_a_dict_of_class_weights_is_that_of_svc(stream):
     np.testing.assert_allclose(ours.decision_function(X), svc.decision_function(X), atol=1e-6)
 
 
-def test_a_weight_of_three_is_three_rows(stream):
+def test_sample_weight_of_three_equals_three_rows(stream):
     X, y = stream
     weights = 1.0 + 2.0 * (np.arange(200) % 3 == 0)
     heavy = IncrementalSVC(class_weight="balanced").fit(X, y, sample_weight=weights)
@@ -275,7 +275,7 @@ def test_a_weight_of_three_is_three_rows(stream):
 # -- kernels and memory -----------------------------------------------------------------------------
 
 
-def test_a_function_gives_the_same_model_as_the_native_kernel(stream):
+def test_callable_kernel_equals_the_native_kernel(stream):
     X, y = stream
     native = (
         IncrementalSVC(gamma=0.5).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:]).forget(X[:50], y[:50])
@@ -285,7 +285,7 @@ def test_a_function_gives_the_same_model_as_the_native_kernel(stream):
     np.testing.assert_allclose(called.decision_function(X), native.decision_function(X), atol=1e-8)
 
 
-def test_a_function_that_raises_changes_nothing(stream):
+def test_callable_kernel_that_raises_changes_nothing(stream):
     X, y = stream
     calls = {"left": 10**9}
 
@@ -309,7 +309,7 @@ def test_a_function_that_raises_changes_nothing(stream):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
 
 
-def test_a_small_cache_changes_no_answer(stream):
+def test_cache_size_does_not_change_predictions(stream):
     X, y = stream
     models = [IncrementalSVC(5.0, gamma=0.5, cache_size=size) for size in (200, 1e-3)]
     for model in models:
@@ -322,7 +322,7 @@ def test_a_small_cache_changes_no_answer(stream):
     np.testing.assert_allclose(models[1].decision_function(X), models[0].decision_function(X), atol=1e-8)
 
 
-def test_kernel_rows_are_kept_within_the_budget(rng):
+def test_cached_kernel_rows_stay_within_the_cache_size(rng):
     y = (rng.random(600) < 0.5).astype(int)
     X = rng.normal(size=(600, 10))
     model = IncrementalSVC(cache_size=0.5).fit(X, y)
@@ -332,16 +332,16 @@ def test_kernel_rows_are_kept_within_the_budget(rng):
 
 
 @pytest.mark.parametrize("kernel", ["sigmoid", "precomputed", "cosine", 3])
-def test_a_kernel_that_cannot_be_followed_is_refused(stream, kernel):
+def test_unsupported_kernel_raises(stream, kernel):
     with pytest.raises(ParameterError, match="kernel must be one of 'linear'"):
         IncrementalSVC(kernel=kernel).fit(*stream)
 
 
-def test_rows_whose_kernel_values_overflow_are_refused(stream):
+def test_overflown_kernel_values_raise(stream):
     X, y = stream
     model = IncrementalSVC(kernel="poly", gamma=1.0).fit(X, y)
     before = snapshot(model)
-    with pytest.raises(DataError, match="kernel values are beyond"):
+    with pytest.raises(DataError, match="the kernel values of row 0 of X are beyond"):
         model.partial_fit(np.full((1, 3), 1e60), np.array([1]))
     assert snapshot(model) == before
 
@@ -355,14 +355,14 @@ INDEFINITE = [
 
 @pytest.mark.parametrize("kernel", INDEFINITE)
 @pytest.mark.parametrize("C", [0.1, 100.0])
-def test_a_kernel_that_is_not_positive_ends_in_an_error_or_an_optimum(stream, kernel, C):
+def test_indefinite_kernel_raises_or_reaches_an_optimum(stream, kernel, C):
     X, y = stream
     model = IncrementalSVC(C, kernel=kernel)
     try:
         for begin in range(0, 200, 20):
             model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
     except SolverError as error:
-        assert "nothing changed" in str(error)
+        assert "nothing was changed" in str(error)
     if hasattr(model, "classes_"):
         assert model.kkt_violation() <= 1e-7
 
@@ -370,7 +370,7 @@ def test_a_kernel_that_is_not_positive_ends_in_an_error_or_an_optimum(stream, ke
 # -- inputs, files, copies --------------------------------------------------------------------------
 
 
-def test_sparse_and_float32_rows_are_the_same_rows(stream):
+def test_sparse_and_float32_rows_equal_dense_rows(stream):
     X, y = stream
     X = np.round(X * 4.0) / 4.0  # exact in float32
     model = IncrementalSVC(gamma=0.5).fit(X, y)
@@ -382,25 +382,25 @@ def test_sparse_and_float32_rows_are_the_same_rows(stream):
 
 
 @pytest.mark.parametrize("copy", [lambda m: from_bytes(to_bytes(m)), lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_copy_goes_on_bit_by_bit(stream, copy):
+def test_copy_continues_bit_identically(stream, copy):
     X, y = stream
     model = IncrementalSVC(3.0, gamma=0.5, class_weight="balanced").fit(X[:100], y[:100])
     for begin in range(0, 60, 10):
         model.update(add=(X[100 + begin : 110 + begin], y[100 + begin : 110 + begin]))
         model.forget(X[begin : begin + 10], y[begin : begin + 10])
-    twin = copy(model)
-    for one in (model, twin):
+    copied = copy(model)
+    for one in (model, copied):
         one.partial_fit(X[160:], y[160:]).forget(X[60:90], y[60:90])
-    assert snapshot(model) == snapshot(twin)
+    assert snapshot(model) == snapshot(copied)
 
 
-def test_a_function_cannot_be_saved(stream):
+def test_save_with_a_callable_kernel_raises(stream):
     model = IncrementalSVC(kernel=lambda A, B: A @ B.T).fit(*stream)
     with pytest.raises(ParameterError, match="cannot be saved"):
         to_bytes(model)
 
 
-def test_a_state_that_makes_no_sense_is_refused(stream):
+def test_inconsistent_state_raises(stream):
     model = IncrementalSVC(gamma=0.5).fit(*stream)
     for damage in (
         lambda tree: tree.update(codes=tree["codes"][:-1]),
@@ -414,7 +414,7 @@ def test_a_state_that_makes_no_sense_is_refused(stream):
             IncrementalSVC(gamma=0.5)._set_state(tree)
 
 
-def test_every_instruction_level_reaches_the_same_optimum(stream):
+def test_every_simd_level_reaches_the_same_optimum(stream):
     X, y = stream
     level, scores = _native.simd_level(), []
     try:
@@ -429,7 +429,7 @@ def test_every_instruction_level_reaches_the_same_optimum(stream):
         np.testing.assert_allclose(other, scores[0], atol=1e-9)
 
 
-def test_the_learned_attributes_make_the_decision_function(stream):
+def test_fitted_attributes_reproduce_the_decision_function(stream):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X, y)
     K = Kernel("rbf", gamma=0.5).block(X, model.support_vectors_)
@@ -439,7 +439,7 @@ def test_the_learned_attributes_make_the_decision_function(stream):
     assert not hasattr(IncrementalSVC(), "support_vectors_")
 
 
-def test_gamma_is_settled_by_the_first_call(stream):
+def test_gamma_is_resolved_by_the_first_call(stream):
     X, y = stream
     model = IncrementalSVC().partial_fit(X[:20], y[:20]).partial_fit(100.0 * X[20:], y[20:])
     gamma = 1.0 / (3 * X[:20].var())
@@ -451,7 +451,7 @@ def test_gamma_is_settled_by_the_first_call(stream):
     ("where", "value"),
     [("rows", np.nan), ("weights", -1.0), ("z", 1e9), ("z", np.nan), ("y", 0.5), ("factor", np.inf)],
 )
-def test_a_state_that_no_solver_left_is_refused(where, value):
+def test_state_with_an_impossible_solution_raises(where, value):
     rng = np.random.default_rng(0)
     model = IncrementalSVC().fit(rng.normal(size=(30, 2)), np.arange(30) % 2)
     state = model._get_state()

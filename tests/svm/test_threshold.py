@@ -1,4 +1,4 @@
-"""IncrementalSVC(threshold="gmean"): rare rows are found where a cut at zero finds none."""
+"""IncrementalSVC(threshold="gmean") finds rare rows that the threshold zero misses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import steelyard
 from steelyard import IncrementalSVC
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import g_mean_score
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def rare():
     return rng.normal(size=(900, 3)) + 1.3 * y[:, None], y
 
 
-def test_rare_rows_are_found(rare):
+def test_gmean_threshold_finds_rare_rows(rare):
     X, y = rare
     at_zero = IncrementalSVC(gamma=0.3).fit(X[:500], y[:500])
     moved = IncrementalSVC(gamma=0.3, threshold="gmean").fit(X[:500], y[:500])
@@ -28,17 +28,17 @@ def test_rare_rows_are_found(rare):
     assert better > 0.75
 
 
-def test_the_cut_is_that_of_rows_scored_without_their_own_term(rare):
+def test_gmean_threshold_uses_scores_without_own_terms(rare):
     X, y = rare[0][:200], rare[1][:200]
     at_zero = IncrementalSVC(2.0, gamma=0.3).fit(X, y)
     moved = IncrementalSVC(2.0, gamma=0.3, threshold="gmean").fit(X, y)
     own = {tuple(row): z for row, z in zip(at_zero.support_vectors_, at_zero.dual_coef_[0], strict=True)}
     without = at_zero.decision_function(X) - np.array([own.get(tuple(row), 0.0) for row in X])  # k(x, x) = 1
-    cut = smooth_gmean_cut(without[y == 0], without[y == 1])
+    cut = smooth_gmean_threshold(without[y == 0], without[y == 1])
     np.testing.assert_allclose(at_zero.decision_function(X) - cut, moved.decision_function(X), atol=1e-9)
 
 
-def test_the_cut_follows_rows_that_come_and_go_and_may_be_changed_at_any_time(rare):
+def test_gmean_threshold_follows_updates_and_set_params(rare):
     X, y = rare
     model = IncrementalSVC(gamma=0.3, threshold="gmean").fit(X[:300], y[:300])
     model.update(add=(X[300:400], y[300:400]), forget=(X[:200], y[:200]))
@@ -49,7 +49,7 @@ def test_the_cut_follows_rows_that_come_and_go_and_may_be_changed_at_any_time(ra
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-6)
 
 
-def test_every_class_has_a_cut_and_files_keep_it(rare, tmp_path):
+def test_every_class_has_a_threshold_that_is_saved(rare, tmp_path):
     X, y = rare[0], rare[1] + 2 * (rare[0][:, 0] < -1.5)
     model = IncrementalSVC(gamma=0.3, threshold="gmean").fit(X, y)
     assert model.decision_function(X).shape == (900, len(np.unique(y)))
@@ -59,6 +59,6 @@ def test_every_class_has_a_cut_and_files_keep_it(rare, tmp_path):
     )
 
 
-def test_other_words_are_refused():
+def test_unknown_threshold_raises():
     with pytest.raises(ParameterError, match="threshold must be"):
         IncrementalSVC(threshold="best").fit([[0.0], [1.0]], [0, 1])

@@ -1,4 +1,4 @@
-"""Columns of a batch: values told apart, however the rows are cut."""
+"""Column batches: dictionary encoding, slicing and concatenation."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,8 @@ from steelyard.tables.columns import ColumnBatch
 WORDS = ["b", None, "a", "b", "", "a", "c", None]
 
 
-def told(batch, name="word"):
-    values, codes = batch.numbered(name)
+def decoded(batch, name="word"):
+    values, codes = batch.dictionary_encode(name)
     assert len(set(values)) == len(values)
     return [values[code] for code in codes]
 
@@ -22,28 +22,28 @@ def told(batch, name="word"):
         pa.array(WORDS),
         pa.array(WORDS, pa.large_string()),
         pa.array(WORDS).dictionary_encode(),
-        # Arrow allows a dictionary to hold a value twice.
+        # Arrow allows repeated values in a dictionary.
         pa.DictionaryArray.from_arrays([1, None, 2, 0, 3, 2, 4, None], ["b", "b", "a", "", "c"]),
     ],
 )
-def test_texts_of_arrow_are_told_apart(column):
+def test_arrow_texts_are_dictionary_encoded(column):
     batch = arrow_batch({"word": column}, {"word": "text"}, len(WORDS))
-    assert told(batch) == batch.columns["word"].tolist() == WORDS
+    assert decoded(batch) == batch.columns["word"].tolist() == WORDS
 
 
-def test_whole_numbers_become_text_exactly():
+def test_large_integers_become_text_exactly():
     batch = arrow_batch({"word": pa.array([2**60 + 1, None, 7])}, {"word": "text"}, 3)
-    assert told(batch) == [str(2**60 + 1), None, "7"]
+    assert decoded(batch) == [str(2**60 + 1), None, "7"]
 
 
-def test_parts_and_joined_rows_are_told_apart_alike():
+def test_dictionary_encoding_of_slices_and_concatenated_batches():
     coded = arrow_batch({"word": pa.array(WORDS)}, {"word": "text"}, len(WORDS))
     plain = ColumnBatch({"word": np.array(["z", "a", None], dtype=object)}, 3)
-    joined = ColumnBatch.joined([coded.take(2, 6), plain, coded.take(5, 99)])
-    assert told(joined) == joined.columns["word"].tolist() == [*WORDS[2:6], "z", "a", None, *WORDS[5:]]
-    assert told(coded.take(1, 7).take(1, 3)) == WORDS[2:4]
+    rows = ColumnBatch.concat([coded.take(2, 6), plain, coded.take(5, 99)])
+    assert decoded(rows) == rows.columns["word"].tolist() == [*WORDS[2:6], "z", "a", None, *WORDS[5:]]
+    assert decoded(coded.take(1, 7).take(1, 3)) == WORDS[2:4]
 
 
-def test_numbers_are_told_apart_as_text():
+def test_numbers_are_dictionary_encoded_as_text():
     batch = ColumnBatch({"word": np.array([1.0, 0.5, np.nan, 1.0])}, 4)
-    assert told(batch) == ["1", "0.5", None, "1"]
+    assert decoded(batch) == ["1", "0.5", None, "1"]

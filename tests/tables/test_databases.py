@@ -1,4 +1,4 @@
-"""Tables in databases are read as the same rows in a file are, and nothing is written there."""
+"""Tables in databases are read like files, and never written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def address(request, tmp_path):
 TABLE = '?table=pay"ments'
 
 
-def test_a_table_is_a_stream(address):
+def test_database_table_is_read_as_a_stream(address):
     stream = open_stream(address + TABLE, "fraud", time="at", missing="zero")
     (chunk,) = list(stream)
     assert stream.feature_names == ["amount", "n items", "country=NZ", "country=AU", 'country=o"dd']
@@ -61,12 +61,12 @@ def test_a_table_is_a_stream(address):
     assert np.diff(chunk.time).tolist() == [75_360.0, 86_400.0]
 
 
-def test_a_missing_value_is_named_with_its_column(address):
+def test_missing_value_raises_with_column(address):
     with pytest.raises(DataError, match="column 'n items': a value is missing"):
         list(open_stream(address + TABLE, "fraud", drop="at"))
 
 
-def test_an_unknown_table_or_column_is_told_with_near_names(address):
+def test_unknown_table_or_column_error_suggests_similar_name(address):
     with pytest.raises(DataError, match="there is no table 'paymens'") as error:
         open_stream(address + "?table=paymens", "fraud")
     assert 'pay"ments' in str(error.value)
@@ -76,19 +76,19 @@ def test_an_unknown_table_or_column_is_told_with_near_names(address):
         open_stream(address + TABLE, "fraudd")
 
 
-def test_a_query_that_fails_is_told_in_the_engines_words(address):
-    with pytest.raises(DataError, match="the database refused"):
+def test_failing_query_error_contains_engine_message(address):
+    with pytest.raises(DataError, match="the database reported an error"):
         open_stream(address + "?query=SELECT nothing FROM nowhere", "fraud")
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path):
+def test_missing_database_file_is_not_created(tmp_path):
     for scheme in ("sqlite", "duckdb"):
         with pytest.raises(FileAccessError, match="cannot be opened"):
             open_stream(f"{scheme}:///{tmp_path}/none.db?table=t", "y")
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_can_be_written_through_an_address(address):
+def test_address_cannot_write(address):
     for text in ("DELETE FROM x", "SELECT 1; DELETE FROM x", "WITH a AS (SELECT 1) SELECT 1 /* ; */; DROP x"):
         with pytest.raises(DataError, match="expected one SELECT"):
             open_stream(address + "?" + urlencode({"query": text}), "fraud")
@@ -97,7 +97,7 @@ def test_nothing_can_be_written_through_an_address(address):
     assert len(next(iter(open_stream(address + TABLE, "fraud", drop="at", missing="mean")))) == 3
 
 
-def test_duckdb_tells_the_kinds_of_columns_without_a_row(tmp_path):
+def test_duckdb_reports_column_kinds_of_empty_table(tmp_path):
     types = {"a": "BOOLEAN", "b": "DOUBLE", "c": "INTEGER", "d": "DECIMAL(9, 2)", "e": "VARCHAR", "f": "DATE"}
     with duckdb.connect(str(tmp_path / "kinds.db")) as connection:
         connection.execute(f"CREATE TABLE kinds ({', '.join(f'{n} {t}' for n, t in types.items())})")

@@ -1,4 +1,4 @@
-"""Columns to numbers: categories that grow, a form that does not, missing values, and saving."""
+"""TableEncoder: growing and fixed width, missing values, saving."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def _read(frame, **options):
     return stream, list(stream)
 
 
-def test_a_new_category_becomes_a_feature_at_the_end():
+def test_new_category_adds_a_feature_at_the_end():
     stream, chunks = _read(_frame([1.0, 2.0, 3.0], c=["x", "x", "z"]), chunk=2)
     assert [chunk.X.shape[1] for chunk in chunks] == [2, 3]
     assert stream.feature_names == ["a", "c=x", "c=z"]
 
 
-def test_the_fixed_form_never_changes_its_width():
+def test_fixed_form_has_constant_width():
     _, chunks = _read(_frame(np.zeros(60), c=[f"v{i}" for i in range(60)]), chunk=7)
     assert {chunk.fixed.shape[1] for chunk in chunks} == {1 + 32}
     assert all((np.abs(chunk.fixed).sum(axis=1) == 1).all() for chunk in chunks)
 
 
-def test_numbers_alone_need_no_second_form():
+def test_table_of_numbers_has_no_fixed_form():
     _, chunks = _read(_frame([1.0, 2.0]))
     assert chunks[0].fixed is None
 
@@ -46,7 +46,7 @@ def test_numbers_alone_need_no_second_form():
     chunk=st.integers(1, 9),
     seed=st.integers(0, 99),
 )
-def test_chunk_borders_change_neither_numbers_nor_names(values, chunk, seed):
+def test_encoding_does_not_depend_on_chunks(values, chunk, seed):
     rng = np.random.default_rng(seed)
     numbers = np.where(rng.random(len(values)) < 0.3, np.nan, rng.normal(size=len(values)))
     frame = _frame(numbers, c=pd.Series(values, dtype=object), d=pd.Series(values[::-1], dtype=object))
@@ -61,29 +61,29 @@ def test_chunk_borders_change_neither_numbers_nor_names(values, chunk, seed):
     assert stream.feature_names == whole_stream.feature_names
 
 
-def test_missing_values_are_refused_with_row_and_column():
+def test_missing_value_raises_with_row_and_column():
     with pytest.raises(DataError, match="row 3, column 'a': a value is missing"):
         _read(_frame([1.0, 2.0, np.nan, 4.0]))
     with pytest.raises(DataError, match="row 2, column 'c': a value is missing"):
         _read(_frame([1.0, 2.0], c=["x", None]))
 
 
-def test_missing_mean_takes_the_mean_of_the_values_before():
+def test_missing_mean_uses_mean_of_earlier_values():
     _, (chunk,) = _read(_frame([np.nan, 2.0, np.nan, 6.0, np.nan]), missing="mean")
     assert chunk.X[:, 0].tolist() == [0.0, 2.0, 2.0, 6.0, 4.0]
 
 
-def test_missing_zero_takes_zero():
+def test_missing_zero_uses_zero():
     _, (chunk,) = _read(_frame([np.nan, 2.0], c=["x", None]), missing="zero")
     assert chunk.X.tolist() == [[0.0, 1.0], [2.0, 0.0]]
 
 
-def test_too_many_categories_are_refused_also_where_somebody_insists():
+def test_too_many_categories_raise_even_if_categorical_is_given():
     with pytest.raises(DataError, match="column 'c' has more than 1,000 distinct values"):
         _read(_frame(np.zeros(1500), c=[f"id{i}" for i in range(1500)]), chunk=500, categorical="c")
 
 
-def test_a_saved_encoder_goes_on_where_it_was():
+def test_saved_encoder_continues():
     frame = _frame([1.0, np.nan, 3.0, np.nan], c=["x", "z", "w", "x"])
     stream, _ = _read(frame, missing="mean")
     again = from_bytes(to_bytes(stream.encoder))
@@ -94,18 +94,18 @@ def test_a_saved_encoder_goes_on_where_it_was():
     assert again.feature_names == stream.encoder.feature_names
 
 
-def test_text_in_a_column_that_was_numbers_is_refused():
+def test_text_in_fitted_number_column_raises():
     stream, _ = _read(_frame([1.0, 2.0]))
     with pytest.raises(DataError, match="row 1, column 'a': expected a number; got 'lots'"):
         list(open_stream(pd.DataFrame({"a": ["lots"]}), None, encoder=stream.encoder))
 
 
-def test_an_unknown_way_with_missing_values_is_refused():
+def test_invalid_missing_parameter_raises():
     with pytest.raises(ValueError, match="missing must be one of"):
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))
 
 
-def test_a_merge_that_is_refused_changes_nothing():
+def test_failing_merge_changes_nothing():
     def taught(C, kind):
         table = pd.DataFrame({"a": [float(kind == "z"), 2.0, 3.0], "kind": ["x", kind, "x"], "y": [0, 1, 1]})
         stream = open_stream(table, "y")

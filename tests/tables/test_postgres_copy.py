@@ -1,4 +1,4 @@
-"""Binary COPY of PostgreSQL: messages of our own making, and the same arrays as a cursor gives."""
+"""Decoder of PostgreSQL binary COPY: synthetic messages, and agreement with a cursor."""
 
 import contextlib
 import struct
@@ -28,7 +28,7 @@ def message(types, row):
 
 
 def read(messages, types, batch=4):
-    """All rows that the arrays hold, None where something is missing."""
+    """Return all rows of the arrays, with None for missing values."""
     rows = []
     for columns in arrays_of(messages, types, "utf-8", batch):
         values = [
@@ -45,7 +45,7 @@ WHOLE = [(k % 2 == 0, 2**40 * k, -k, 1000 - k, k / 8.0, 0.1 * k) for k in range(
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("texts", [False, True])
-def test_rows_are_what_was_sent(gaps, texts):
+def test_decoded_rows_equal_sent_rows(gaps, texts):
     types, rows = NUMBERS, WHOLE
     if texts:
         types = (25, *types, 25)
@@ -60,16 +60,16 @@ def test_rows_are_what_was_sent(gaps, texts):
 
 
 @pytest.mark.parametrize("sent", [[HEADER, b"\xff\xff"], [HEADER + b"\xff\xff"], [HEADER]])
-def test_no_rows_are_no_arrays(sent):
+def test_message_without_rows_gives_no_arrays(sent):
     assert read(sent, NUMBERS) == []
 
 
-def test_what_may_follow_the_header_is_passed_over():
+def test_header_extension_is_skipped():
     header = HEADER[:-4] + struct.pack(">i", 3) + b"abc"
     assert read([header + message((23,), (7,)), b"\xff\xff"], (23,)) == [(7,)]
 
 
-def test_moments_are_left_to_the_cursor():
+def test_timestamps_cannot_be_copied():
     assert can_copy([701, 25])
     assert not can_copy([701, 1114])
 
@@ -92,7 +92,7 @@ def filled(postgres):
         yield connection
 
 
-def test_a_copy_gives_the_arrays_of_a_cursor(filled, monkeypatch):
+def test_copy_equals_cursor(filled, monkeypatch):
     def batches():
         source = DatabaseSource(filled, "SELECT * FROM t", table="t")
         kinds = source.kinds(Columns(categorical=("small", "truth", "single")), source.names)
@@ -108,7 +108,7 @@ def test_a_copy_gives_the_arrays_of_a_cursor(filled, monkeypatch):
             np.testing.assert_array_equal(column, theirs[name], err_msg=name)
 
 
-def test_whoever_stops_reading_leaves_a_connection_that_answers(filled):
+def test_connection_is_usable_after_reading_stops_early(filled):
     source = DatabaseSource(filled, "SELECT * FROM t", table="t")
     batches = source.batches(["int"], {"int": "declared"})
     assert next(batches).n_rows == 16_384
@@ -116,7 +116,7 @@ def test_whoever_stops_reading_leaves_a_connection_that_answers(filled):
     assert filled.execute("SELECT 1").fetchall() == [(1,)]
 
 
-def test_a_query_may_end_in_a_comment(filled):
+def test_query_with_trailing_comment_is_read(filled):
     copied = connected(filled).columns("SELECT int FROM t ORDER BY int LIMIT 3 -- the first ones")
     assert copied is not None
     [[(values, _)]] = copied

@@ -1,4 +1,4 @@
-"""The id of rows follows from the rows: not from their order, their chunks, or which category came first."""
+"""The digest of rows does not depend on order, chunks or the order of categories."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def id_of(table, chunk=1000):
     return model.history[-1]["id"]
 
 
-def test_order_and_chunks_do_not_matter():
+def test_digest_does_not_depend_on_order_and_chunks():
     turned = ROWS.iloc[::-1].reset_index(drop=True)
     assert {id_of(ROWS), id_of(ROWS, 1), id_of(turned), id_of(turned, 3)} == {id_of(ROWS, 2)}
 
 
-def test_other_categories_numbers_labels_and_partners_do():
+def test_digest_depends_on_categories_numbers_and_labels():
     other = [
         ROWS.replace({"kind": {"z": "w"}}),
         ROWS.rename(columns={"kind": "colour", "colour": "kind"}),

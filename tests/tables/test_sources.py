@@ -1,4 +1,4 @@
-"""Sources: every format gives the same rows, and every kind of bad input a sentence with its place."""
+"""Sources: all formats give the same rows, and errors name the line and column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError
-from steelyard.tables import open_stream, table_stream
+from steelyard.tables import csv_parsers, open_stream, table_stream
 
 FRAME = pd.DataFrame(
     {
@@ -77,7 +77,7 @@ FORMATS = {
 
 
 def _rows(source, **options):
-    """All rows of a stream, padded to the last width."""
+    """Return all rows of a stream, padded to the last width."""
     chunks = list(open_stream(source, "label", **options))
     width = chunks[-1].X.shape[1]
     X = np.vstack([np.pad(chunk.X, ((0, 0), (0, width - chunk.X.shape[1]))) for chunk in chunks])
@@ -87,12 +87,13 @@ def _rows(source, **options):
 @pytest.fixture(params=["pyarrow", "built in"])
 def engine(request, monkeypatch):
     if request.param == "built in":
-        monkeypatch.setattr(table_stream, "has_pyarrow", lambda: False)
+        for module in (csv_parsers, table_stream):
+            monkeypatch.setattr(module, "has_pyarrow", lambda: False)
     return request.param
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_gives_the_same_rows(name, tmp_path):
+def test_all_formats_give_the_same_rows(name, tmp_path):
     X, y = _rows(FORMATS[name](tmp_path / "rows"), chunk=100)
     np.testing.assert_array_equal(X[:, 0], FRAME["amount"])
     np.testing.assert_array_equal(X[:, 1], FRAME["count"])
@@ -100,36 +101,36 @@ def test_every_format_gives_the_same_rows(name, tmp_path):
     assert y.tolist() == FRAME["label"].tolist()
 
 
-def test_the_built_in_reader_agrees_with_pyarrow(tmp_path, engine):
+def test_csv_rows_are_the_same_with_and_without_pyarrow(tmp_path, engine):
     X, y = _rows(_csv(tmp_path / "rows.csv"), chunk=33)
     np.testing.assert_array_equal(X[:, :2], FRAME[["amount", "count"]])
     assert y.tolist() == FRAME["label"].tolist()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 250, 999])
-def test_chunk_borders_do_not_change_the_rows(chunk, tmp_path):
+def test_rows_do_not_depend_on_chunk_size(chunk, tmp_path):
     whole = _rows(FRAME, chunk=250)
     parts = _rows(_csv(tmp_path / "rows.csv"), chunk=chunk)
     np.testing.assert_array_equal(parts[0], whole[0])
     assert next(len(c) for c in open_stream(FRAME, "label", chunk=chunk)) == min(chunk, 250)
 
 
-def test_limit_stops_early():
+def test_limit_ends_the_stream():
     assert sum(len(chunk) for chunk in open_stream(FRAME, "label", chunk=40, limit=130)) == 130
 
 
-def test_features_are_chosen_and_dropped_by_name():
+def test_features_and_drop_select_columns_by_name():
     assert _rows(FRAME, features=["count"])[0].shape[1] == 1
     assert _rows(FRAME, drop=["country", "count"])[0].shape[1] == 1
 
 
-def test_numbers_can_be_taken_as_categories():
+def test_categorical_treats_numbers_as_categories():
     stream = open_stream(FRAME, "label", categorical=["count"], drop=["country"])
     next(iter(stream))
     assert stream.feature_names[1:4] == ["count=0", "count=1", "count=2"]
 
 
-def test_times_are_read_from_text_numbers_and_timestamps():
+def test_time_column_can_be_text_numbers_or_timestamps():
     days = pd.date_range("2026-01-01", periods=250, freq="D")
     expected = days.astype("int64").to_numpy() / (1e9 if days.dtype == "datetime64[ns]" else 1e6)
     for times in (days, days.strftime("%Y-%m-%d"), expected):
@@ -138,7 +139,7 @@ def test_times_are_read_from_text_numbers_and_timestamps():
         assert chunks[0].X.shape[1] == 5
 
 
-def test_standard_input_is_a_source(monkeypatch):
+def test_dash_reads_standard_input(monkeypatch):
     class Pipe:
         buffer = io.BufferedReader(io.BytesIO(gzip.compress(FRAME.to_csv(index=False).encode())))
 
@@ -165,38 +166,38 @@ def _lines(tmp_path, *, rows=3000, bad=None, at=2500):
     return path
 
 
-def test_a_missing_target_column_is_named_with_what_there_is(tmp_path):
+def test_missing_target_column_error_lists_existing_columns(tmp_path):
     _, message = _read_until_error(_lines(tmp_path), target="Y")
     assert "no target column 'Y'" in message
     assert "'a', 'b', 'y'" in message
 
 
-def test_a_ragged_line_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
+def test_line_with_wrong_number_of_cells_raises_after_earlier_rows(tmp_path, engine):
     n_rows, message = _read_until_error(_lines(tmp_path, bad="1,2"), chunk=1000)
     assert n_rows == 2500
     assert "data.csv, line 2,502: expected 3 columns, as in the header; got 2" in message
 
 
-def test_text_where_numbers_were_is_named_and_the_rows_before_it_are_kept(tmp_path, engine):
+def test_text_in_number_column_raises_after_earlier_rows(tmp_path, engine):
     n_rows, message = _read_until_error(_lines(tmp_path, bad="1,lots,0"), chunk=1000)
     assert n_rows == 2500
     assert "data.csv, line 2,502, column 'b': expected a number; got 'lots'" in message
 
 
-def test_a_bad_line_at_the_very_beginning_is_named(tmp_path, engine):
+def test_bad_first_line_raises(tmp_path, engine):
     n_rows, message = _read_until_error(_lines(tmp_path, bad="1,2,0,9", at=1), chunk=1000)
     assert n_rows == 1
     assert "line 3: expected 3 columns" in message
 
 
-def test_a_bad_line_in_a_pipe_is_named(tmp_path):
+def test_bad_line_in_a_pipe_raises(tmp_path):
     n_rows, message = _read_until_error(io.BytesIO(_lines(tmp_path, bad="1,2").read_bytes()))
     assert n_rows == 2500
     assert "input, line 2,502: expected 3 columns" in message
 
 
-def test_line_breaks_between_quotes_end_no_row(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr("steelyard.tables.arrow_sources.BLOCK_BYTES", 64)
+def test_quoted_line_breaks_do_not_end_a_row(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("steelyard.tables.text_sources.BLOCK_BYTES", 64)
     rows = "".join(f'{i},"one\ntwo, ""{i % 3}""",{i % 2}\n' for i in range(40))
     path = tmp_path / "quoted.csv"
     path.write_text('a,"the\ntext",y\n' + rows, encoding="utf-8")
@@ -205,8 +206,8 @@ def test_line_breaks_between_quotes_end_no_row(tmp_path, engine, monkeypatch):
     assert stream.feature_names == ["a", *(f'the\ntext=one\ntwo, "{k}"' for k in range(3))]
 
 
-def test_a_pipe_gives_its_rows_before_it_is_closed(engine):
-    """A feed that stays open must not be waited for."""
+def test_rows_of_a_pipe_are_returned_before_it_is_closed(engine):
+    """The reader must not wait for the end of an open pipe."""
     import os
 
     reading, writing = os.pipe()
@@ -218,7 +219,7 @@ def test_a_pipe_gives_its_rows_before_it_is_closed(engine):
         assert len(list(chunks)) == 1
 
 
-def test_broken_json_is_named(tmp_path):
+def test_invalid_json_line_raises_with_line_number(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1, "y": 0}\n{"a": 2, "y": 1}\n{"a": 2,\n', encoding="utf-8")
     _, message = _read_until_error(path)
@@ -230,24 +231,24 @@ def test_broken_json_is_named(tmp_path):
     [
         (b"", "the file is empty"),
         (b"\n\n", "the file is empty"),
-        (b"a,b,y\n", "a header line but there are no rows"),
+        (b"a,b,y\n", "a header line but no rows"),
         (b"a,b,y\n1,\x00,2\n", "binary file"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "binary file"),
-        (b'[{"a": 1, "y": 0},\n {"a": 2, "y": 1}]\n', "begins as a JSON list does"),
-        (b"[[[[[[[[", "begins as a JSON list does"),
+        (b'[{"a": 1, "y": 0},\n {"a": 2, "y": 1}]\n', "looks like a JSON list"),
+        (b"[[[[[[[[", "looks like a JSON list"),
         (b"PAR1 but not really", "damaged or cut short"),
         (b"ARROW1 but not really", "damaged or cut short"),
         (gzip.compress(b"a,b,y\n1,2,3\n" * 99, mtime=0)[:-20], "damaged or cut short"),
-        (b"a,a,y\n1,2,3\n", "two columns are called 'a'"),
+        (b"a,a,y\n1,2,3\n", "two columns have the name 'a'"),
         (b"a,b,y\n1,caf\xe9,3\n", "not text with columns"),
         (b"y\n1\n", "no column is left as a feature"),
         (b"a,y\n1,0\n2,\n", "line 3, column 'y': the label is missing"),
-        (b"a,y\n1,0.5\n2,1.25\n", "a label must be a whole number or text; got 0.5"),
+        (b"a,y\n1,0.5\n2,1.25\n", "a label must be an integer or text; got 0.5"),
         (b"a,y\n1,0\n,1\n", "line 3, column 'a': a value is missing"),
         (b"a,y\n1,0\ninf,1\n", "line 3, column 'a': an infinite value cannot be used"),
     ],
 )
-def test_bad_content_gives_a_sentence(content, message, tmp_path, engine):
+def test_invalid_content_raises(content, message, tmp_path, engine):
     path = tmp_path / "data.csv"
     path.write_bytes(content)
     if engine == "built in" and (b"PAR1" in content or b"ARROW1" in content):
@@ -255,24 +256,24 @@ def test_bad_content_gives_a_sentence(content, message, tmp_path, engine):
     assert message in _read_until_error(path)[1]
 
 
-def test_a_target_with_ten_thousand_distinct_values_is_refused(tmp_path):
+def test_target_with_unique_values_raises(tmp_path):
     frame = pd.DataFrame({"a": np.zeros(10_000), "y": [f"id{i}" for i in range(10_000)]})
     assert "distinct labels in the first 1,000 rows" in _read_until_error(frame)[1]
 
 
-def test_a_target_with_many_labels_is_refused_at_the_limit():
+def test_more_labels_than_max_classes_raise():
     frame = pd.DataFrame({"a": np.zeros(10_000), "y": np.arange(10_000) // 3})
     n_rows, message = _read_until_error(frame, max_classes=500)
     assert n_rows == 1000
     assert "at most 500 can be classes" in message
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_missing_file_raises():
     with pytest.raises(FileAccessError, match=r"nowhere\.csv: cannot be read"):
         open_stream("nowhere.csv", "y")
 
 
-def test_memory_stays_flat_however_long_the_file(tmp_path):
+def test_memory_does_not_grow_with_file_size(tmp_path):
     import tracemalloc
 
     def peak(rows):
@@ -284,15 +285,15 @@ def test_memory_stays_flat_however_long_the_file(tmp_path):
         tracemalloc.stop()
         return highest
 
-    assert peak(400_000) < 6_000_000  # of a file of 7 MB; a block has half a megabyte
+    assert peak(400_000) < 6_000_000  # the file has 7 MB, a block half a megabyte
 
 
 WORDS = ["", "NA", "nan", "null", "N/A", "-nan", "NULL"]
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_word_for_a_missing_value_is_one_wherever_it_first_comes(word, tmp_path, engine, monkeypatch):
-    monkeypatch.setattr("steelyard.tables.arrow_sources.BLOCK_BYTES", 1 << 12)
+def test_words_for_missing_values_are_recognised_in_number_columns(word, tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("steelyard.tables.text_sources.BLOCK_BYTES", 1 << 12)
     cells = [f"{row / 7:.4f}" for row in range(1500)]
     cells[1200], cells[1201], cells[1490] = word, "NA", ""
     lines = [f"{cell},{row % 2 == 0},{row % 3 == 0:d}" for row, cell in enumerate(cells)]
@@ -304,17 +305,47 @@ def test_a_word_for_a_missing_value_is_one_wherever_it_first_comes(word, tmp_pat
     np.testing.assert_array_equal(rows[:, 1], np.arange(1500) % 2 == 0)
 
 
-def test_a_word_for_a_missing_value_among_texts_is_one_too(tmp_path, engine):
+def test_words_for_missing_values_are_recognised_in_text_columns(tmp_path, engine):
     path = tmp_path / "gaps.csv"
     path.write_text("x,kind,y\n1,a,0\n2,NA,1\n3,b,0\n4,null,1\n", encoding="utf-8")
     chunk = next(iter(open_stream(path, "y", missing="zero")))
     np.testing.assert_array_equal(chunk.X, [[1, 1, 0], [2, 0, 0], [3, 0, 1], [4, 0, 0]])
 
 
-def test_rows_that_came_belong_to_who_has_them(tmp_path, engine):
+def test_chunks_do_not_share_memory_with_later_chunks(tmp_path, engine):
     path = tmp_path / "rows.csv"
     path.write_text("x,y\n" + "".join(f"{row},{row % 2}\n" for row in range(400)), encoding="utf-8")
     kept = list(open_stream(path, "y", chunk=150))
     for chunk in kept:
-        chunk.X[:] += 1.0  # whoever has them may change them: no other chunk does
+        chunk.X[:] += 1.0  # changing a chunk must not change others
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in kept])[:, 0], np.arange(400) + 1.0)
+
+
+def test_named_pipe_is_a_live_stream(tmp_path, engine):
+    import os
+    import threading
+
+    path = tmp_path / "feed.csv"
+    os.mkfifo(path)
+    received = threading.Event()
+
+    def write():
+        with path.open("wb") as feed:
+            feed.write(b"a,y\n" + b"1,0\n2,1\n" * 5)
+            feed.flush()
+            received.wait(20)
+            feed.write(b"3,1\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    stream = open_stream(path, "y", chunk=1000)
+    assert stream.live
+    chunks = iter(stream)
+    assert len(next(chunks)) == 10  # returned while the pipe is open
+    received.set()
+    assert sum(len(chunk) for chunk in chunks) == 1
+    writer.join(20)
+
+
+def test_regular_file_is_not_live(tmp_path):
+    assert not open_stream(_csv(tmp_path / "rows.csv"), "label").live

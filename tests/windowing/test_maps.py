@@ -1,4 +1,4 @@
-"""Feature maps behind memories: one map for all learners that a memory brings together."""
+"""Window wrappers with feature maps: all estimators of a wrapper share one map."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def _fed(model, X, y, size=150):
 @pytest.mark.parametrize(
     "make", [lambda m: AdaptiveWindows(m, (500, None), block=100), lambda m: ExponentialDecay(m, 1000)]
 )
-def test_a_disc_is_learned_behind_a_map(disc, make, C):
+def test_wrapper_with_feature_map_learns_disc(disc, make, C):
     X, y = disc
     model = _fed(make(ProximalSVC(C, feature_map=RandomFeatures(100))), X[:2000], y[:2000])
     assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.98
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_windows_equal_fits_on_their_rows_behind_the_same_map(disc, C):
+def test_adaptive_windows_with_feature_map_equal_fits_on_their_rows(disc, C):
     X, y = disc
     model = _fed(
         AdaptiveWindows(ProximalSVC(C, feature_map=RandomFeatures(60)), (500, None), block=100, shrink=False),
         X[:2000],
         y[:2000],
     )
-    settled = RandomFeatures(60).fit(X[:100])
+    fitted_map = RandomFeatures(60).fit(X[:100])
     for window, rows in zip(model._totals, (slice(1500, 2000), slice(0, 2000)), strict=True):
-        fresh = ProximalSVC(C, feature_map=settled).fit(X[rows], y[rows])
+        fresh = ProximalSVC(C, feature_map=fitted_map).fit(X[rows], y[rows])
         np.testing.assert_allclose(
             window.decision_function(X[:200]), fresh.decision_function(X[:200]), rtol=1e-5, atol=1e-7
         )
 
 
-def test_fading_equals_a_weighted_fit_behind_the_map_of_the_first_rows(disc):
+def test_decay_with_feature_map_equals_weighted_fit(disc):
     X, y = disc[0][:600], disc[1][:600]
     model = _fed(ExponentialDecay(ProximalSVC(feature_map=RandomFeatures(60)), 200), X, y)
     weights = 0.5 ** (np.arange(599, -1, -1) / 200)
@@ -61,11 +61,11 @@ def test_fading_equals_a_weighted_fit_behind_the_map_of_the_first_rows(disc):
 @pytest.mark.parametrize(
     "make", [lambda m: AdaptiveWindows(m, (300, None), block=100), lambda m: ExponentialDecay(m, 300)]
 )
-def test_a_file_keeps_the_map_once_and_goes_on(disc, make, tmp_path):
+def test_loaded_wrapper_with_feature_map_continues_like_original(disc, make, tmp_path):
     X, y = disc
     model = _fed(make(ProximalSVC(feature_map=RandomFeatures(60))), X[:1000], y[:1000], 130)
     steelyard.save(model, tmp_path / "m")
-    twin = steelyard.load(tmp_path / "m")
-    for learner in (model, twin):
+    loaded = steelyard.load(tmp_path / "m")
+    for learner in (model, loaded):
         _fed(learner, X[1000:1500], y[1000:1500], 130)
-    np.testing.assert_array_equal(twin.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))

@@ -1,7 +1,9 @@
-"""Windows and fading equal a fresh fit on what they hold; drift windows find the better memory."""
+"""Window wrappers equal a fit on the rows and weights that they represent; adaptive windows detect drift."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from datetime import timedelta
 
 import numpy as np
@@ -9,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard import ProximalSVC
+from steelyard import IncrementalSVC, ProximalSVC
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.streams import Drift, Gaussians
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
+from tests.safety.interruption import interrupt_at
 
 
 def _rows(n=600, seed=0):
@@ -29,48 +32,48 @@ def _close(model, fresh):
 
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=12), window=st.integers(20, 120))
-def test_a_sliding_window_equals_a_fresh_fit_on_its_rows(sizes, window):
+def test_sliding_window_equals_fit_on_its_rows(sizes, window):
     X, y = _rows(sum(sizes))
     model = SlidingWindow(ProximalSVC(), size=window)
     for end in np.cumsum(sizes):
         begin = end - sizes[list(np.cumsum(sizes)).index(end)]
         model.partial_fit(X[begin:end], y[begin:end])
-        kept = slice(max(0, end - window), end)
-        _close(model.learner_, ProximalSVC().fit(X[kept], y[kept]))
+        in_window = slice(max(0, end - window), end)
+        _close(model.estimator_, ProximalSVC().fit(X[in_window], y[in_window]))
     assert model.n_rows_ == min(window, sum(sizes))
 
 
-def test_a_window_of_time_lets_go_of_rows_that_are_too_old():
+def test_time_window_forgets_rows_older_than_its_size():
     X, y = _rows()
     time = np.arange(600) * 3600.0
     for size in (timedelta(hours=100), "100h"):
         model = SlidingWindow(ProximalSVC(), size=size)
         for begin in range(0, 600, 70):
             model.partial_fit(X[begin : begin + 70], y[begin : begin + 70], time=time[begin : begin + 70])
-        _close(model.learner_, ProximalSVC().fit(X[-100:], y[-100:]))
+        _close(model.estimator_, ProximalSVC().fit(X[-100:], y[-100:]))
 
 
-def test_a_window_of_time_refuses_rows_without_times_and_times_that_go_back():
+def test_time_window_without_times_or_with_decreasing_times_raises():
     X, y = _rows(20)
     model = SlidingWindow(ProximalSVC(), size="1d")
     with pytest.raises(DataError, match="needs the times of the rows"):
         model.partial_fit(X, y)
-    with pytest.raises(DataError, match="must not go back"):
+    with pytest.raises(DataError, match="must not decrease"):
         model.partial_fit(X, y, time=np.arange(20)[::-1])
 
 
-def test_a_call_that_raises_leaves_the_window_as_it_was():
+def test_partial_fit_with_nan_raises_and_keeps_window():
     X, y = _rows(100)
     model = SlidingWindow(ProximalSVC(), size=50).partial_fit(X, y)
-    before = model.learner_.coef_.copy()
+    before = model.estimator_.coef_.copy()
     X[3, 1] = np.nan
     with pytest.raises(DataError):
         model.partial_fit(X[:10], y[:10])
-    np.testing.assert_array_equal(model.learner_.coef_, before)
+    np.testing.assert_array_equal(model.estimator_.coef_, before)
     assert model.n_rows_ == 50
 
 
-def test_a_class_that_leaves_the_window_is_no_class_any_more():
+def test_class_without_rows_in_window_is_removed():
     X, y = _rows(200)
     y[:50], y[50:] = 2, y[50:]
     model = SlidingWindow(ProximalSVC(), size=100)
@@ -79,26 +82,26 @@ def test_a_class_that_leaves_the_window_is_no_class_any_more():
     assert model.classes_.tolist() == [0, 1]
 
 
-def test_rows_may_become_wider_while_older_ones_are_in_the_window():
+def test_grow_pads_older_rows_of_window_with_zeros():
     X, y = _rows(100)
     wide = np.column_stack([X, np.r_[np.zeros(50), np.ones(50)]])
     model = SlidingWindow(ProximalSVC(), size=70).partial_fit(X[:50], y[:50]).grow(4)
     model.partial_fit(wide[50:], y[50:])
-    _close(model.learner_, ProximalSVC().fit(wide[30:], y[30:]))
+    _close(model.estimator_, ProximalSVC().fit(wide[30:], y[30:]))
 
 
 @pytest.mark.parametrize("cuts", [[600], [100, 500], [1] * 5 + [595]])
-def test_fading_equals_a_fresh_fit_with_its_weights(cuts):
+def test_decay_equals_fit_with_exponential_weights(cuts):
     X, y = _rows()
     model, begin = ExponentialDecay(ProximalSVC(), half_life=80), 0
     for n in cuts:
         model.partial_fit(X[begin : begin + n], y[begin : begin + n])
         begin += n
     weights = 0.5 ** (np.arange(599, -1, -1) / 80)
-    _close(model.learner_, ProximalSVC().fit(X, y, sample_weight=weights))
+    _close(model.estimator_, ProximalSVC().fit(X, y, sample_weight=weights))
 
 
-def test_fading_forgets_a_class_that_stopped_coming_long_ago():
+def test_decay_removes_class_without_recent_rows():
     X, y = _rows(2000)
     y[:10] = 2
     model = ExponentialDecay(ProximalSVC(), half_life=20)
@@ -116,7 +119,7 @@ def test_fading_forgets_a_class_that_stopped_coming_long_ago():
         AdaptiveWindows(ProximalSVC(), (100, None), block=400),
     ],
 )
-def test_saved_windows_go_on_where_they_were(wrapper):
+def test_loaded_window_continues_like_original(wrapper):
     from sklearn.base import clone
 
     X, y = _rows()
@@ -128,7 +131,7 @@ def test_saved_windows_go_on_where_they_were(wrapper):
     )
 
 
-def test_windows_before_any_rows_say_so():
+def test_predict_before_fit_raises_not_fitted():
     for model in (
         SlidingWindow(ProximalSVC()),
         ExponentialDecay(ProximalSVC()),
@@ -139,21 +142,21 @@ def test_windows_before_any_rows_say_so():
 
 
 @pytest.mark.parametrize("size", [0, -5, "soon", 2.5, "30y"])
-def test_a_size_that_makes_no_window_is_refused(size):
+def test_invalid_window_size_raises(size):
     with pytest.raises(ParameterError, match="size must be"):
         SlidingWindow(ProximalSVC(), size=size).partial_fit(*_rows(10))
 
 
-def test_a_learner_that_cannot_forget_is_refused():
+def test_estimator_without_forget_raises():
     from sklearn.linear_model import SGDClassifier
 
     with pytest.raises(ParameterError, match=r"must have forget\(\)"):
         SlidingWindow(SGDClassifier()).partial_fit(*_rows(10))
 
 
-def test_every_drift_window_equals_a_fresh_fit_on_its_rows():
+def test_adaptive_windows_equal_fits_on_their_rows():
     X, y = _rows(2000)
-    y[:300] = 2  # a class that leaves the shorter windows
+    y[:300] = 2  # this class leaves the shorter windows
     model = AdaptiveWindows(ProximalSVC(), (200, 1000, None), block=50, shrink=False)
     for begin in range(0, 2000, 130):
         model.partial_fit(X[begin : begin + 130], y[begin : begin + 130])
@@ -161,7 +164,7 @@ def test_every_drift_window_equals_a_fresh_fit_on_its_rows():
         _close(learner, ProximalSVC().fit(X[-length:], y[-length:]))
 
 
-def test_drift_windows_do_not_depend_on_chunk_borders():
+def test_adaptive_windows_are_bitwise_equal_for_all_chunk_sizes():
     X, y = _rows(1500)
     models = []
     for chunk in (50, 333, 1500):
@@ -175,7 +178,7 @@ def test_drift_windows_do_not_depend_on_chunk_borders():
 
 
 @pytest.mark.parametrize("rule", ["best", "blend"])
-def test_drift_windows_recover_after_a_sudden_drift_and_say_when_it_was(rule):
+def test_adaptive_windows_detect_sudden_drift_and_recover(rule):
     stream = Gaussians(20_000, drifts=[Drift(10_000)], distance=2.5, chunk=500, seed=4)
     model, plain = AdaptiveWindows(ProximalSVC(), (500, 2000, None), rule=rule), ProximalSVC()
     hits = {id(model): [], id(plain): []}
@@ -190,34 +193,34 @@ def test_drift_windows_recover_after_a_sudden_drift_and_say_when_it_was(rule):
     assert not any(row <= 10_000 for row in model.drifts_)
 
 
-def test_lengths_out_of_order_are_refused():
+def test_unsorted_window_lengths_raise():
     with pytest.raises(ParameterError, match="from short to long"):
         AdaptiveWindows(ProximalSVC(), (500, 100)).partial_fit(*_rows(10))
 
 
-class _Forgetful(ProximalSVC):
-    """Refuses every third update, as a learner does whose sums were rounded."""
+class _RefusingLearner(ProximalSVC):
+    """Learner that refuses every third update, like one whose sums were rounded."""
 
-    n_asked = 0
+    n_updates = 0
 
     def update(self, add=None, forget=None):
-        type(self).n_asked += 1
-        if type(self).n_asked % 3 == 0:
-            raise DataError("these rows were never learned.", source="_Forgetful.update")
+        type(self).n_updates += 1
+        if type(self).n_updates % 3 == 0:
+            raise DataError("these rows were never learned.", source="_RefusingLearner.update")
         return super().update(add=add, forget=forget)
 
 
-def test_a_window_survives_a_learner_that_refuses_the_rows_it_learned():
+def test_window_refits_estimator_that_refuses_to_forget():
     X, y = _rows(400)
-    model = SlidingWindow(_Forgetful(), size=60)
+    model = SlidingWindow(_RefusingLearner(), size=60)
     for begin in range(0, 400, 20):
         model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
-    _close(model.learner_, ProximalSVC().fit(X[-60:], y[-60:]))
+    _close(model.estimator_, ProximalSVC().fit(X[-60:], y[-60:]))
     assert model.n_rebuilt_ > 0
     assert model.n_rows_ == 60
 
 
-def test_bad_new_rows_are_refused_and_the_window_stays_as_it_was():
+def test_invalid_rows_raise_without_refit_and_keep_window():
     X, y = _rows(100)
     model = SlidingWindow(ProximalSVC(), size=60).partial_fit(X[:60], y[:60])
     before = to_bytes(model)
@@ -228,8 +231,8 @@ def test_bad_new_rows_are_refused_and_the_window_stays_as_it_was():
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_a_long_window_over_rare_features_never_fails():
-    """Features that come and go leave rounding behind, so that what leaves may not seem to have come."""
+def test_window_over_rare_features_equals_fit_despite_rounding():
+    """Rounding of features that are rarely nonzero may make the estimator refuse to forget learned rows."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 7000, size=(4000, 5)), rng.random((4000, 30)) < 0.02]).astype(float)
     y = (np.arange(4000) // 97 % 5 == 0).astype(int)
@@ -252,19 +255,77 @@ def test_a_long_window_over_rare_features_never_fails():
     ],
     ids=str,
 )
-def test_one_row_is_answered_and_refused_as_many_are(wrapper):
+def test_single_row_predict_equals_batch_predict_and_raises_same_errors(wrapper):
     rng = np.random.default_rng(0)
     y = np.array(["no", "yes"])[rng.integers(0, 2, 200)]
     X = rng.normal(size=(200, 3)) + (y == "yes")[:, None]
     with pytest.raises(NotFittedError):
         wrapper.predict(X[:1])
     wrapper.fit(X, y)
-    ones, many = [wrapper.predict(row[None]) for row in X], wrapper.predict(X)
-    assert {one.dtype for one in ones} == {many.dtype}
-    assert np.concatenate(ones).tolist() == many.tolist()
+    single, batch = [wrapper.predict(row[None]) for row in X], wrapper.predict(X)
+    assert {label.dtype for label in single} == {batch.dtype}
+    assert np.concatenate(single).tolist() == batch.tolist()
     for bad in (np.full((1, 3), np.nan), np.zeros((1, 2)), np.zeros(3)):
-        with pytest.raises(ValueError) as refused:
+        with pytest.raises(ValueError) as single_error:
             wrapper.predict(bad)
-        with pytest.raises(ValueError) as refused_too:
-            wrapper._labels(bad)
-        assert str(refused.value) == str(refused_too.value)
+        with pytest.raises(ValueError) as batch_error:
+            wrapper._predict(bad)
+        assert str(single_error.value) == str(batch_error.value)
+
+
+def _assert_equals_fit_on_window(window, X):
+    """The estimator has learned exactly the rows that the window keeps."""
+    rows = window._rows
+    expected = IncrementalSVC(gamma=0.4).fit(rows.X, rows.y)
+    assert window.estimator_.class_count_.tolist() == expected.class_count_.tolist()
+    np.testing.assert_allclose(
+        window.decision_function(X), expected.decision_function(X), rtol=1e-6, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copy_of_interrupted_window_keeps_rows_and_estimator_consistent(make_copy):
+    X, y = _rows(200)
+    original = SlidingWindow(IncrementalSVC(gamma=0.4), size=70).partial_fit(X[:50], y[:50])
+    n_rows_found = set()
+    for moment in range(10_000):
+        window = copy.deepcopy(original)
+        if not interrupt_at(moment, lambda: window.partial_fit(X[50:60], y[50:60])):  # noqa: B023
+            break
+        if window.n_rows_ in n_rows_found and moment % 7:
+            continue
+        n_rows_found.add(window.n_rows_)
+        copied = make_copy(window)
+        for begin in (60, 70):
+            copied.partial_fit(X[begin : begin + 10], y[begin : begin + 10])
+        _assert_equals_fit_on_window(copied, X)
+    assert n_rows_found == {50, 60}  # the interruptions found the state before and the state after
+
+
+def test_pickled_state_is_not_changed_by_later_updates():
+    """A pickle that another thread's update interrupts must not combine old rows with a newer estimator."""
+    X, y = _rows(200)
+    window = SlidingWindow(IncrementalSVC(gamma=0.4), size=70).partial_fit(X[:50], y[:50])
+    make, arguments, state, *_ = window.__reduce_ex__(4)
+    window.partial_fit(X[50:60], y[50:60])
+    copied = make(*arguments)
+    copied.__setstate__(pickle.loads(pickle.dumps(state)))
+    assert copied.n_rows_ == 50
+    _assert_equals_fit_on_window(copied, X)
+
+
+@pytest.mark.parametrize("wrapper", [SlidingWindow, ExponentialDecay, AdaptiveWindows])
+def test_former_parameter_learner_is_deprecated(wrapper):
+    with pytest.warns(FutureWarning, match="write estimator"):
+        model = wrapper(learner=ProximalSVC())
+    assert isinstance(model.estimator, ProximalSVC)
+    model.fit(*_rows(50))
+    with pytest.warns(FutureWarning, match="write estimator_"):
+        assert model.learner_ is model.estimator_
+
+
+def test_window_does_not_keep_rows_that_left_it_in_memory():
+    X, y = _rows(5000)
+    window = SlidingWindow(ProximalSVC(), size=20).partial_fit(X, y)
+    kept = window._rows.X if window._rows.X.base is None else window._rows.X.base
+    assert kept.nbytes <= 2 * 20 * 3 * 8

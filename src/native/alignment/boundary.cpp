@@ -14,9 +14,9 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kBoundaryTaskRows = 64;
-constexpr double kCoincide = 1e-10;  // of the squared lengths: squared distances below are rounding
+constexpr double kCoincide = 1e-10;  // relative to the squared lengths: smaller squared distances are rounding errors
 
-// Calls body(begin, end) for runs of rows.
+// Calls body(begin, end) for consecutive blocks of rows.
 template <class Body>
 void for_runs(std::size_t n_rows, unsigned n_threads, Body&& body) {
     parallel_for((n_rows + kBoundaryTaskRows - 1) / kBoundaryTaskRows, n_threads, [&](std::size_t task) {
@@ -24,7 +24,7 @@ void for_runs(std::size_t n_rows, unsigned n_threads, Body&& body) {
     });
 }
 
-// Calls body(begin, end) for runs of columns that stay in the first-level cache while row after row passes by.
+// Calls body(begin, end) for blocks of columns that stay in the first-level cache while all rows are read.
 template <class Body>
 void for_columns(std::size_t n_columns, unsigned n_threads, Body&& body) {
     constexpr std::size_t width = 512;
@@ -41,7 +41,7 @@ void scaled_part(const KernelView& view, std::span<const std::int64_t> rows, dou
             const double* row = view.K + static_cast<std::size_t>(rows[r]) * view.n_reference;
             const double factor = view.row_factor[rows[r]];
             double* target = out + r * m;
-            // Factors first: the product of two factors does not depend on their order, so symmetry stays exact.
+            // Multiply the factors first: their product does not depend on their order, so symmetry is exact.
             if (m == view.n_reference)
                 for (std::size_t c = 0; c < m; ++c) target[c] = (factor * view.row_factor[c]) * row[c];
             else
@@ -67,8 +67,8 @@ void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, c
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // Square blocks, so that both sides of the diagonal are read along their rows. Short pieces of many rows are what
-    // the processor does not foresee: the next block is asked for while this one is looked at.
+    // Square blocks, so that both triangles are read along rows. The hardware does not prefetch short pieces of many
+    // rows, so the next block is prefetched explicitly.
     constexpr std::size_t side = 64, line = 8;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
@@ -91,14 +91,14 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
                     if (!agrees(i, j)) found[block] = i * n + j;
         }
     });
-    for (const std::size_t place : found)
-        if (place != n * n) return place;
+    for (const std::size_t entry : found)
+        if (entry != n * n) return entry;
     return n * n;
 }
 
 namespace {
 
-// What a boundary point says to every row: numbers that do not depend on the row.
+// Numbers of each boundary point that do not depend on the row.
 struct Bumps {
     std::vector<double> rare_part, other_part, inverse;
 
@@ -134,7 +134,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
         });
         return;
     }
-    // Rows of the points' ends are read along, instead of single values all over the matrix.
+    // Read the rows of the end points contiguously instead of single values all over the matrix.
     for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t b = 0; b < n; ++b) {
             const BumpRows bump{view.K + static_cast<std::size_t>(points.rare[b]) * ld + begin,
@@ -180,7 +180,7 @@ class PointDistances {
 
 }  // namespace
 
-void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t most,
+void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t max_count,
                          double* out, unsigned n_threads) {
     const PointDistances distances(view, points);
     const std::size_t n = distances.size();
@@ -195,11 +195,12 @@ void mean_near_distances(const KernelView& view, const BoundaryPoints& points, d
                 nearest = std::min(nearest, squared[c]);
                 if (squared[c] < limit) squared[n_near++] = squared[c];
             }
-            // A few of many: faster than std::nth_element, which sorts the rest into two parts, too.
-            if (most < n_near) std::partial_sort(squared.begin(), squared.begin() + most, squared.begin() + n_near);
-            const std::size_t counted = std::min(most, n_near);
-            const double sum = std::accumulate(squared.begin(), squared.begin() + counted, 0.0);
-            out[b] = counted ? sum / static_cast<double>(counted) : std::isfinite(nearest) ? nearest : 0.0;
+            // For a few of many values partial_sort is faster than nth_element, which also partitions the rest.
+            if (max_count < n_near)
+                std::partial_sort(squared.begin(), squared.begin() + max_count, squared.begin() + n_near);
+            const std::size_t count = std::min(max_count, n_near);
+            const double sum = std::accumulate(squared.begin(), squared.begin() + count, 0.0);
+            out[b] = count ? sum / static_cast<double>(count) : std::isfinite(nearest) ? nearest : 0.0;
         }
     });
 }

@@ -15,39 +15,39 @@ namespace steelyard {
 namespace {
 
 constexpr double kClosed = std::numeric_limits<double>::infinity();
-constexpr double kTiny = 1e-7;            // of the diagonal: the least curvature
-constexpr std::size_t kMostSteps = 1000;  // a sample: a degenerate kernel must end, too
+constexpr double kMinCurvature = 1e-7;            // relative to the diagonal
+constexpr std::size_t kMaxStepsPerSample = 1000;  // terminates on degenerate kernels
 
-// Current kernel values among the samples that may move, made as far as they are asked for.
-class PartRows {
+// Current kernel values among the samples of the working set, computed on demand.
+class WorkingRows {
   public:
-    PartRows(const RoughSamples& samples, const double* factor, std::size_t capacity)
+    WorkingRows(const RoughSamples& samples, const double* factor, std::size_t capacity)
         : samples_(samples), all_factors_(factor), capacity_(capacity), values_(new float[capacity * capacity]) {
-        places_.reserve(capacity);
+        samples_of_.reserve(capacity);
         factors_.reserve(capacity);
-        n_made_.reserve(capacity);
+        n_computed_.reserve(capacity);
     }
 
-    std::size_t size() const { return places_.size(); }
+    std::size_t size() const { return samples_of_.size(); }
     std::size_t capacity() const { return capacity_; }
-    std::size_t place(std::size_t i) const { return static_cast<std::size_t>(places_[i]); }
+    std::size_t sample(std::size_t i) const { return static_cast<std::size_t>(samples_of_[i]); }
     double diagonal(std::size_t i) const {
-        return factors_[i] * factors_[i] * samples_.K[place(i) * samples_.n + place(i)];
+        return factors_[i] * factors_[i] * samples_.K[sample(i) * samples_.n + sample(i)];
     }
 
     void add(std::size_t sample) {
-        places_.push_back(static_cast<std::int32_t>(sample));
+        samples_of_.push_back(static_cast<std::int32_t>(sample));
         factors_.push_back(all_factors_[sample]);
-        n_made_.push_back(0);
+        n_computed_.push_back(0);
     }
 
     const float* operator()(std::size_t i) {
         float* row = values_.get() + i * capacity_;
-        const std::size_t made = n_made_[i];
-        if (made < size()) {
-            loops().pair.pick(samples_.K + place(i) * samples_.n, places_.data() + made, factors_[i],
-                              factors_.data() + made, row + made, size() - made);
-            n_made_[i] = size();
+        const std::size_t computed = n_computed_[i];
+        if (computed < size()) {
+            loops().pair.pick(samples_.K + sample(i) * samples_.n, samples_of_.data() + computed, factors_[i],
+                              factors_.data() + computed, row + computed, size() - computed);
+            n_computed_[i] = size();
         }
         return row;
     }
@@ -56,45 +56,45 @@ class PartRows {
     const RoughSamples& samples_;
     const double* all_factors_;
     const std::size_t capacity_;
-    std::unique_ptr<float[]> values_;  // not filled: memory never asked for is never taken
-    std::vector<std::int32_t> places_;
+    std::unique_ptr<float[]> values_;  // not initialized, so pages that are never used take no memory
+    std::vector<std::int32_t> samples_of_;
     std::vector<double> factors_;
-    std::vector<std::size_t> n_made_;
+    std::vector<std::size_t> n_computed_;
 };
 
 class PairSolver {
   public:
     PairSolver(const RoughSamples& samples, RoughMachine& machine)
-        : samples_(samples), machine_(machine), row_(samples, machine.factor, most(samples, machine)) {
+        : samples_(samples), machine_(machine), row_(samples, machine.factor, count_used(samples, machine)) {
         diagonal_.reserve(row_.capacity());
         for (auto* values : {&z_, &lower_, &upper_, &grown_, &fallen_, &e_}) values->reserve(row_.capacity());
-        may_move_.resize(samples.n);
+        in_working_set_.resize(samples.n);
     }
 
-    void run(RoughAim aim, SharedPoll& poll) noexcept {
+    void run(RoughAccuracy accuracy, SharedPoll& poll) noexcept {
         start();
         do {
-            take_steps(aim.tolerance, poll);
+            take_steps(accuracy.tolerance, poll);
             machine_.intercept = intercept();
             score_all();
-        } while (poll.goes_on() && take_in(aim));
+        } while (poll.goes_on() && extend_working_set(accuracy));
     }
 
   private:
-    // How many samples take part.
-    static std::size_t most(const RoughSamples& samples, const RoughMachine& machine) {
+    // Returns the number of samples with a positive bound.
+    static std::size_t count_used(const RoughSamples& samples, const RoughMachine& machine) {
         return static_cast<std::size_t>(
             std::count_if(machine.bounds, machine.bounds + samples.n, [](double bound) { return bound > 0.0; }));
     }
 
     void start() {
         for (std::size_t sample = 0; sample < samples_.n; ++sample)
-            if (machine_.likely[sample] && machine_.bounds[sample] > 0.0) add(sample, -samples_.signs[sample]);
+            if (machine_.working[sample] && machine_.bounds[sample] > 0.0) add(sample, -samples_.signs[sample]);
     }
 
     void add(std::size_t sample, double e) {
         const bool positive = samples_.signs[sample] > 0.0;
-        may_move_[sample] = 1;
+        in_working_set_[sample] = 1;
         row_.add(sample);
         lower_.push_back(positive ? 0.0 : -machine_.bounds[sample]);
         upper_.push_back(positive ? machine_.bounds[sample] : 0.0);
@@ -103,10 +103,10 @@ class PairSolver {
         e_.push_back(e);
         grown_.push_back(kClosed);
         fallen_.push_back(kClosed);
-        open_or_close(row_.size() - 1);
+        update_limits(row_.size() - 1);
     }
 
-    void open_or_close(std::size_t i) {
+    void update_limits(std::size_t i) {
         grown_[i] = z_[i] < upper_[i] ? 0.0 : kClosed;
         fallen_[i] = z_[i] > lower_[i] ? 0.0 : kClosed;
     }
@@ -116,7 +116,7 @@ class PairSolver {
         const PairSamples s{diagonal_.data(), grown_.data(), fallen_.data(), e_.data(), n};
         const PairLoops& pair = loops().pair;
         std::size_t up = n > 0 ? pair.step(s, 0.0, row_(0), row_(0)) : n;
-        for (std::size_t steps = kMostSteps * n; up < n && steps > 0 && poll.goes_on(); --steps) {
+        for (std::size_t steps = kMaxStepsPerSample * n; up < n && steps > 0 && poll.goes_on(); --steps) {
             const float* up_row = row_(up);
             const auto [down, difference] = pair.partner(s, up, up_row);
             if (down == n || difference <= tolerance) return;
@@ -125,21 +125,21 @@ class PairSolver {
         }
     }
 
-    // The best step of a pair, or as far as the bounds let it go.
+    // Makes the optimal step of a pair, limited by the bounds.
     double move_pair(std::size_t up, std::size_t down, double between) {
         const double own = row_.diagonal(up);
-        const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kTiny * own);
+        const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kMinCurvature * own);
         const double up_room = upper_[up] - z_[up], down_room = z_[down] - lower_[down];
         const double room = std::min(up_room, down_room);
         const double move = curvature > 0.0 ? std::min((e_[down] - e_[up]) / curvature, room) : room;
         z_[up] = move == up_room ? upper_[up] : z_[up] + move;
         z_[down] = move == down_room ? lower_[down] : z_[down] - move;
-        open_or_close(up);
-        open_or_close(down);
+        update_limits(up);
+        update_limits(down);
         return move;
     }
 
-    // The mean of those between their bounds; without any, the middle of what the others allow.
+    // Returns the mean over multipliers strictly between their bounds, or else the middle of the feasible interval.
     double intercept() const {
         double sum = 0.0, low = -kClosed, high = kClosed;
         std::size_t n_between = 0;
@@ -153,7 +153,7 @@ class PairSolver {
         return low > -kClosed && high < kClosed ? (low + high) / 2.0 : 0.0;
     }
 
-    // Multipliers and decision values of all samples, in double precision.
+    // Computes multipliers and decision values of all samples in double precision.
     void score_all() {
         const std::size_t n = samples_.n;
         const SolverLoops& solver = loops().solver;
@@ -164,7 +164,7 @@ class PairSolver {
         std::size_t count = 0;
         for (std::size_t i = 0; i < row_.size(); ++i) {
             if (z_[i] == 0.0) continue;
-            const std::size_t sample = row_.place(i);
+            const std::size_t sample = row_.sample(i);
             machine_.z[sample] = z_[i];
             rows[count] = samples_.K + sample * n;
             weights[count++] = z_[i] * machine_.factor[sample];
@@ -175,37 +175,38 @@ class PairSolver {
             machine_.scores[x] = machine_.factor[x] * machine_.scores[x] + machine_.intercept;
     }
 
-    // Whether samples that could not move miss their margin; then all that are near may.
-    bool take_in(RoughAim aim) {
+    // Returns whether samples outside the working set violate their margin; if so, adds all samples near the margin.
+    bool extend_working_set(RoughAccuracy accuracy) {
         const auto margin = [&](std::size_t x) {
-            return may_move_[x] || machine_.bounds[x] <= 0.0 ? kClosed : samples_.signs[x] * machine_.scores[x];
+            return in_working_set_[x] || machine_.bounds[x] <= 0.0 ? kClosed : samples_.signs[x] * machine_.scores[x];
         };
-        double least = kClosed;
-        for (std::size_t x = 0; x < samples_.n; ++x) least = std::min(least, margin(x));
-        if (least >= 1.0 - aim.slack) return false;
+        double smallest = kClosed;
+        for (std::size_t x = 0; x < samples_.n; ++x) smallest = std::min(smallest, margin(x));
+        if (smallest >= 1.0 - accuracy.slack) return false;
         for (std::size_t x = 0; x < samples_.n; ++x)
-            if (margin(x) < 1.0 + aim.tolerance) add(x, machine_.scores[x] - machine_.intercept - samples_.signs[x]);
+            if (margin(x) < 1.0 + accuracy.tolerance)
+                add(x, machine_.scores[x] - machine_.intercept - samples_.signs[x]);
         return true;
     }
 
     const RoughSamples& samples_;
     RoughMachine& machine_;
-    PartRows row_;
+    WorkingRows row_;
     std::vector<double> z_, lower_, upper_, grown_, fallen_, e_;
     std::vector<float> diagonal_;
-    std::vector<std::uint8_t> may_move_;
+    std::vector<std::uint8_t> in_working_set_;
 };
 
 }  // namespace
 
-void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAim aim,
+void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAccuracy accuracy,
                    unsigned n_threads) {
-    // Whatever can run out of memory comes first: a thread must not throw.
+    // Allocate all memory first: a worker thread must not throw.
     std::vector<std::unique_ptr<PairSolver>> solvers;
     for (std::size_t m = 0; m < n_machines; ++m) solvers.push_back(std::make_unique<PairSolver>(samples, machines[m]));
     SharedPoll poll;
     parallel_for(n_machines, n_threads, [&](std::size_t m) {
-        solvers[m]->run(aim, poll);
+        solvers[m]->run(accuracy, poll);
         solvers[m].reset();
     });
     poll.rethrow();

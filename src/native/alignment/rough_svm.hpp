@@ -1,14 +1,14 @@
-// Several C-SVMs on the same samples, each with bounds and a kernel of its own, solved as well as it takes to compare
-// decision values. They start without multipliers: from those of a similar machine it takes as many steps.
+// Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel, accurate enough to
+// compare decision values. Multipliers start at 0: a warm start would need as many steps.
 #pragma once
 
 #include <cstddef>
 
 namespace steelyard {
 
-// The samples that all machines share; fewer than 2^31.
+// Samples shared by all machines; fewer than 2^31.
 struct RoughSamples {
-    const double* K;  // (n, n), symmetric: kernel values before any factor
+    const double* K;  // (n, n), symmetric: kernel values without factors
     const double* signs;
     std::size_t n;
 };
@@ -16,20 +16,20 @@ struct RoughSamples {
 // In signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
 struct RoughMachine {
     const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
-    const double* bounds;    // 0 for samples that take no part
-    const bool* likely;      // samples whose multipliers may move from the beginning
+    const double* bounds;    // 0 for samples that are not used
+    const bool* working;     // samples of the initial working set
     double* z;               // out: the solution
     double* scores;          // out: decision values of all samples
     double intercept = 0.0;  // out
 };
 
-struct RoughAim {
-    double tolerance;  // no pair of multipliers that may move violates the conditions of the optimum by more
-    double slack;      // no margin of another sample that takes part is below 1 by more: if one is, it may move too
+struct RoughAccuracy {
+    double tolerance;  // maximum violation of the optimality conditions by a pair in the working set
+    double slack;      // samples outside the working set that violate the margin by more are added to it
 };
 
-// Kernel values that are used are kept in single precision.
-void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAim aim,
+// Kernel values are cached in single precision.
+void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAccuracy accuracy,
                    unsigned n_threads);
 
 }  // namespace steelyard

@@ -1,11 +1,11 @@
-// What becomes of numbers below the smallest normal one.
+// Treatment of denormal numbers.
 #pragma once
 
 namespace steelyard {
 
-// While it lives, such numbers are kept, or count as zero in arithmetic and in comparisons of numbers. Narrow kernels
-// have many of them, a product with one is a hundred times as slow as others, and to a sum of weights they are nothing.
-// To change the mode costs some fifty cycles, and to look at it some too: once for many samples, not in each loop.
+// RAII mode of the floating-point unit: denormal numbers are kept, or treated as zero in arithmetic and comparisons.
+// Narrow kernels produce many of them. A product with a denormal is about 100 times slower, and it does not change a
+// sum of weights. Changing the mode costs about 50 cycles, so it is changed once for many samples, not in each loop.
 class Denormals {
   public:
 #if defined(__SSE2__)

@@ -1,4 +1,4 @@
-// The sum of a[i] * b[i], by the loops in use.
+// Dot product with the active SIMD level.
 #pragma once
 
 #include <cstddef>

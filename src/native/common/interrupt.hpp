@@ -1,5 +1,5 @@
-// Lets somebody stop a computation that takes long. The loops know no interpreter: whoever runs them says once how
-// to ask, and they ask now and then.
+// Interruption of long computations. The native loops do not know the interpreter: the bindings register a check, and
+// the loops call it periodically.
 #pragma once
 
 #include <atomic>
@@ -8,30 +8,30 @@
 
 namespace steelyard {
 
-// Throws if the computation shall end; called from any thread, at times when nothing is half done.
+// Throws if the computation shall end. It is called from any thread, only while the state is consistent.
 using InterruptCheck = void (*)();
 
 void set_interrupt_check(InterruptCheck check) noexcept;
 
-// For every step of a solver: looks at the clock, and asks when a thread has not asked for a twentieth of a second.
-// What it throws passes through the caller, which leaves things as if it had never been called.
+// Calls the check if this thread has not called it for 50 ms. Solvers call this function in every step; an exception
+// leaves their state unchanged.
 void poll_interrupt();
 
-// The same for tasks on several threads: the thread that made it asks, and all see whether to go on.
+// poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.
 class SharedPoll {
   public:
     bool goes_on() noexcept {
-        if (std::this_thread::get_id() == maker_ && !reason_) ask();
+        if (std::this_thread::get_id() == creator_ && !reason_) poll();
         return !stopped_.load(std::memory_order_relaxed);
     }
 
-    // By the maker, when the other threads have ended.
+    // Called by the creating thread after the other threads have ended.
     void rethrow() const {
         if (reason_) std::rethrow_exception(reason_);
     }
 
   private:
-    void ask() noexcept {
+    void poll() noexcept {
         try {
             poll_interrupt();
         } catch (...) {
@@ -40,7 +40,7 @@ class SharedPoll {
         }
     }
 
-    std::thread::id maker_ = std::this_thread::get_id();
+    std::thread::id creator_ = std::this_thread::get_id();
     std::exception_ptr reason_;
     std::atomic<bool> stopped_{false};
 };

@@ -1,4 +1,4 @@
-// Numbers with a name.
+// Numeric constants.
 #pragma once
 
 #include <limits>

@@ -1,12 +1,12 @@
-// Random numbers by counter: the draw for step t is a function of the seed and t alone, so a stream that is cut,
-// saved and resumed draws what it would have drawn.
+// Counter-based random numbers: the number of step t is a function of the seed and t, so a stream that is saved and
+// resumed continues with the same numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace steelyard {
 
-// The finalizer of SplitMix64: every bit of the argument reaches every bit of the result.
+// The finalizer of SplitMix64: every bit of the argument affects every bit of the result.
 constexpr std::uint64_t mix_bits(std::uint64_t x) {
     x ^= x >> 30;
     x *= 0xbf58476d1ce4e5b9u;
@@ -15,7 +15,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// In [0, 1), for step t and one of several independent series.
+// Uniform number in [0, 1) for step t of one of several independent series.
 constexpr double uniform_at(std::uint64_t seed, std::uint64_t t, std::uint64_t series = 0) {
     constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
     const std::uint64_t bits = mix_bits(mix_bits(seed + golden * (t + 1)) + golden * (series + 1));

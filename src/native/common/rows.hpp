@@ -1,4 +1,4 @@
-// A table as loops see it, and memory that vectors can be read from without crossing cache lines.
+// Views of row-major arrays, and memory aligned to cache lines.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Rows of a table, row-major and dense.
+// Dense, row-major rows.
 template <class T>
 struct Rows {
     const T* data;
@@ -25,7 +25,7 @@ struct AlignedDelete {
     }
 };
 
-// Uninitialised numbers that begin on a cache line.
+// Uninitialized array aligned to a cache line.
 template <class T>
 using AlignedBuffer = std::unique_ptr<T[], AlignedDelete>;
 
@@ -48,7 +48,7 @@ struct AlignedAllocator {
     }
 };
 
-// A vector whose numbers begin on a cache line.
+// std::vector aligned to a cache line.
 template <class T>
 using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 

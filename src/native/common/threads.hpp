@@ -1,5 +1,5 @@
-// Splits a range of tasks over a few threads. Threads are started for the call and joined before it
-// returns: nothing survives a fork, and a caller below the size where it pays asks for one thread.
+// Parallel loops. Threads are started for each call and joined before it returns, so a fork never inherits them.
+// Callers request one thread if the problem is too small for several.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,8 @@
 
 namespace steelyard {
 
-// Calls body(task) for every task in [0, n_tasks). Tasks must not share what they write, and the result
-// must not depend on which thread runs a task; then it does not depend on the number of threads.
-// body must not throw.
+// Calls body(task) for every task in [0, n_tasks). Tasks must write to separate memory, and results must not depend on
+// which thread runs a task; then they do not depend on the number of threads. body must not throw.
 template <class Body>
 void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     if (n_threads <= 1 || n_tasks <= 1) {
@@ -29,14 +28,14 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     helpers.reserve(wanted - 1);
     for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
     work();
-    // The helpers join as they go out of scope, also when starting one of them failed.
+    // The helper threads join when they go out of scope, also if starting one of them failed.
 }
 
-// Where the threads of a team wait for each other. They are expected within microseconds of one another, which
-// is less than sleeping and waking takes; a thread whose partners have lost their core gives up its own.
-class Meeting {
+// Spinning barrier. Threads arrive within microseconds of each other, which is less than sleeping and waking takes;
+// after some iterations a waiting thread yields its core.
+class SpinBarrier {
   public:
-    explicit Meeting(unsigned n_threads) : n_threads_(n_threads) {}
+    explicit SpinBarrier(unsigned n_threads) : n_threads_(n_threads) {}
 
     void wait() noexcept {
         const unsigned round = round_.load(std::memory_order_relaxed);
@@ -45,24 +44,24 @@ class Meeting {
             round_.store(round + 1, std::memory_order_release);
             return;
         }
-        for (unsigned looks = 0; round_.load(std::memory_order_acquire) == round; ++looks)
-            if (looks >= kLooks) std::this_thread::yield();
+        for (unsigned n_spins = 0; round_.load(std::memory_order_acquire) == round; ++n_spins)
+            if (n_spins >= kSpinIterations) std::this_thread::yield();
     }
 
   private:
-    static constexpr unsigned kLooks = 2000;
+    static constexpr unsigned kSpinIterations = 2000;
     const unsigned n_threads_;
     alignas(64) std::atomic<unsigned> arrived_{0};
     alignas(64) std::atomic<unsigned> round_{0};
 };
 
-// Calls body(thread, n, meeting) on n threads at once, n being n_threads or as many as could be started.
+// Calls body(thread, n, barrier) on n threads at once; n is n_threads or the number of threads that could be started.
 // body must not throw.
 template <class Body>
 void run_team(unsigned n_threads, Body&& body) {
-    std::atomic<Meeting*> meeting{nullptr};
+    std::atomic<SpinBarrier*> meeting{nullptr};
     std::vector<std::jthread> helpers;
-    unsigned started = 1;  // written before the meeting is announced, read after
+    unsigned started = 1;  // written before the barrier is published, read afterwards
     const auto help = [&](unsigned thread) {
         meeting.wait(nullptr);
         body(thread, started, *meeting.load());
@@ -70,13 +69,13 @@ void run_team(unsigned n_threads, Body&& body) {
     helpers.reserve(n_threads - 1);
     try {
         for (; started < n_threads; ++started) helpers.emplace_back(help, started);
-    } catch (const std::system_error&) {  // the system has no more threads to give: fewer do the work
+    } catch (const std::system_error&) {  // the system cannot start more threads; fewer do the work
     }
-    Meeting here(started);
+    SpinBarrier here(started);
     meeting.store(&here);
     meeting.notify_all();
     body(0, started, here);
-    helpers.clear();  // joins, before the meeting goes
+    helpers.clear();  // joins the threads before the barrier is destroyed
 }
 
 }  // namespace steelyard

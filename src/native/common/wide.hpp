@@ -1,4 +1,4 @@
-// Whole numbers wider than a register: 128 bits where they suffice, as many as it takes elsewhere.
+// Integers wider than 64 bits: 128 bits, or arbitrary precision.
 #pragma once
 
 #include <bit>
@@ -13,11 +13,11 @@ namespace steelyard {
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
-// A whole number in two's complement, of up to kMost limbs of 64 bits, kept as short as it can be. Doubles reach from
-// 2^-1074 to 2^1024; twice their range, for products, and what sums of any length need, fit with room to spare.
+// Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible. Doubles range
+// from 2^-1074 to 2^1024; products of two doubles and sums of any length fit.
 class Big {
   public:
-    static constexpr std::size_t kMost = 96;
+    static constexpr std::size_t kMaxLimbs = 96;
 
     Big() { limbs_[0] = 0; }
     Big(std::int64_t x) { limbs_[0] = static_cast<std::uint64_t>(x); }  // NOLINT: numbers convert
@@ -34,14 +34,14 @@ class Big {
         return load(limbs, 2);
     }
     static Big load(const std::uint64_t* limbs, std::size_t n) {
-        if (n > kMost) throw std::overflow_error("a whole number is too large");
+        if (n > kMaxLimbs) throw std::overflow_error("a whole number is too large");
         Big x;
         x.n_ = n;
         std::memcpy(x.limbs_, limbs, n * sizeof *limbs);
         x.trim();
         return x;
     }
-    // A finite double that is a whole number.
+    // From a finite double with an integer value.
     static Big of_whole(double x) {
         int exponent;
         const double fraction = std::frexp(x, &exponent);
@@ -87,7 +87,7 @@ class Big {
     friend Big operator-(const Big& a, const Big& b) { return a + -b; }
     friend Big operator*(const Big& a, const Big& b) {
         const Big p = a.magnitude(), q = b.magnitude();
-        if (p.n_ + q.n_ > kMost) throw std::overflow_error("a whole number is too large");
+        if (p.n_ + q.n_ > kMaxLimbs) throw std::overflow_error("a whole number is too large");
         Big x;
         x.n_ = p.n_ + q.n_;
         std::memset(x.limbs_, 0, x.n_ * sizeof *limbs_);
@@ -131,14 +131,14 @@ class Big {
     }
     friend bool operator<(const Big& a, const Big& b) { return (a - b).is_negative(); }
 
-    // Bits of the magnitude; 0 for 0.
+    // Number of bits of the magnitude; 0 for 0.
     unsigned bit_length() const {
         const Big m = magnitude();
         for (std::size_t i = m.n_; i-- > 0;)
             if (m.limbs_[i]) return static_cast<unsigned>(64 * i + std::bit_width(m.limbs_[i]));
         return 0;
     }
-    unsigned trailing_zeros() const {  // of a number other than 0
+    unsigned trailing_zeros() const {  // the number must not be 0
         std::size_t i = 0;
         while (!limbs_[i]) ++i;
         return static_cast<unsigned>(64 * i + std::countr_zero(limbs_[i]));
@@ -150,7 +150,7 @@ class Big {
         const unsigned bits = m.bit_length();
         *exponent = 0;
         if (bits <= 53) return sign() * static_cast<double>(m.limbs_[0]);
-        const unsigned drop = bits - 54;  // one bit more than fits, and whether there is anything below it
+        const unsigned drop = bits - 54;  // keep one extra bit, and whether any lower bit is set
         Big top = m >> drop;
         const bool below = drop > 0 && m.trailing_zeros() < drop;
         std::uint64_t mantissa = top.limbs_[0];
@@ -167,11 +167,11 @@ class Big {
     }
 
     bool fits(std::size_t limbs) const { return n_ <= limbs; }
-    int128 narrow() const {  // for numbers of at most two limbs
+    int128 narrow() const {  // the number must have at most two limbs
         return static_cast<int128>(static_cast<uint128>(limb(1)) << 64 | limb(0));
     }
 
-    // Quotient towards minus infinity; the divisor is positive.
+    // Quotient rounded towards minus infinity; the divisor is positive.
     friend Big divide(const Big& a, const Big& b) {
         const bool negative = a.is_negative();
         const Big p = a.magnitude();
@@ -206,7 +206,7 @@ class Big {
     std::uint64_t fill() const { return is_negative() ? ~std::uint64_t{0} : 0; }
     std::uint64_t limb(std::size_t i) const { return i < n_ ? limbs_[i] : fill(); }
     static std::size_t grown(std::size_t n) {
-        if (n >= kMost) throw std::overflow_error("a whole number is too large");
+        if (n >= kMaxLimbs) throw std::overflow_error("a whole number is too large");
         return n + 1;
     }
     void trim() {
@@ -218,7 +218,7 @@ class Big {
     }
 
     std::size_t n_ = 1;
-    std::uint64_t limbs_[kMost];
+    std::uint64_t limbs_[kMaxLimbs];
 };
 
 }  // namespace steelyard

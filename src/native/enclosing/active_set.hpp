@@ -1,4 +1,4 @@
-// The few samples that a solver moves, side by side: their kernel values with each other, all in double.
+// Active set of a solver: contiguous kernel values among its members, in double precision.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace steelyard {
 
-// Members have slots 0 .. size() - 1. Everything that is looked at between two passes over all samples is in here,
-// in order, whatever numbers the samples have.
+// Members have slots 0 .. size() - 1. All data that the solver reads between two passes over all samples is stored here
+// contiguously, in slot order.
 class ActiveSet {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -23,18 +23,18 @@ class ActiveSet {
     std::uint32_t slot(std::size_t i) const { return slot_of_[i]; }
     bool holds(std::size_t i) const { return slot_of_[i] != kNone; }
 
-    // Kernel values of a member with all members, by slot. Valid until the next add.
+    // Returns kernel values of a member with all members, by slot. Valid until the next add.
     const double* row(std::size_t slot) const { return values_.data() + slot * capacity_; }
-    // Kernel values of any sample with all members.
+    // Returns kernel values of any sample with all members.
     void evaluate(std::size_t i, double* out) { rows_.evaluate(i, samples_, packed_, out); }
 
-    // There are n samples now; new ones are no members.
+    // Sets the number of samples to n; new samples are not members.
     void resize(std::size_t n) { slot_of_.resize(n, kNone); }
-    // The sample becomes the member with the last slot. When it throws, nothing has changed.
+    // Makes the sample the member with the last slot. Changes nothing if it throws.
     void add(std::size_t i);
-    // The member with the last slot takes the one that becomes free.
+    // Removes a member; the member with the last slot moves to the free slot.
     void drop(std::size_t slot);
-    // Sample i goes, and the last sample takes its number; i is no member.
+    // Removes sample i, which is not a member; the last sample gets its number.
     void swap_remove(std::size_t i);
     void clear();
 
@@ -46,7 +46,7 @@ class ActiveSet {
     PackedRows<double> packed_;
     std::vector<std::uint32_t> samples_, slot_of_;
     std::size_t capacity_ = 0;
-    std::vector<double, AlignedAllocator<double>> values_;  // rows of capacity_
+    std::vector<double, AlignedAllocator<double>> values_;  // rows of length capacity_
 };
 
 }  // namespace steelyard

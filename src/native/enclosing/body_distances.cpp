@@ -17,14 +17,14 @@ namespace steelyard {
 
 namespace {
 
-// Values of one block of rows: small enough to be squared, summed and compared while still in the cache.
+// Number of values of one block of rows: small enough to stay in the cache from product to comparison.
 constexpr std::size_t kBlockValues = 1 << 15;
-constexpr std::size_t kMostRows = 64;  // of one block
-// Below this many multiply-adds a second thread costs more than it brings.
+constexpr std::size_t kMaxBlockRows = 64;
+// Below this many multiply-adds a second thread does not pay off.
 constexpr double kThreadWork = 1e6;
 constexpr double kNearlyEqual = 1e-14;
 
-// Distances of a few rows at a time; `scratch` has room for scratch_width() values a row.
+// Distances of a block of rows; `scratch` has scratch_width() values per row.
 class Spheres {
   public:
     explicit Spheres(Rows<double> centers) : packed_(centers) {}
@@ -63,12 +63,12 @@ class Ellipsoids {
     std::span<const std::size_t> starts_;
 };
 
-// Calls body(begin, block, scratch) for blocks of rows; `extra` more values a row are there after the scratch's own.
+// Calls body(begin, block, scratch) for blocks of rows; `extra` values per row follow the scratch memory.
 template <class Bodies, class Body>
 void for_blocks(const Bodies& bodies, Rows<double> X, std::size_t extra, unsigned n_threads, Body&& body) {
     const std::size_t n = X.n_rows, d = X.n_features;
     const std::size_t step =
-        std::clamp<std::size_t>(kBlockValues / std::max<std::size_t>(bodies.width(), 1), 8, kMostRows);
+        std::clamp<std::size_t>(kBlockValues / std::max<std::size_t>(bodies.width(), 1), 8, kMaxBlockRows);
     const std::size_t n_blocks = (n + step - 1) / step, room = step * (bodies.scratch_width() + extra);
     const double work = static_cast<double>(n) * static_cast<double>(bodies.width()) * static_cast<double>(d);
     const unsigned threads = work < kThreadWork ? 1u : std::max(1u, n_threads);
@@ -88,7 +88,7 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
     });
 }
 
-// Which of the squared distances of a row to all bodies is the least in units of the body's radius.
+// Finds the smallest ratio of distance to radius among the squared distances of a row to all bodies.
 class NearestRule {
   public:
     explicit NearestRule(std::span<const double> radii) : radii_(radii), factors_(radii.size()) {
@@ -97,7 +97,7 @@ class NearestRule {
     std::size_t n_bodies() const { return radii_.size(); }
     double ratio(double squared_distance, std::size_t body) const { return std::sqrt(squared_distance) / radii_[body]; }
 
-    // Roots and quotients are slow, so squares decide; only where two are as good as equal, all are asked exactly.
+    // Square roots and divisions are slow, so squares decide; nearly equal candidates are compared exactly.
     void decide(const double* distances, std::size_t i, Nearest out) const {
         const NearLeast near = near_least_(distances, factors_.data(), 1.0 + kNearlyEqual, n_bodies());
         std::size_t nearest = near.count == 1 ? near.at : 0;
@@ -128,15 +128,15 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
     });
 }
 
-// Distances to spheres from one product, |x|^2 - 2 c'x + |c|^2, seen from the middle of the centres. They cancel where
-// differences do not, so they only say which sphere is the nearest, and only where rounding cannot have hidden it.
+// Approximate distances to spheres from products, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers. They
+// suffer from cancellation, so they decide only which sphere is the nearest, and only beyond the rounding error.
 class SphereScreen {
   public:
     SphereScreen(Rows<double> centers, std::span<const double> radii)
         : middle_(middle_of(centers)),
           planes_(normals(centers, radii), centers.n_rows, centers.n_features),
           doubt_(static_cast<double>(4 * centers.n_features + 128) * std::numeric_limits<double>::epsilon()) {
-        // Places after the last sphere are never the nearest.
+        // Padding after the last sphere is never the nearest.
         factors_.resize(width(), 0.0);
         offsets_.resize(width(), kInfinity);
     }
@@ -144,7 +144,7 @@ class SphereScreen {
     std::size_t width() const { return planes_.stride(); }
     std::size_t scratch_width() const { return width() + middle_.size() + 1; }
 
-    // found[i] is the nearest sphere of row i, kUndecided if it may be one of several.
+    // found[i] is the nearest sphere of row i, or kUndecided if several are possible.
     static constexpr std::size_t kUndecided = SIZE_MAX;
     void nearest(Rows<double> X, double* scratch, std::size_t* found) const {
         double *shifted = scratch + X.n_rows * width(), *squares = shifted + X.n_rows * X.n_features;
@@ -158,7 +158,7 @@ class SphereScreen {
     }
 
   private:
-    // Where squares underflow, relative bounds of rounding do not hold.
+    // Relative error bounds do not hold where squares underflow.
     static constexpr double kNoSquare = 1e-290;
 
     static std::vector<double> middle_of(Rows<double> centers) {
@@ -169,7 +169,7 @@ class SphereScreen {
         return middle;
     }
 
-    // Radii count as shares of the largest: the squares of their inverses are then 1 or more.
+    // Radii are divided by the largest one, so that the squares of their inverses are at least 1.
     std::vector<double> normals(Rows<double> centers, std::span<const double> radii) {
         const double largest = *std::max_element(radii.begin(), radii.end());
         std::vector<double> normals;
@@ -200,7 +200,7 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
     const std::size_t n_tasks = (values.size() + kTask - 1) / kTask;
     std::atomic<bool> beyond{false};
     parallel_for(n_tasks, n_tasks < 4 ? 1u : n_threads, [&](std::size_t task) {
-        std::int64_t found = 0;  // as wide as a value, so that several are looked at together
+        std::int64_t found = 0;  // as wide as a value, so that the loop vectorizes
         for (const double value : values.subspan(task * kTask, std::min(kTask, values.size() - task * kTask)))
             found |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
         if (found) beyond.store(true, std::memory_order_relaxed);
@@ -226,9 +226,9 @@ void nearest_sphere(Rows<double> X, Rows<double> centers, std::span<const double
     const auto distance = loops().ball.squared_distance;
     const std::size_t d = X.n_features;
     for_blocks(screen, X, 0, n_threads, [&](std::size_t begin, Rows<double> block, double* scratch) {
-        std::array<std::size_t, kMostRows> found;
+        std::array<std::size_t, kMaxBlockRows> found;
         screen.nearest(block, scratch, found.data());
-        // The screen is done with its scratch, which has room for the undecided rows and their distances.
+        // The scratch memory is free again and has space for the undecided rows and their distances.
         std::size_t n_undecided = 0;
         for (std::size_t i = 0; i < block.n_rows; ++i) {
             const double* row = block.data + i * d;

@@ -1,4 +1,4 @@
-// Squared distances of many rows to many enclosing bodies at once.
+// Squared distances of many rows to many enclosing bodies.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace steelyard {
 
-// Whether all values are numbers from -limit to limit.
+// Returns whether all values are numbers from -limit to limit.
 bool all_within(std::span<const double> values, double limit, unsigned n_threads);
 
 // out[i * centers.n_rows + b] = |x_i - center_b|^2, from differences.
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads);
 
 // Body b has the axes starts[b] .. starts[b + 1]: out[i * n_bodies + b] is the sum over them of
-// (axis'x_i - offset)^2. A body's distances do not depend on which other bodies there are, to the last bit.
+// (axis'x_i - offset)^2. The distances of a body are bitwise independent of the other bodies.
 void ellipsoid_distances(Rows<double> X, Rows<double> axes, std::span<const double> offsets,
                          std::span<const std::size_t> starts, double* out, unsigned n_threads);
 
-// For each row the body with the smallest sqrt(squared distance) / radius, the first of equals, and that ratio.
+// Finds for each row the body with the smallest sqrt(squared distance) / radius, the first of equals, and that ratio.
 struct Nearest {
     std::int64_t* body;
     double* ratio;

@@ -16,9 +16,9 @@ namespace steelyard {
 namespace {
 
 constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
-constexpr std::size_t kCoarsestRows = 400;  // rows that need no coarser problem to start from
-constexpr std::size_t kCoarsening = 4;      // every fourth row makes the coarser problem
-constexpr double kCoarseTolerance = 1e-3;   // a start need not be better than that
+constexpr std::size_t kCoarsestRows = 400;  // up to this number of rows there is no coarser problem to start from
+constexpr std::size_t kCoarsening = 4;      // the coarser problem has every fourth row
+constexpr double kCoarseTolerance = 1e-3;   // sufficient for a starting point
 constexpr std::size_t kStepsPerShrink = 1000;
 constexpr std::size_t kStepsPerPoll = 16;
 constexpr int kMaxRefreshes = 20;
@@ -33,7 +33,7 @@ Values diagonal_of(const BallProblem& problem) {
     return diagonal;
 }
 
-// out[i] = sum over j of alpha[j] k(x_i, x_j). The linear kernel goes through the centre itself.
+// out[i] = sum over j of alpha[j] k(x_i, x_j). For the linear kernel the center is computed explicitly.
 Values kernel_products(const BallProblem& problem, const Values& alpha, unsigned n_threads) {
     const auto [data, n, d] = problem.rows;
     const bool linear = problem.spec.kind == KernelKind::linear;
@@ -56,14 +56,14 @@ Values kernel_products(const BallProblem& problem, const Values& alpha, unsigned
     return products;
 }
 
-// The height of a row is its squared distance to the centre less a number that all rows share.
+// The height of a row is its squared distance to the center minus a constant common to all rows.
 Values heights_of(const Values& diagonal, const Values& products) {
     Values heights(diagonal.size());
     for (std::size_t i = 0; i < heights.size(); ++i) heights[i] = diagonal[i] - 2.0 * products[i];
     return heights;
 }
 
-// All the weight on the highest rows, each as much as it may carry; ties go to the first.
+// Puts the weight on the highest rows, each up to its bound; ties go to the first.
 Values load_highest(const Values& heights, std::span<const double> bounds) {
     std::vector<std::uint32_t> order(heights.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -78,7 +78,7 @@ Values load_highest(const Values& heights, std::span<const double> bounds) {
     return alpha;
 }
 
-// Minimises over two weights at a time; each step takes weight from a low row and gives it to a high one.
+// Optimizes two weights at a time; each step moves weight from a low row to a high one.
 class Solver {
   public:
     Solver(const BallProblem& problem, const BallSettings& settings, Values alpha)
@@ -100,12 +100,12 @@ class Solver {
     }
 
   private:
-    // What a step reads and writes, for the active rows only and side by side.
+    // Data that a step reads and writes, contiguous for the active rows.
     struct Local {
-        Values alpha, heights, diagonal, bounds, closed;  // closed: infinity where alpha is at its bound, else 0
+        Values alpha, heights, diagonal, bounds, closed;  // closed: infinity if alpha is at its bound, else 0
     };
 
-    // Everything anew from alpha: all rows active, no rounding carried over.
+    // Recomputes everything from alpha: all rows active, no accumulated rounding errors.
     void refresh() {
         const std::size_t n = problem_.rows.n_rows;
         active_.resize(n);
@@ -145,7 +145,7 @@ class Solver {
         const double curvature = curvature_of(i, j, row_i);
         const double moved = std::min({0.5 * drop / curvature, l.bounds[i] - l.alpha[i], l.alpha[j]});
         objective_ += moved * (drop - moved * curvature);
-        // Weights that reach an end are put exactly there: sets are told apart by comparing with the ends.
+        // Weights that reach a bound are set exactly to it, because later comparisons test for equality.
         const bool was_zero = l.alpha[i] == 0.0;
         l.alpha[i] = moved == l.bounds[i] - l.alpha[i] ? l.bounds[i] : l.alpha[i] + moved;
         l.alpha[j] = moved == l.alpha[j] ? 0.0 : l.alpha[j] - moved;
@@ -159,7 +159,7 @@ class Solver {
         highest_ = move_heights(2.0 * moved, row_i, row_j);
     }
 
-    // The row with weight whose exchange with row i would gain most.
+    // Returns the row with weight whose exchange with row i has the largest gain.
     std::size_t best_partner(std::size_t i, const double* row_i) const {
         double best = -1.0;
         std::size_t partner = support_.front();
@@ -172,7 +172,7 @@ class Solver {
         return partner;
     }
 
-    // The squared distance of rows i and j, kept away from 0 so that equal rows exchange all they can.
+    // Returns the squared distance of rows i and j, bounded away from 0 so that equal rows exchange all they can.
     double curvature_of(std::size_t i, std::size_t j, const double* row_i) const {
         return std::max(local_.diagonal[i] + local_.diagonal[j] - 2.0 * row_i[j], kRounding * largest_ + 1e-300);
     }
@@ -195,15 +195,15 @@ class Solver {
         return lowest;
     }
 
-    // At the optimum no row that may gain weight stands higher than one that may lose it.
+    // Returns the violation of optimality: how far a row that may gain weight is above one that may lose weight.
     double gap() const {
-        if (local_.closed[highest_] != 0.0) return 0.0;  // every row carries all it may
+        if (local_.closed[highest_] != 0.0) return 0.0;  // every row is at its bound
         return std::max(0.0, local_.heights[highest_] - lowest_support());
     }
 
     double allowed_gap() const { return settings_.tolerance * objective_ + kRounding * largest_; }
 
-    // Drops rows that sit at an end of their range and stand well on the right side, if they are many.
+    // Shrinking: drops rows at a bound that are far from changing, if there are many of them.
     void shrink(RowCache& cache) {
         const double low = lowest_support(), high = local_.heights[highest_];
         std::vector<std::uint32_t> kept;
@@ -227,7 +227,7 @@ class Solver {
 
     Ball finish() const {
         const std::size_t n = alpha_.size();
-        double centre_norm = 0.0;  // alpha'K alpha, what heights lack to be squared distances
+        double centre_norm = 0.0;  // alpha'K alpha, the difference between squared distances and heights
         for (std::size_t i = 0; i < n; ++i) centre_norm += 0.5 * alpha_[i] * (diagonal_[i] - local_.heights[i]);
         Ball ball{alpha_, Values(n), 0.0, 0.0, steps_};
         double sum = 0.0, count = 0.0;
@@ -245,22 +245,22 @@ class Solver {
     const BallProblem& problem_;
     const BallSettings& settings_;
     Values diagonal_, alpha_;            // of all rows
-    std::vector<std::uint32_t> active_;  // rows that steps look at
+    std::vector<std::uint32_t> active_;  // rows that steps consider
     Local local_;
-    std::vector<std::uint32_t> support_;  // active rows with weight, by their place among the active
-    std::size_t highest_ = 0;             // the active row that stands highest of those that may gain weight
+    std::vector<std::uint32_t> support_;  // active rows with weight, as positions among the active rows
+    std::size_t highest_ = 0;             // the highest active row that may gain weight
     double objective_ = 0.0, largest_ = 0.0;
     std::size_t steps_ = 0;
 };
 
 Ball solve(const BallProblem& problem, const BallSettings& settings);
 
-// Weights that are nearly right, from the problem of every fourth row.
+// Returns approximate weights from the problem of every fourth row.
 Values starting_weights(const BallProblem& problem, const BallSettings& settings) {
     const auto [data, n, d] = problem.rows;
     Values alpha(n, 0.0);
     if (n <= kCoarsestRows) {
-        std::fill(alpha.begin(), alpha.end(), 1.0 / static_cast<double>(n));  // the mean as the first centre
+        std::fill(alpha.begin(), alpha.end(), 1.0 / static_cast<double>(n));  // the mean is the initial center
     } else {
         Values rows, bounds;
         for (std::size_t i = 0; i < n; i += kCoarsening) {

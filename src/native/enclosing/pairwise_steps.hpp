@@ -1,5 +1,5 @@
-// Sequential minimal optimisation with second-order choice of the pair: gets near the optimum from far away, and
-// repairs where steps along the margin set cannot go on.
+// Sequential minimal optimization with second-order pair selection: approaches the optimum from far away, and recovers
+// when steps along the margin set are impossible.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace steelyard {
 
-// Moves pairs of coefficients until none violates the conditions by more than twice the threshold, or the steps are
-// used up; returns how many were made. Changes z and e of the state alone, and e with the precision of the kernel rows.
+// Moves pairs of coefficients until no pair violates the conditions by more than twice the threshold or max_steps is
+// reached; returns the number of steps. Changes only z and e of the state, and e with the precision of kernel rows.
 std::size_t pairwise_steps(KernelRows& rows, SvmState& state, double threshold, std::size_t max_steps);
 
 }  // namespace steelyard

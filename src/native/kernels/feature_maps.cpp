@@ -10,8 +10,8 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kMapTaskRows = 256;  // what a thread takes at a time
-constexpr std::size_t kPackedFrom = 8;     // from so many rows on, packing the weights of a block pays
+constexpr std::size_t kMapTaskRows = 256;  // rows per task
+constexpr std::size_t kMinPackedRows = 8;  // from this number of rows on, packing the weights of a block pays off
 constexpr std::size_t kTaskValues = 1 << 16;
 
 unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_features, std::size_t n_outputs) {
@@ -19,12 +19,12 @@ unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_feat
     return work < 2e6 ? 1u : wanted;
 }
 
-// Written so that what is not a number becomes one.
-double between(double value, double most) { return value < most ? (value > -most ? value : -most) : most; }
+// Clamps a value to [-limit, limit]; NaN becomes a number.
+double between(double value, double limit) { return value < limit ? (value > -limit ? value : -limit) : limit; }
 
-double to_grid(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
+double to_step(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
 
-// The values of some features as they enter the sums; `feature(i)` is that of value i.
+// Transforms feature values as they enter the sums; `feature(i)` is the feature of value i.
 template <class Feature>
 void enter(const FeatureMap& map, const double* values, std::size_t n, Feature feature, double* entries) {
     const double *shift = map.shift.data(), *scale = map.scale.data();
@@ -34,7 +34,7 @@ void enter(const FeatureMap& map, const double* values, std::size_t n, Feature f
             for (std::size_t i = 0; i < n; ++i) entries[i] = scaled(i);
             return;
         case MapKind::halving_2:
-            for (std::size_t i = 0; i < n; ++i) entries[i] = to_grid(between(scaled(i), 64.0));
+            for (std::size_t i = 0; i < n; ++i) entries[i] = to_step(between(scaled(i), 64.0));
             return;
         default:
             for (std::size_t i = 0; i < n; ++i)
@@ -48,11 +48,11 @@ double entry(const FeatureMap& map, std::size_t feature, double x) {
     return result;
 }
 
-// The weights of blocks of outputs, packed so that they lie close together, or as they are for a few rows.
+// The weights of blocks of outputs, packed contiguously, or unpacked for a few rows.
 class Blocks {
   public:
     Blocks(const FeatureMap& map, std::size_t n_rows)
-        : map_(map), pack_all_(n_rows >= kPackedFrom), weights_(map.n_features() * kMapBlock), starts_(kMapBlock) {}
+        : map_(map), pack_all_(n_rows >= kMinPackedRows), weights_(map.n_features() * kMapBlock), starts_(kMapBlock) {}
 
     MapBlock operator()(std::size_t first) {
         const std::size_t m = map_.n_outputs(), width = std::min(kMapBlock, m - first);
@@ -89,7 +89,7 @@ void map_task(const FeatureMap& map, const double* rows, std::size_t n, double* 
     }
 }
 
-// What of a sparse row enters the sums: its values, and the features that a zero does not leave out.
+// The entries of a sparse row that enter the sums: its values, and features whose zero has a nonzero contribution.
 struct SparseRow {
     std::vector<double> values;
     std::vector<std::size_t> features;
@@ -115,7 +115,7 @@ void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std:
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads) {
     const MapLoops& loops = steelyard::loops().map;
     const std::size_t n = row_starts.size() - 1, m = map.n_outputs();
-    std::vector<std::size_t> shifted;  // features whose zeros count
+    std::vector<std::size_t> shifted;  // features whose zeros contribute
     for (std::size_t k = 0; k < map.n_features(); ++k)
         if (entry(map, k, 0.0) != 0.0) shifted.push_back(k);
     const unsigned threads = threads_for_map(n_threads, 1, values.size() / std::max<std::size_t>(n, 1), n * m);
@@ -148,12 +148,12 @@ void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std:
     });
 }
 
-void round_to_grid(std::span<double> values, double factor, double quantum, unsigned n_threads) {
+void round_to_step(std::span<double> values, double factor, double step, unsigned n_threads) {
     const auto round = loops().map.round;
     const std::size_t n_tasks = (values.size() + kTaskValues - 1) / kTaskValues;
     parallel_for(n_tasks, n_tasks < 8 ? 1 : n_threads, [&](std::size_t task) {
         const std::size_t begin = task * kTaskValues;
-        round(values.data() + begin, std::min(kTaskValues, values.size() - begin), factor, quantum);
+        round(values.data() + begin, std::min(kTaskValues, values.size() - begin), factor, step);
     });
 }
 

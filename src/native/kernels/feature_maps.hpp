@@ -1,4 +1,4 @@
-// Feature maps that give every row the same bits: alone or among others, on any level, on any number of threads.
+// Feature maps whose results are bitwise independent of the other rows, the SIMD level and the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace steelyard {
 struct FeatureMap {
     MapSpec spec;
     std::span<const double> shift, scale;
-    const double* weights;  // feature by feature: n_features by n_outputs
+    const double* weights;  // n_features by n_outputs
     std::span<const double> starts;
 
     std::size_t n_features() const { return shift.size(); }
@@ -25,11 +25,11 @@ struct FeatureMap {
 // out: n_rows by n_outputs.
 void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_threads);
 
-// The same for rows in compressed form, columns rising within a row; cosine and rectified only.
+// The same for rows in CSR format, columns ascending within a row; cosine and rectified only.
 void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std::span<const std::int64_t> columns,
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads);
 
-// values = quantum * round(factor * values), factor a power of two.
-void round_to_grid(std::span<double> values, double factor, double quantum, unsigned n_threads);
+// values = step * round(factor * values), factor a power of two.
+void round_to_step(std::span<double> values, double factor, double step, unsigned n_threads);
 
 }  // namespace steelyard

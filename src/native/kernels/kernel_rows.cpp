@@ -10,22 +10,22 @@ namespace steelyard {
 
 namespace {
 
-// Rows whose sum is made in float before it is added in double.
+// Number of rows whose sum is computed in float before it is added in double.
 constexpr std::size_t kTogether = 8;
-// Half a unit of a value, and roundings of a dozen products and sums in float.
+// Half a unit of a value, plus the rounding of a dozen products and sums in float.
 constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
-// Roundings of one term: the value, its weight, their product and three sums of pairs; and some reserve.
+// Rounding errors per term: the value, its weight, their product and three pairwise sums, with some reserve.
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
-// Kernel values, and their products with weights, must be far from where float ends.
+// Kernel values and their products with weights must be far from the range limits of float.
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    if (has_function) return Precision::full;  // nothing is known of its values, and evaluating them costs far more
+    if (has_function) return Precision::full;  // its values may have any range, and computing them is the main cost
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;
 }
 
-// Two rows share a scale. What their weights lose by becoming integers is returned, as the error of a sum.
+// Two rows share a scale. Returns the error of the sum that is caused by rounding the weights to integers.
 double put_weights(FixedWeights& fixed, std::size_t pair, const double* weights) {
     constexpr double largest_part = 32767.0;
     const double largest = std::max(std::abs(weights[0]), std::abs(weights[1]));
@@ -57,7 +57,7 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
 // -- samples ------------------------------------------------------------------------------------------------------
 
 std::size_t KernelRows::max_kept() const {
-    constexpr std::size_t least = kFixedRows;  // so many rows are in use at the same time
+    constexpr std::size_t least = kFixedRows;  // this many rows are in use at the same time
     return std::max(least, budget_ / (bytes_of_value() * std::max<std::size_t>(1, capacity_)));
 }
 
@@ -84,7 +84,7 @@ void KernelRows::append(const double* x) {
     samples_.insert(samples_.end(), x, x + n_features_);
     diagonal_.push_back(diagonal);
     norms_.push_back(std::sqrt(std::abs(diagonal)));
-    largest_norm_ = std::max(largest_norm_, norms_.back());  // an upper bound once samples have gone
+    largest_norm_ = std::max(largest_norm_, norms_.back());  // an upper bound once samples have been removed
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);
     ++size_;
@@ -321,7 +321,7 @@ double KernelRows::add_full(const std::vector<std::uint32_t>& samples, const std
 }
 
 double KernelRows::sum_rows(const double* z, double* out) {
-    if (precision_ == Precision::fixed) {  // far too coarse for large coefficients
+    if (precision_ == Precision::fixed) {  // too coarse for large coefficients
         exact_sums(z, out);
         return 0.0;
     }

@@ -1,4 +1,4 @@
-// Samples that come and go, and rows of their kernel matrix kept within a memory budget.
+// Samples that are added and removed, and a cache of rows of their kernel matrix within a memory budget.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +12,28 @@
 
 namespace steelyard {
 
-// Where kernel values come from: out[i * n_z + j] = k(x_i, z_j) for rows of the given number of features.
-// May throw; then nothing has changed.
+// Source of kernel values: out[i * n_z + j] = k(x_i, z_j) for rows of the given number of features. Changes nothing if
+// it throws.
 using KernelFunction =
     std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
 
-// How kernel values are kept, by their bytes: as fixed point numbers if all of them lie between 0 and 1, as float or
-// as double.
+// Storage type of cached kernel values, by its size: fixed point if all values are in [0, 1], float or double.
 enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
 
-// The samples have the numbers 0 .. size() - 1. A kept row of the kernel matrix follows every change of the
-// samples, so that it costs kernel evaluations only the first time.
+// The samples have the numbers 0 .. size() - 1. A cached row of the kernel matrix is updated with every change of the
+// samples, so kernel values are computed only once.
 //
-// Rows are kept in as few bytes as will do: that is less to read, and sums over them come with a bound of what it can
-// have cost. widen() turns to the next precision for good. Single values are always evaluated in double: exact_sum,
+// Rows are cached in the smallest sufficient type, which reduces memory traffic; sums over them come with an error
+// bound. widen() switches permanently to the next type. Single values are always computed in double: exact_sum,
 // exact_sums, evaluate.
 class KernelRows {
   public:
-    // `function` is empty for a kernel that the native loops know.
+    // `function` is empty for native kernels.
     KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
-    // Where no function supplies the values.
+    // Only for native kernels.
     const KernelSpec& kernel() const { return spec_; }
     bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
@@ -44,13 +43,13 @@ class KernelRows {
     double largest_norm() const { return largest_norm_; }
 
     void append(const double* x);
-    // Takes sample i away; the last one takes its number.
+    // Removes sample i; the last one gets its number.
     void swap_remove(std::size_t i);
-    // Takes the last sample away.
+    // Removes the last sample.
     void pop();
 
-    // k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The last two rows that were asked for stay
-    // where they are.
+    // Returns k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The last two rows returned stay
+    // valid.
     template <class T>
     const T* row(std::size_t i) {
         if constexpr (std::is_same_v<T, float>)
@@ -60,7 +59,7 @@ class KernelRows {
     Precision precision() const { return precision_; }
     bool is_wide() const { return precision_ == Precision::full; }
     void widen();
-    // The row need not be kept any longer.
+    // Marks a row as no longer needed.
     void release(std::size_t i);
     template <class Predicate>
     void release_if(Predicate&& unwanted) {
@@ -68,22 +67,22 @@ class KernelRows {
             if (unwanted(kept_[slot].sample)) drop_slot(static_cast<std::uint32_t>(slot));
     }
     std::size_t n_kept() const { return kept_.size(); }
-    // Samples whose rows are kept, in the order in which sums over them are made.
+    // Returns the samples whose rows are cached, in the order in which sums over them are computed.
     std::vector<std::uint32_t> kept_samples() const;
-    // Makes sure that the row is kept.
+    // Caches a row.
     void keep(std::size_t i) { kept_row(i); }
 
-    // out += sum over k of weights[k] * row(samples[k]). Returns how far off an entry can be, beyond the rounding of
-    // doubles.
+    // out += sum over k of weights[k] * row(samples[k]). Returns a bound on the error of an entry beyond the rounding
+    // of doubles.
     double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
-    // out[i] = sum over j of z[j] * k(x_j, x_i): more carefully, with the same promise.
+    // out[i] = sum over j of z[j] * k(x_j, x_i), with more precision and the same kind of bound.
     double sum_rows(const double* z, double* out);
 
-    // sum over j of z[j] * k(x_j, x_i), in double, where so many z[j] are not 0.
+    // Returns sum over j of z[j] * k(x_j, x_i), in double; the argument is the number of nonzero z[j].
     double exact_sum(std::size_t i, const double* z, std::size_t n_nonzero);
     // The same for all i.
     void exact_sums(const double* z, double* out) const;
-    // k(x_i, x) for the given samples, of which `packed` has the values unless a function supplies them.
+    // Computes k(x_i, x) for the given samples; `packed` contains them unless the kernel is a function.
     void evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
                   double* out);
 
@@ -121,10 +120,10 @@ class KernelRows {
     KernelSpec spec_;
     KernelFunction function_;
     Precision precision_;
-    PackedRows<double> packed_, packed_kept_;  // empty when a function supplies the values
+    PackedRows<double> packed_, packed_kept_;  // empty if the kernel is a function
     std::vector<double> samples_, diagonal_, norms_, row_;
-    std::vector<double> column_;         // of a sample, its values with the kept ones
-    std::size_t column_sample_ = kNone;  // whose column it is, as long as the kept ones are the same
+    std::vector<double> column_;         // kernel values of a sample with the cached rows
+    std::size_t column_sample_ = kNone;  // the sample of column_, as long as the cached rows do not change
     double largest_norm_ = 0.0;
     std::vector<std::byte> encoded_;
     std::vector<float> decoded_[2];

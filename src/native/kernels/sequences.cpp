@@ -16,7 +16,7 @@ namespace steelyard {
 
 namespace {
 
-// Rows of one task: a panel is read that often before the next one takes its place in the cache.
+// Rows of one task: a panel is reused this often before the next one replaces it in the cache.
 constexpr std::size_t kSequenceTaskRows = 8;
 constexpr double kLn2 = 0.69314718055994530942;
 
@@ -25,7 +25,7 @@ double log_value(double mantissa, double exponent) {
     return std::log(mantissa) + exponent * kLn2;
 }
 
-// Positions by length: a panel then holds sequences of nearly the same length, and little of it is padding.
+// Positions sorted by length, so that a panel contains sequences of similar length and little padding.
 template <class Symbol>
 std::vector<std::size_t> by_length(const Sequences<Symbol>& X) {
     std::vector<std::size_t> order(X.n_sequences);
@@ -82,7 +82,7 @@ std::size_t longest_of(const auto& panels) {
     return longest;
 }
 
-// Memory of one thread, made before the threads start so that no task can fail.
+// Memory of one thread, allocated before the threads start so that no task can fail.
 struct Work {
     AlignedBuffer<double> cells;
     alignas(64) double mantissa[kSequenceLanes], exponent[kSequenceLanes];
@@ -94,7 +94,7 @@ std::vector<Work> make_work(unsigned n_threads, std::size_t longest) {
     return work;
 }
 
-// Calls body(task, work) for every task, on a few threads, each with memory of its own; can be interrupted.
+// Calls body(task, work) for every task on several threads, each with its own memory; can be interrupted.
 template <class Body>
 void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     std::atomic<std::size_t> next{0};
@@ -106,7 +106,7 @@ void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     poll.rethrow();
 }
 
-// The matrix of X with itself has rows and panels in the same order, so the lower triangle of panels is enough.
+// For the matrix of X with itself, rows and panels have the same order, so the lower triangle of panels is enough.
 template <class Spec, class Symbol>
 void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Symbol>& Z, bool symmetric, double* out,
                 unsigned n_threads) {
@@ -115,7 +115,7 @@ void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Sy
     const std::size_t row_tasks = (rows.size() + kSequenceTaskRows - 1) / kSequenceTaskRows, ld = Z.n_sequences;
     auto work = make_work(n_threads, longest_of(panels));
     for_tasks(row_tasks * panels.size(), work, [&](std::size_t task, Work& own) {
-        // Longest rows first: the last tasks are short, and no thread is left waiting for a long one.
+        // Longest rows first: the last tasks are short, so no thread waits for a long one.
         const std::size_t block = row_tasks - 1 - task / panels.size();
         const Panel<Symbol>& panel = panels[task % panels.size()];
         const std::size_t begin = block * kSequenceTaskRows, end = std::min(rows.size(), begin + kSequenceTaskRows);

@@ -1,6 +1,6 @@
 // Logarithms of sequence kernels, for all pairs of two collections of sequences of any lengths.
 //
-// A value depends on its two sequences alone, whatever panel they fall into and however many threads run.
+// A value depends only on its two sequences, not on the panel that contains them or the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace steelyard {
 
-// Sequences one after another: sequence s has elements offsets[s] to offsets[s + 1], each of n_features numbers.
+// Concatenated sequences: sequence s has elements offsets[s] to offsets[s + 1], each of n_features numbers.
 template <class Symbol>
 struct Sequences {
     const Symbol* symbols;
@@ -30,7 +30,7 @@ void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequenc
 void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
                     unsigned n_threads);
 
-// The same of a collection with itself: one triangle is computed, the other mirrored.
+// The same for a collection with itself: one triangle is computed and mirrored.
 void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
 void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
 

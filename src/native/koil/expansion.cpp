@@ -10,7 +10,7 @@ namespace steelyard {
 
 namespace {
 
-// Vectors closer to the span than this, relative to their length, are in it as far as rounding can tell.
+// Vectors closer to the span than this, relative to their length, are in the span up to rounding.
 constexpr double kInSpan = 1e-7;
 
 }  // namespace
@@ -36,7 +36,7 @@ void KernelExpansion<T>::scores(Rows<T> X, double* out, unsigned n_threads) cons
 }
 
 template <class T>
-double KernelExpansion<T>::weigh(const T* x) {
+double KernelExpansion<T>::score(const T* x) {
     similarities_.resize(rows_.size());
     kernel_row(kernel_, x, rows_, similarities_.data());
     return dot(coef_.data(), similarities_.data(), coef_.size());
@@ -73,7 +73,7 @@ std::size_t KernelExpansion<T>::oldest() const {
 
 template <class T>
 void KernelExpansion<T>::step(const NormaRule& rule, const T* x, int y) {
-    const bool in_margin = y * (weigh(x) + numbers_.bias) <= numbers_.margin;
+    const bool in_margin = y * (score(x) + numbers_.bias) <= numbers_.margin;
     for (double& weight : coef_) weight *= 1.0 - rule.learning_rate * rule.regularization;
     numbers_.margin += rule.learning_rate * (in_margin ? rule.nu - 1.0 : rule.nu);
     if (in_margin) {
@@ -85,7 +85,7 @@ void KernelExpansion<T>::step(const NormaRule& rule, const T* x, int y) {
 
 template <class T>
 void KernelExpansion<T>::step(const RandomBudgetRule& rule, const T* x, int y) {
-    if (y * weigh(x) > 0.0) return;
+    if (y * score(x) > 0.0) return;
     ++numbers_.mistakes;
     if (coef_.size() >= rule.budget)
         remove(static_cast<std::size_t>(uniform_at(rule.seed, numbers_.seen) * static_cast<double>(coef_.size())));
@@ -94,28 +94,28 @@ void KernelExpansion<T>::step(const RandomBudgetRule& rule, const T* x, int y) {
 
 template <class T>
 void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
-    if (y * weigh(x) > 0.0) return;
+    if (y * score(x) > 0.0) return;
     ++numbers_.mistakes;
     add(x, y);
     if (coef_.size() <= rule.budget) return;
-    const std::size_t gone = oldest();
+    const std::size_t removed = oldest();
     std::vector<T> vector(rows_.n_features());
-    rows_.copy_row(gone, vector.data());
-    // psi(phi) = a phi^2 + b phi is what removing the vector costs after shrinking by phi; the largest phi in (0, 1]
-    // is taken for which all costs together stay below 15/32 of the mistakes. The slack is positive: it was not
-    // negative before this mistake.
-    const double weight = std::abs(coef_[gone]), sign = coef_[gone] < 0.0 ? -1.0 : 1.0;
-    const double margin = sign * weigh(vector.data());
+    rows_.copy_row(removed, vector.data());
+    // psi(phi) = a phi^2 + b phi is the cost of removing the vector after shrinking by phi. phi is the largest value in
+    // (0, 1] for which the sum of all costs stays below 15/32 of the number of mistakes. The slack is positive because
+    // it was not negative before this mistake.
+    const double weight = std::abs(coef_[removed]), sign = coef_[removed] < 0.0 ? -1.0 : 1.0;
+    const double margin = sign * score(vector.data());
     const double a = weight * weight - 2.0 * weight * margin, b = 2.0 * weight;
     const double slack = 15.0 / 32.0 * static_cast<double>(numbers_.mistakes) - numbers_.deviation;
     const double phi = a + b <= slack ? 1.0 : 2.0 * slack / (b + std::sqrt(b * b + 4.0 * a * slack));
     numbers_.deviation += (a * phi + b) * phi;
-    for (double& each : coef_) each *= phi;
-    remove(gone);
+    for (double& coefficient : coef_) coefficient *= phi;
+    remove(removed);
 }
 
-// Solves for the point of the span nearest to x, from the kernel values in similarities_: its weights go to
-// projection_, the forward solution stays in solution_. Returns the squared distance to the span.
+// Computes the point of the span nearest to x from the kernel values in similarities_: its weights are in projection_,
+// the solution of the forward substitution in solution_. Returns the squared distance to the span.
 template <class T>
 double KernelExpansion<T>::project(const T* x) {
     const std::size_t n = rows_.size();
@@ -133,7 +133,7 @@ double KernelExpansion<T>::project(const T* x) {
     return std::max(0.0, self_similarity(x) - dot(solution_.data(), solution_.data(), n));
 }
 
-// The factor's next row, for the vector that was just projected and is to be stored.
+// Appends the row of the factor for the vector that was just projected and will be stored.
 template <class T>
 void KernelExpansion<T>::extend_factor(double residual) {
     factor_.insert(factor_.end(), solution_.begin(), solution_.end());
@@ -142,7 +142,7 @@ void KernelExpansion<T>::extend_factor(double residual) {
 
 template <class T>
 void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
-    if (factor_.empty() && !coef_.empty()) {  // made from a state
+    if (factor_.empty() && !coef_.empty()) {  // constructed from a state
         std::vector<T> vector(rows_.n_features());
         const PackedRows<T, double> all = std::move(rows_);
         rows_ = PackedRows<T, double>(all.n_features());
@@ -154,7 +154,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
             rows_.append(vector.data());
         }
     }
-    const double achieved = y * weigh(x);
+    const double achieved = y * score(x);
     if (achieved > 0.0 && !(rule.margin && achieved < 1.0)) return;
     const double squared = project(x), distance = std::sqrt(squared);
     const double length = dot(solution_.data(), solution_.data(), solution_.size());
@@ -164,7 +164,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
         if (gain > 0.0 && length > 0.0) weight = std::min({loss / length, 2.0 * gain / length, 1.0});
     } else {
         ++numbers_.mistakes;
-        // Without any vector there is no span that a projection could move in.
+        // Without vectors there is no span to project onto.
         const double bound = coef_.empty() ? 0.0 : std::max(rule.threshold, kInSpan * std::sqrt(length));
         if (distance > bound) {
             extend_factor(squared);

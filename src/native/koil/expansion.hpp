@@ -1,5 +1,5 @@
-// Kernel learners that keep one list of support vectors and go from mistake to mistake: NORMA, the randomized budget
-// perceptron, the Forgetron and the Projectron. They share the list; each is one rule of what to do with a sample.
+// Online kernel learners with one list of support vectors: NORMA, the randomized budget perceptron, the Forgetron and
+// the Projectron. Each is an update rule on a shared data structure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace steelyard {
 
-// Stochastic gradient steps on the soft margin loss with an adaptive margin, in its nu form.
+// NORMA: stochastic gradient descent on the soft margin loss with an adaptive margin, in the nu parametrization.
 struct NormaRule {
     double learning_rate;   // eta
     double regularization;  // lambda; eta * lambda < 1
@@ -19,27 +19,27 @@ struct NormaRule {
     std::uint64_t memory;  // samples after which a support vector is dropped; 0: never
 };
 
-// A support vector drawn at random leaves a full budget.
+// Randomized budget perceptron: a full budget removes a random support vector.
 struct RandomBudgetRule {
     std::size_t budget;
     std::uint64_t seed;
 };
 
-// The oldest support vector leaves a full budget, after all weights have shrunk as little as a bound allows.
+// Forgetron: a full budget shrinks all weights as little as a bound allows, then removes the oldest support vector.
 struct ForgetronRule {
     std::size_t budget;
 };
 
-// A sample close to the span of the support vectors is projected onto it instead of being stored.
+// Projectron: a sample close to the span of the support vectors is projected onto it instead of being stored.
 struct ProjectronRule {
     double threshold;  // largest distance to the span
-    bool margin;       // also act on correct samples with a margin below 1 (Projectron++)
+    bool margin;       // also update on correct samples with a margin below 1 (Projectron++)
 };
 
 template <class T>
 class KernelExpansion {
   public:
-    // What was learned besides the support vectors; each rule uses its own part.
+    // Learned numbers other than the support vectors; each rule uses some of them.
     struct Numbers {
         double bias = 0.0;
         double margin = 0.0;     // rho of NORMA
@@ -49,7 +49,7 @@ class KernelExpansion {
     };
 
     KernelExpansion(const KernelSpec& kernel, std::size_t n_features) : kernel_(kernel), rows_(n_features) {}
-    // Rebuilds a list; `times` are the numbers of the samples that the vectors were.
+    // Restores a list; `times` are the sample numbers of the vectors.
     KernelExpansion(const KernelSpec& kernel, Rows<T> vectors, std::vector<double> coef,
                     std::vector<std::uint64_t> times, const Numbers& numbers);
 
@@ -59,7 +59,7 @@ class KernelExpansion {
     const Numbers& numbers() const { return numbers_; }
     const KernelSpec& kernel() const { return kernel_; }
 
-    // Learns rows in their order by one of the rules above; y[i] is +1 or -1.
+    // Learns rows in order by one of the rules above; y[i] is +1 or -1.
     template <class Rule>
     void learn(Rows<T> X, const std::int8_t* y, const Rule& rule);
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
@@ -70,7 +70,7 @@ class KernelExpansion {
     void step(const ForgetronRule& rule, const T* x, int y);
     void step(const ProjectronRule& rule, const T* x, int y);
 
-    double weigh(const T* x);  // f(x) without the bias; leaves the kernel values in similarities_
+    double score(const T* x);  // f(x) without the bias; leaves the kernel values in similarities_
     double self_similarity(const T* x) const;
     void add(const T* x, double weight);
     void remove(std::size_t i);
@@ -83,9 +83,9 @@ class KernelExpansion {
     std::vector<double> coef_;
     std::vector<std::uint64_t> times_;
     Numbers numbers_;
-    // The lower Cholesky factor of the vectors' kernel matrix, row after row; only the Projectron builds it.
+    // Lower Cholesky factor of the kernel matrix of the vectors, packed by rows; only the Projectron uses it.
     std::vector<double> factor_;
-    // Room for one sample's work.
+    // Scratch memory for one sample.
     std::vector<double> similarities_, solution_, projection_;
 };
 

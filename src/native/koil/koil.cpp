@@ -67,7 +67,7 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
             }
         member.machine.fill_matrix(member);
     }
-    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);  // held by machines alone
+    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);  // leaves the counts of the machines
 }
 
 template <class T>
@@ -89,7 +89,7 @@ template <class T>
 void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads) {
     Window window(*this, signs, X.n_rows, rule);
     const auto n_members = static_cast<unsigned>(members_.size());
-    run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, Meeting& meeting) {
+    run_team(std::max(1u, std::min(n_threads, n_members)), [&](unsigned thread, unsigned n, SpinBarrier& meeting) {
         const auto meet = [&] {
             if (n > 1) meeting.wait();
         };
@@ -99,9 +99,9 @@ void KoilEnsemble<T>::learn(Rows<T> X, const std::int8_t* signs, const KoilRule&
             begin += window.n_rows();
             window.evaluate_shared(thread, n);
             meet();
-            window.go_through(thread, n);
+            window.process(thread, n);
             meet();
-            if (thread == 0) window.settle();
+            if (thread == 0) window.commit();
         }
     });
 }

@@ -1,9 +1,8 @@
-// Kernelized online imbalanced learning (KOIL): two budgets of support vectors, and for every sample a step that
-// sets it apart from the nearest opposite support vectors that are ranked wrongly.
+// Kernelized online imbalanced learning (KOIL): one buffer of support vectors per class, and for every sample a
+// gradient step on the pairwise losses with its nearest opposite support vectors.
 //
-// KoilMachine is the algorithm for two classes and one kernel, on kernel values alone. KoilEnsemble feeds several
-// machines from one stream (one for each class against the rest, one for each kernel) and evaluates what they share
-// once, where that is less work.
+// KoilMachine is the algorithm for two classes and one kernel, in terms of kernel values. KoilEnsemble runs several
+// machines on one stream (one per target and kernel) and shares distances and products between them if that is faster.
 #pragma once
 
 #include <array>
@@ -18,11 +17,11 @@
 
 namespace steelyard {
 
-// What happens to a new support vector when its buffer is full. The "plus" kinds give the weight of whichever
-// vector goes to the most similar one that stays.
+// Replacement policy of a full buffer. The "plus" policies add the weight of a removed vector to the most similar
+// remaining one (compensation).
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
-// Most vectors of the negative [0] and of the positive side [1]; 0: no bound.
+// Maximum number of vectors of the negative [0] and of the positive side [1]; 0 means unbounded.
 using KoilBudgets = std::array<std::size_t, 2>;
 
 struct KoilRule {
@@ -32,47 +31,49 @@ struct KoilRule {
     bool smooth;              // squared instead of plain pairwise hinge loss
     bool decay;               // weights shrink by 1 - learning_rate at each sample
     BufferPolicy policy;
-    double weight_rate;       // of several kernels: how fast the losses of one lower its weight
-    double rate_decay = 0.0;  // the t-th sample of a machine has learning_rate / t^rate_decay
+    double weight_rate;          // rate at which the losses of a kernel reduce its weight
+    double rate_decay = 0.0;     // the t-th sample of a machine uses learning_rate / t^rate_decay
+    bool nearest_first = false;  // (3.9): violators among the nearest vectors; otherwise the nearest violators
+    bool store_all = false;      // algorithm 3 as printed: samples of weight 0 enter the buffers too
 };
 
-// What a machine asks of whoever holds the vectors.
+// Kernel values of stored vectors, provided by the owner of the vectors.
 template <class Real>
 class KernelAccess {
   public:
-    // Kernel values of the vector at position i of a side with all vectors of side `with`.
+    // Computes kernel values of the vector at position i of a side with all vectors of side `with`.
     virtual void kernel_values(int side, std::size_t i, int with, Real* values) const = 0;
 
   protected:
     ~KernelAccess() = default;
 };
 
-// All that a machine has learned. Sides: 0 holds the negative, 1 the positive support vectors.
+// State of a machine. Side 0 contains the negative support vectors, side 1 the positive ones.
 struct KoilMachineState {
     struct Side {
-        std::vector<std::uint32_t> ids;    // which vector stands in each slot
-        std::vector<double> coef, scores;  // both in units of `scale`
-        std::vector<double> counted;       // weights as they were when the side that is behind was brought up to date
-        std::size_t oldest = 0;            // the slot that a full first-in-first-out buffer gives up next
+        std::vector<std::uint32_t> ids;    // the vector in each slot
+        std::vector<double> coef, scores;  // both divided by `scale`
+        std::vector<double> applied;       // weights that the scores of the stale side include
+        std::size_t oldest = 0;            // the next slot that a full FIFO buffer replaces
         std::uint64_t seen = 0;            // samples of this class, stored or not
     };
     Side sides[2];
-    int behind = 0;           // the side whose scores follow from `counted`
-    double scale = 1.0;       // what every weight has decayed to since the last refresh
+    int stale_side = 0;       // the side whose scores correspond to `applied`
+    double scale = 1.0;       // accumulated decay of all weights since the last refresh
     double log_weight = 0.0;  // of this kernel among several
     std::uint32_t steps = 0;  // since the last refresh
 };
 
-// No vector.
+// Id of an empty slot.
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
-// A sample needs the scores of the opposite side alone. Those of its own side fall behind and are brought up to date
-// when a sample of the other class asks for them: what many samples have done to a weight is then one change. Where
-// that class is rare, it mostly asks for the scores of a few neighbours only, and the side stays behind.
+// A sample needs only the scores of the opposite side. Scores of its own side become stale; they are updated when a
+// sample of the other class needs them, so many changes of one weight are applied as one. If that class is rare, its
+// samples mostly need the scores of a few neighbours only, and the side stays stale.
 //
-// Real is the type of kernel values, weights and scores. A float64 machine and a float32 one that see the same samples
-// differ by rounding, until a rounding decides whether a vector violates or which one leaves: from there on they are
-// two machines that are as good as each other. A state holds doubles, which a float32 machine's numbers all are.
+// Real is the type of kernel values, weights and scores. A float64 and a float32 machine on the same samples differ by
+// rounding until a rounding difference decides whether a vector violates its margin or which vector is removed; from
+// then on they are different machines of the same quality. A state stores doubles, which represent float32 exactly.
 template <class Real>
 class KoilMachine {
   public:
@@ -80,14 +81,14 @@ class KoilMachine {
     struct Sample {
         int y;
         double uniform;
-        Real* similarities;  // with the vectors in the slots; room for all slots
+        Real* similarities;  // with the vectors in the slots; has one entry per slot
         Real self_similarity;
         int side() const { return y > 0; }
     };
     struct Outcome {
-        double loss = 0.0;                // C times the sum of the (squared) losses that were acted on
-        std::uint32_t place = kNoVector;  // position on its side at which the sample was stored
-        bool evicted = false;             // another vector stood there
+        double loss = 0.0;                   // sum of the (squared) losses of the updated pairs
+        std::uint32_t position = kNoVector;  // position on its side at which the sample was stored
+        bool evicted = false;                // whether it replaced another vector
     };
 
     KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets);
@@ -99,46 +100,46 @@ class KoilMachine {
     std::size_t slot(int side, std::size_t i) const { return static_cast<std::size_t>(side) * capacity_ + i; }
     std::uint32_t* ids(int side) { return ids_.data() + slot(side, 0); }
     const std::uint32_t* ids(int side) const { return ids_.data() + slot(side, 0); }
-    // Slots a row of kernel values has room for, those not in use included.
+    // Number of slots of a row of kernel values, including unused ones.
     std::size_t n_slots() const { return 2 * capacity_; }
     const Real* coef(int side) const { return coef_.data() + slot(side, 0); }
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
-    // Makes room for one more vector on this side; slots move when their number grows.
+    // Allocates space for one more vector on this side; slots move when their number grows.
     void reserve(int side);
-    // `outcome` is as new. (Returned, it would be copied, and the copy wait for all that was written before.) To be
-    // called with denormal numbers as zero: see denormals.hpp.
+    // `outcome` must be default-initialized. (Returning it by value would copy it, and the copy would stall on
+    // preceding stores.) Call with denormals flushed to zero, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
-    // To be called when learn() is through and the sample stands among the vectors.
+    // Call after learn(), when the sample is among the stored vectors.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // To be called once on a machine made from a state.
+    // Call once on a machine constructed from a state.
     void fill_matrix(const KernelAccess<Real>& access);
-    // Largest difference between a cached score and a fresh one; for tests.
+    // Returns the largest difference between a cached and a recomputed score; for tests.
     double cache_error(const KernelAccess<Real>& access) const;
 
   private:
     struct Side {
         std::size_t count = 0;
-        std::uint64_t seen = 0;  // stands between: counts that are read with what was just written would wait for it
+        std::uint64_t seen = 0;  // between the two others: avoids a store-forwarding stall when they are read together
         std::size_t oldest = 0;
     };
-    // What to add to scores: factors times kernel rows.
+    // Pending additions to scores: factors times kernel rows.
     struct Changes {
         std::vector<const Real*> rows;
         std::vector<Real> factors;
         std::size_t count = 0;
     };
 
-    // Of a sample, unscaled: by all weights, and by those that are counted.
+    // Score of a sample divided by the scale: with the current weights, and with the applied ones.
     struct Scores {
-        Real current, counted;
+        Real current, applied;
     };
-    // A vector that leaves.
-    struct Gone {
-        Real counted;   // its weight as it was counted
-        bool has_heir;  // its weight stays
+    // A vector that is removed.
+    struct Removed {
+        Real applied;      // its applied weight
+        bool compensates;  // whether its weight goes to the most similar remaining vector
     };
 
     void grow(std::size_t capacity);
@@ -155,29 +156,29 @@ class KoilMachine {
     void catch_up(const KernelAccess<Real>& access);
     double learning_rate(const KoilRule& rule) const;
     Scores scores_of(const Sample& sample, bool may_be_stored) const;
-    void ask_other_side(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access);
-    bool find_nearest(const Sample& sample, std::size_t most);
-    void find_violators(const Sample& sample, Real unscaled_score, std::size_t most);
-    Real push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
-                    const KernelAccess<Real>& access);
-    std::size_t place(const Sample& sample, const KoilRule& rule) const;
-    void store(const Sample& sample, std::size_t i, Real weight, Real counted_score, const Gone& gone, Outcome& outcome,
-               const KernelAccess<Real>& access);
-    Real take_out(const Sample& sample, std::size_t at, const Gone& gone, const KernelAccess<Real>& access);
+    void prepare_opposite_scores(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access);
+    bool nearest_all_violate(const Sample& sample, std::size_t max_count);
+    void find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule);
+    Real update_violators(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
+                          const KernelAccess<Real>& access);
+    std::size_t choose_position(const Sample& sample, const KoilRule& rule) const;
+    void store(const Sample& sample, std::size_t i, Real weight, Real applied_score, const Removed& removed,
+               Outcome& outcome, const KernelAccess<Real>& access);
+    Real remove(const Sample& sample, std::size_t at, const Removed& removed, const KernelAccess<Real>& access);
 
     KernelSpec kernel_;
     KoilBudgets budgets_;
-    std::size_t capacity_ = 0;  // capacity_: slots of each side
+    std::size_t capacity_ = 0;  // slots of each side
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
     AlignedVector<Real> coef_, scores_;
     KoilMatrix<Real> matrix_;
     std::vector<std::uint32_t> ids_;
-    int behind_ = 0;
-    AlignedVector<Real> counted_;
-    std::vector<std::uint64_t> changed_;  // a bit for each slot whose weight is not the one that is counted
-    // Room for one sample's work.
+    int stale_side_ = 0;
+    AlignedVector<Real> applied_;
+    std::vector<std::uint64_t> changed_;  // bitmap of the slots whose weight differs from the applied one
+    // Scratch memory for one sample.
     AlignedVector<Real> losses_, spare_rows_;
     AlignedVector<typename KeyOf<Real>::Type> keys_;
     std::vector<std::uint32_t> chosen_;
@@ -185,13 +186,13 @@ class KoilMachine {
     Changes changes_;
 };
 
-// Vectors that several machines hold, each stored once.
+// Reference-applied vectors that several machines share.
 template <class T>
 class SharedRows {
   public:
     explicit SharedRows(std::size_t n_features) : rows_(n_features) {}
     const PackedRows<T>& rows() const { return rows_; }
-    std::uint32_t add(const T* row);  // with one holder
+    std::uint32_t add(const T* row);  // with a count of one
     void hold(std::uint32_t id) { ++holders_[id]; }
     void release(std::uint32_t id);
 
@@ -200,12 +201,12 @@ class SharedRows {
     std::vector<std::uint32_t> holders_, free_;
 };
 
-// Machines that see the same stream: n_kernels for every target (a class against the rest), target by target.
+// Machines on the same stream: n_kernels for every target (a class against the rest), grouped by target.
 template <class T>
 class KoilEnsemble {
   public:
     KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed);
-    // Rebuilds what states() and vectors() describe; ids are rows of `vectors`.
+    // Restores the result of states() and vectors(); ids are rows of `vectors`.
     KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                  std::uint64_t n_seen, std::span<const KoilMachineState> states);
 
@@ -215,7 +216,7 @@ class KoilEnsemble {
     std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
 
-    // A target that has seen nothing, or a copy of another one.
+    // Adds an untrained target, or a copy of another one.
     void add_target();
     void copy_target(std::size_t target);
 
@@ -224,15 +225,15 @@ class KoilEnsemble {
     // out[machine * X.n_rows + i] = f(x_i)
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
-    // The vectors in use, one a row, in an order that depends on the machines alone, and the states with ids that
-    // are rows of it.
+    // Returns the states, with ids that are rows of `vectors`, and the stored vectors in an order that depends only
+    // on the machines.
     std::vector<KoilMachineState> states(std::vector<T>& vectors) const;
     double cache_error() const;
 
   private:
     class Window;
 
-    // A machine and its vectors, in the order of its slots.
+    // A machine and its vectors, in slot order.
     struct Member final : KernelAccess<T> {
         Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
             : machine(kernel, budgets), rows{PackedRows<T>(n_features), PackedRows<T>(n_features)} {}

@@ -11,21 +11,21 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kSpareRows = 16;  // kernel rows that are evaluated before they are added up
+constexpr std::size_t kSpareRows = 16;  // kernel rows computed before they are added to the scores
 constexpr std::size_t kBits = 64;
-constexpr std::uint64_t kRare = 4;      // a class is rare if the other one is so many times as frequent
-constexpr std::size_t kMostAsked = 16;  // neighbours whose scores are worked out one by one
-constexpr std::size_t kTried = 4;       // scores that tell whether to begin with that
-// Steps whose rounding may add up in the scores.
+constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other one has this many times as many samples
+constexpr std::size_t kMaxLazyNeighbors = 16;  // up to this number, scores of neighbours are computed individually
+constexpr std::size_t kProbedScores = 4;       // stale scores that are probed before doing so
+// Number of steps after which scores are recomputed, because their rounding errors accumulate.
 template <class Real>
 constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
 
-// Weights are kept in units of a scale that falls: the smaller it gets, the larger they are.
+// Weights are stored divided by a decreasing scale, so they grow as it falls.
 template <class Real>
 constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-15;
-// Far below any rounding, far above the slow denormal numbers.
+// Smaller weights are set to 0: far below rounding, far above the slow denormal numbers.
 template <class Real>
-constexpr Real kNoWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
+constexpr Real kNegligibleWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
 
 bool is_first_in_first_out(BufferPolicy policy) {
     return policy == BufferPolicy::fifo || policy == BufferPolicy::fifo_plus;
@@ -44,8 +44,8 @@ KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budg
       budgets_(budgets),
       scale_(state.scale),
       steps_(state.steps),
-      behind_(state.behind) {
-    // Files of versions whose machines were all of doubles may hold weights in units that are too small for others.
+      stale_side_(state.stale_side) {
+    // Files of earlier versions, which were always float64, may contain a scale that is too small for float32.
     const double unit = scale_ < kSmallestScale<Real> ? scale_ : 1.0;
     scale_ /= unit;
     grow(matrix_.rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
@@ -58,7 +58,7 @@ KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budg
         };
         take(side.coef, coef_);
         take(side.scores, scores_);
-        take(side.counted, counted_);
+        take(side.applied, applied_);
     }
     mark_changed();
 }
@@ -73,11 +73,11 @@ KoilMachineState KoilMachine<Real>::state() const {
         state.sides[s] = {{ids(s), ids(s) + sides_[s].count},
                           part(coef_),
                           part(scores_),
-                          part(counted_),
+                          part(applied_),
                           sides_[s].oldest,
                           sides_[s].seen};
     }
-    state.behind = behind_;
+    state.stale_side = stale_side_;
     state.scale = scale_;
     state.log_weight = log_weight;
     state.steps = steps_;
@@ -88,7 +88,7 @@ template <class Real>
 void KoilMachine<Real>::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
     const std::size_t doubled = matrix_.rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix<Real>::kGroup));
-    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // slots are as many on both sides
+    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // both sides have the same number of slots
     grow(bounded ? std::min(doubled, matrix_.rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
@@ -97,7 +97,7 @@ void KoilMachine<Real>::grow(std::size_t capacity) {
     const std::size_t old_capacity = capacity_;
     matrix_.complete_columns(counts());
     matrix_.grow(capacity, counts());
-    // Every side's part of an array moves to where it begins now.
+    // The entries of each side move to the new start of the side.
     const auto moved = [&](const auto& old, std::size_t n) {
         std::remove_cvref_t<decltype(old)> grown(n);
         for (int s = 0; s < 2; ++s)
@@ -108,7 +108,7 @@ void KoilMachine<Real>::grow(std::size_t capacity) {
     ids_ = moved(ids_, n_slots());
     coef_ = moved(coef_, n_slots());
     scores_ = moved(scores_, n_slots());
-    counted_ = moved(counted_, n_slots());
+    applied_ = moved(applied_, n_slots());
     losses_.assign(capacity_, Real(0));
     keys_.assign(capacity_ + kKeyPadding, 0);
     chosen_.assign(capacity_ + kKeyPadding, 0);
@@ -124,7 +124,7 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
                                                sides_[1].count);
 }
 
-// Kernel values of one vector with those of a side; where no matrix is kept, until the same spare is used again.
+// Kernel values of one vector with those of a side; without a stored matrix they are valid until `spare` is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
@@ -151,7 +151,7 @@ template <class Real>
 void KoilMachine<Real>::mark_changed() {
     changed_.assign((n_slots() + kBits - 1) / kBits, 0);
     for (std::size_t at = 0; at < n_slots(); ++at)
-        if (coef_[at] != counted_[at]) set_weight(at, coef_[at]);
+        if (coef_[at] != applied_[at]) set_weight(at, coef_[at]);
 }
 
 template <class Real>
@@ -160,75 +160,92 @@ void KoilMachine<Real>::set_weight(std::size_t at, Real weight) {
     changed_[at / kBits] |= std::uint64_t{1} << at % kBits;
 }
 
-// Scores of the side that is not behind are to follow.
+// Changes a weight; apply_changes() later updates the scores of the side that is not stale.
 template <class Real>
 void KoilMachine<Real>::add_weight(std::size_t at, Real weight, const KernelAccess<Real>& access) {
-    if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(1 - behind_);
-    change(row(at, 1 - behind_, access, changes_.count), weight);
+    if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(1 - stale_side_);
+    change(row(at, 1 - stale_side_, access, changes_.count), weight);
     set_weight(at, coef_[at] + weight);
 }
 
-// Brings the scores of the side that is behind up to date.
+// Updates the scores of the stale side.
 template <class Real>
 void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     matrix_.complete_columns(counts());
     for (std::size_t word = 0; word < changed_.size(); ++word) {
         for (std::uint64_t bits = changed_[word]; bits; bits &= bits - 1) {
             const std::size_t at = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-            if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(behind_);
-            change(row(at, behind_, access, changes_.count), coef_[at] - counted_[at]);
-            counted_[at] = coef_[at];
+            if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(stale_side_);
+            change(row(at, stale_side_, access, changes_.count), coef_[at] - applied_[at]);
+            applied_[at] = coef_[at];
         }
         changed_[word] = 0;
     }
-    apply_changes(behind_);
+    apply_changes(stale_side_);
 }
 
-// The sample's score; if it may be stored also its score by the weights that are counted.
+// Returns the score of the sample; if it may be stored, also its score with the applied weights.
 template <class Real>
 typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
     if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
     TwoDots<Real> query{
-        {coef_.data(), counted_.data()}, sample.similarities, {sides_[0].count, sides_[1].count}, capacity_, {}};
+        {coef_.data(), applied_.data()}, sample.similarities, {sides_[0].count, sides_[1].count}, capacity_, {}};
     loops().online.of<Real>().dot_sides_twice(query);
     return {query.products[0], query.products[1]};
 }
 
+// Chooses the support vectors of the other side that the step updates: the nearest violators, or with nearest_first the
+// violators among the nearest.
 template <class Real>
-void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, std::size_t most) {
+void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
     const double score = scale_ * unscaled_score;
-    n_chosen_ = loops().online.of<Real>().violators(
-        {scores_.data() + slot(other, 0), sample.similarities + slot(other, 0), sides_[other].count,
-         Real(1.0 - sample.y * score), Real(sample.y * scale_), most, losses_.data(), keys_.data(), chosen_.data()});
+    const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
+    const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
+    const auto nearest = [&](Real constant, Real factor) {
+        return loops().online.of<Real>().violators({scores, similarities, sides_[other].count, constant, factor,
+                                                    rule.n_neighbors, losses_.data(), keys_.data(), chosen_.data()});
+    };
+    if (!rule.nearest_first) {
+        n_chosen_ = nearest(base, slope);
+        return;
+    }
+    const std::size_t n_nearest = nearest(Real(1), Real(0));  // every vector has loss 1
+    n_chosen_ = 0;
+    for (std::size_t v = 0; v < n_nearest; ++v) {
+        const std::uint32_t i = chosen_[v];
+        losses_[i] = base + slope * scores[i];
+        if (losses_[i] > 0) chosen_[n_chosen_++] = i;
+    }
 }
 
-// The scores of the side that is behind are asked for: either those of the sample's nearest neighbours there, which do
-// as long as all of these violate, or all of them, brought up to date. The former is less work for a class so rare that
-// many weights have changed since a sample of it came. (Not inlined: the code around it is that of every sample.)
+// Called when the scores of the stale side are needed. If the nearest neighbours all violate, only their scores are
+// computed, which is less work for a rare class: many weights have changed since its last sample. Otherwise the whole
+// side is updated. (Not inlined, to keep it out of the code that runs for every sample.)
 template <class Real>
-[[gnu::noinline]] void KoilMachine<Real>::ask_other_side(const Sample& sample, const KoilRule& rule,
-                                                         const KernelAccess<Real>& access) {
+[[gnu::noinline]] void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
+                                                                  const KernelAccess<Real>& access) {
     const int own = sample.side();
-    const bool is_rare = kRare * sides_[own].seen < sides_[1 - own].seen;
-    if (is_rare && matrix_.is_kept() && find_nearest(sample, rule.n_neighbors)) return;
+    const bool is_rare = kRareRatio * sides_[own].seen < sides_[1 - own].seen;
+    if (is_rare && matrix_.is_kept() && nearest_all_violate(sample, rule.n_neighbors)) return;
     catch_up(access);
-    behind_ = own;
+    stale_side_ = own;
 }
 
-// Whether the `most` vectors of the other side that are nearest to the sample all violate; then they are chosen.
+// Returns whether the `max_count` vectors of the other side nearest to the sample all violate; if so, they are chosen.
 template <class Real>
-bool KoilMachine<Real>::find_nearest(const Sample& sample, std::size_t most) {
+bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t max_count) {
     const int other = 1 - sample.side();
     const std::size_t n = sides_[other].count;
-    if (most > kMostAsked || n < most) return false;
+    if (max_count > kMaxLazyNeighbors || n < max_count) return false;
     const double score = scale_ * dot(coef_.data(), sample.similarities);
     const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
-    // By scores as they were. Where some do not violate, one of the nearest is not likely to either.
+    // Probe stale scores first: if some of these do not violate, probably one of the nearest does not either.
     const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
-    if (!std::all_of(scores, scores + std::min(n, kTried), [&](Real g) { return base + slope * g > 0; })) return false;
+    if (!std::all_of(scores, scores + std::min(n, kProbedScores), [&](Real g) { return base + slope * g > 0; }))
+        return false;
     n_chosen_ = loops().online.of<Real>().violators(
-        {scores, similarities, n, Real(1), Real(0), most, losses_.data(), keys_.data(), chosen_.data()});
+        {scores, similarities, n, Real(1), Real(0), max_count, losses_.data(), keys_.data(), chosen_.data()});
     for (std::size_t v = 0; v < n_chosen_; ++v) {
         const std::size_t at = slot(other, chosen_[v]);
         matrix_.complete_row(at);
@@ -236,88 +253,92 @@ bool KoilMachine<Real>::find_nearest(const Sample& sample, std::size_t most) {
         if (!(loss > 0)) return false;
         losses_[chosen_[v]] = loss;
     }
-    return n_chosen_ == most;
+    return n_chosen_ == max_count;
 }
 
-// Moves the violators away from the sample; returns the weight that the sample gets for it.
+// Updates the weights of the violators, (3.10); returns the weight of the sample.
 template <class Real>
-Real KoilMachine<Real>::push_apart(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
-                                   const KernelAccess<Real>& access) {
+Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
+                                         const KernelAccess<Real>& access) {
     const double step = rate * rule.C * sample.y / scale_;
     const int own = sample.side(), other = 1 - own;
-    if (n_chosen_ == 0) return sides_[own].count == 0 || sides_[other].count == 0 ? Real(step) : Real(0);
+    if (n_chosen_ == 0) {  // the first samples get a weight, because otherwise no sample would ever be stored
+        const bool is_first = sides_[own].count == 0 || sides_[other].count == 0;
+        return is_first && !rule.store_all ? Real(step) : Real(0);
+    }
     Real weight = 0;
     double loss_sum = 0.0;
     for (std::size_t v = 0; v < n_chosen_; ++v) {
         const double loss = losses_[chosen_[v]];
-        const Real pushed = Real(rule.smooth ? 2.0 * step * loss : step);
-        add_weight(slot(other, chosen_[v]), -pushed, access);
-        weight += pushed;
+        const Real change = Real(rule.smooth ? 2.0 * step * loss : step);
+        add_weight(slot(other, chosen_[v]), -change, access);
+        weight += change;
         loss_sum += rule.smooth ? loss * loss : loss;
     }
     outcome.loss = loss_sum;
     return weight;
 }
 
-// The position that the sample takes on its side if it has a weight; the number of positions if it does not get in.
+// Returns the position of the sample on its side if it is stored, or the budget if reservoir sampling rejects it.
 template <class Real>
-std::size_t KoilMachine<Real>::place(const Sample& sample, const KoilRule& rule) const {
+std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilRule& rule) const {
     const Side& own = sides_[sample.side()];
     if (!is_full(sample.side())) return own.count;
     const std::size_t budget = budgets_[sample.side()];
     if (is_first_in_first_out(rule.policy)) return own.oldest < budget ? own.oldest : 0;
-    // One of all samples seen, each as likely: those beyond the budget stand for "not taken".
+    // Uniform draw from all samples seen; a position beyond the budget rejects the sample.
     const double drawn = sample.uniform * static_cast<double>(own.seen);
     return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
-// Puts the sample into position i, whose vector leaves if there is one. By the weights that are counted, of which that
-// of the vector is none any more, the sample's score is `counted_score`; it is of no use where its side is not behind.
+// Stores the sample at position i and removes the vector there, if any. `applied_score` is the score of the sample with
+// the applied weights, without that of the removed vector; it is used only if the side is stale.
 template <class Real>
-void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real counted_score, const Gone& gone,
-                              Outcome& outcome, const KernelAccess<Real>& access) {
+void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
+                              const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {
     const int side = sample.side();
     const std::size_t at = slot(side, i);
-    outcome.place = static_cast<std::uint32_t>(i);
+    outcome.position = static_cast<std::uint32_t>(i);
     outcome.evicted = i < sides_[side].count;
-    if (outcome.evicted) weight += take_out(sample, at, gone, access);
-    change(sample.similarities + slot(1 - behind_, 0), weight);
-    apply_changes(1 - behind_);
+    if (outcome.evicted) weight += remove(sample, at, removed, access);
+    change(sample.similarities + slot(1 - stale_side_, 0), weight);
+    apply_changes(1 - stale_side_);
 
     if (!outcome.evicted) ++sides_[side].count;
     set_weight(at, weight);
     sample.similarities[at] = sample.self_similarity;
-    scores_[at] = side == behind_ ? counted_score : dot(coef_.data(), sample.similarities);
+    scores_[at] = side == stale_side_ ? applied_score : dot(coef_.data(), sample.similarities);
     if (!matrix_.is_kept()) return;
-    if (side == behind_)
+    if (side == stale_side_)
         matrix_.write_row(at, sample.similarities, counts());
     else
         matrix_.write_row_and_column(at, sample.similarities, counts());
 }
 
-// Scores forget the vector in a slot, for the sake of the sample, which is of its side; its weight goes to whom it is
-// to go to. Returns what of it goes to the sample.
+// Removes the vector in a slot, which the sample will take, from all scores, and compensates its weight if the policy
+// does. Returns the weight that goes to the sample.
 template <class Real>
-Real KoilMachine<Real>::take_out(const Sample& sample, std::size_t at, const Gone& gone,
-                                 const KernelAccess<Real>& access) {
+Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Removed& removed,
+                               const KernelAccess<Real>& access) {
     const int side = sample.side();
     const std::size_t first = slot(side, 0), count = sides_[side].count;
     matrix_.complete_row(at);
-    const Real weight = coef_[at], factor = -gone.counted;
+    const Real weight = coef_[at], factor = -removed.applied;
     add_weight(at, -weight, access);
-    Real *scores = scores_.data() + slot(behind_, 0), *row = this->row(at, behind_, access, kSpareRows);
-    if (!gone.has_heir || side != behind_) {
-        const Real* only = row;
-        loops().online.of<Real>().add_rows(&only, &factor, 1, scores, sides_[behind_].count);
+    Real *scores = scores_.data() + slot(stale_side_, 0), *row = this->row(at, stale_side_, access, kSpareRows);
+    if (!removed.compensates || side != stale_side_) {
+        const Real* rows[] = {row};
+        loops().online.of<Real>().add_rows(rows, &factor, 1, scores, sides_[stale_side_].count);
     }
-    if (!gone.has_heir) return 0;
-    Real* kin = side == behind_ ? row : matrix_.row(at) + first;  // where only neighbours are asked, the matrix is kept
-    kin[at - first] = sample.similarities[at];  // the sample stands here from now on, and may be the most similar one
-    const std::size_t heir =
-        first + (side == behind_ ? loops().online.of<Real>().add_and_argmax(kin, factor, scores, count)
-                                 : loops().online.of<Real>().argmax(kin, count));
-    if (heir == at) return weight;
-    add_weight(heir, weight, access);
+    if (!removed.compensates) return 0;
+    // The other side is stale only if a matrix is stored, see prepare_opposite_scores().
+    Real* own_row = side == stale_side_ ? row : matrix_.row(at) + first;
+    own_row[at - first] = sample.similarities[at];  // the sample takes this slot and may be the most similar vector
+    const std::size_t most_similar =
+        first + (side == stale_side_ ? loops().online.of<Real>().add_and_argmax(own_row, factor, scores, count)
+                                     : loops().online.of<Real>().argmax(own_row, count));
+    if (most_similar == at) return weight;
+    add_weight(most_similar, weight, access);
     return 0;
 }
 
@@ -333,37 +354,37 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     const int own = sample.side();
     ++sides_[own].seen;
     ++steps_;
-    if (behind_ != own) ask_other_side(sample, rule, access);
-    // Which vector would leave is known, so its weight need not be counted in the score that the sample would have.
-    const std::size_t i = place(sample, rule), at = slot(own, i);
-    const bool gets_in = i < sides_[own].count || !is_full(own);
-    const bool has_heir = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
-    Gone gone{0, has_heir};
-    if (i < sides_[own].count) gone.counted = std::exchange(counted_[at], Real(0));
+    if (stale_side_ != own) prepare_opposite_scores(sample, rule, access);
+    // The vector that would be removed is known before the scores are computed, so its weight can be left out of them.
+    const std::size_t i = choose_position(sample, rule), at = slot(own, i);
+    const bool is_accepted = i < sides_[own].count || !is_full(own);
+    const bool compensates = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
+    Removed removed{0, compensates};
+    if (i < sides_[own].count) removed.applied = std::exchange(applied_[at], Real(0));
     Scores scores{};
-    if (behind_ == own) {
-        scores = scores_of(sample, gets_in);
-        find_violators(sample, scores.current, rule.n_neighbors);
+    if (stale_side_ == own) {
+        scores = scores_of(sample, is_accepted);
+        find_violators(sample, scores.current, rule);
     }
     const double rate = learning_rate(rule);
     if (rule.decay) scale_ *= 1.0 - rate;
-    const Real weight = push_apart(sample, rule, rate, outcome, access);
-    if (weight == 0) {  // well ranked, or steps too small for a number: nothing to learn
-        if (i < sides_[own].count) counted_[at] = gone.counted;
+    const Real weight = update_violators(sample, rule, rate, outcome, access);
+    if (weight == 0 && !rule.store_all) {  // no violators, or the step underflows
+        if (i < sides_[own].count) applied_[at] = removed.applied;
         changes_.count = 0;
         return;
     }
 
-    if (gets_in) {
+    if (is_accepted) {
         if (is_full(own) && is_first_in_first_out(rule.policy)) sides_[own].oldest = i + 1 == budgets_[own] ? 0 : i + 1;
-        return store(sample, i, weight, scores.counted, gone, outcome, access);
+        return store(sample, i, weight, scores.applied, removed, outcome, access);
     }
-    if (has_heir) {
+    if (compensates) {
         const Real* similarities = sample.similarities + slot(own, 0);
-        const std::size_t heir = slot(own, loops().online.of<Real>().argmax(similarities, sides_[own].count));
-        add_weight(heir, weight, access);
+        const std::size_t most_similar = slot(own, loops().online.of<Real>().argmax(similarities, sides_[own].count));
+        add_weight(most_similar, weight, access);
     }
-    apply_changes(1 - behind_);
+    apply_changes(1 - stale_side_);
 }
 
 template <class Real>
@@ -377,13 +398,13 @@ void KoilMachine<Real>::refresh(const KernelAccess<Real>& access) {
     matrix_.complete_columns(counts());
     for (Real& weight : coef_) {
         weight = Real(weight * scale_);
-        if (std::abs(weight) < kNoWeight<Real>) weight = 0;
+        if (std::abs(weight) < kNegligibleWeight<Real>) weight = 0;
     }
     scale_ = 1.0;
     steps_ = 0;
     for (int s = 0; s < 2; ++s)
         for (std::size_t i = 0; i < sides_[s].count; ++i) scores_[slot(s, i)] = fresh_score(slot(s, i), access);
-    counted_ = coef_;
+    applied_ = coef_;
     std::fill(changed_.begin(), changed_.end(), 0);
 }
 

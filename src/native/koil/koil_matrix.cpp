@@ -10,7 +10,7 @@ template <class Real>
 void KoilMatrix<Real>::grow(std::size_t capacity, const Counts& counts) {
     const std::size_t old_capacity = capacity_, old_stride = stride_;
     capacity_ = capacity;
-    // An odd number of cache lines: the entries of a column then fall into different sets of the cache.
+    // An odd number of cache lines per row, so that the entries of a column map to different cache sets.
     stride_ = (2 * capacity_ / kGroup | 1) * kGroup;
     AlignedVector<Real> values(is_kept() ? 2 * capacity_ * stride_ : 0);
     for (std::size_t s = 0; s < 2 && !values.empty(); ++s)
@@ -44,12 +44,12 @@ void KoilMatrix<Real>::complete_row(std::size_t at) {
         row(at)[fresh] = row(fresh)[at];
 }
 
-// Columns are written as the group of slots they lie in. In the rows of that group itself some of the values are there
-// and some are not, so these are completed one by one.
+// Writes columns in groups of slots. The rows of the group itself contain some of the values already and are completed
+// individually.
 template <class Real>
 void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;
-    if (fresh_end_ - fresh_begin_ <= kFewColumns) return complete_one_by_one(counts);
+    if (fresh_end_ - fresh_begin_ <= kMaxSingleColumns) return complete_one_by_one(counts);
     const std::size_t group = fresh_begin_ / kGroup * kGroup, after = group + kGroup;
     const auto complete = [&](std::size_t begin, std::size_t end) {
         if (begin < end)

@@ -1,4 +1,4 @@
-// Some samples of a KOIL stream, which the machines go through each at its own pace. Part of koil.cpp.
+// Window of a KOIL stream: a block of samples that every machine processes at its own pace. Part of koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,20 @@
 
 #include "common/denormals.hpp"
 #include "koil/koil.hpp"
-#include "koil/koil_turns.hpp"
+#include "koil/koil_schedule.hpp"
 #include "simd/simd.hpp"
 
 namespace steelyard {
 
-// Samples whose kernel values are evaluated together; two tiles of rows at the widest level.
+// Samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
-// A machine goes on as long as it can, so that its kernel matrix is in the cache meanwhile: those of all machines
-// together are larger than the cache.
+// A machine advances as far as it can before another one runs, so that its kernel matrix stays in the cache; the
+// matrices of all machines together are larger than the cache.
 //
-// There are two ways to a machine's kernel values: from its own vectors, or from the sums (distances, products) of
-// the samples with all vectors of the ensemble, shared by the machines whose kernels follow from them. Both give the
-// same bits. Sharing is the less work if the machines hold much the same vectors and most of them learn.
+// Kernel values of a machine come from its own vectors, or from sums (distances, products) of the samples with all
+// vectors of the ensemble, which machines with suitable kernels share. Both ways give the same bits. Sharing is less
+// work if the machines store mostly the same vectors and most of them learn a sample.
 template <class T>
 class KoilEnsemble<T>::Window {
   public:
@@ -33,7 +33,7 @@ class KoilEnsemble<T>::Window {
           signs_(signs),
           signs_stride_(n_rows),
           packed_(ensemble.n_features(), kWindowRows),
-          turns_(ensemble.n_machines(), ensemble.n_kernels(), ensemble.seed_),
+          schedule_(ensemble.n_machines(), ensemble.n_kernels(), ensemble.seed_),
           tracks_(std::make_unique<Track[]>(ensemble.n_machines())),
           n_machines_(ensemble.n_machines()) {
         for (std::size_t index = 0; index < n_machines_; ++index) tracks_[index].batch.reset(ensemble.n_features());
@@ -41,19 +41,19 @@ class KoilEnsemble<T>::Window {
             if (source_of(kernel) == sums_.size()) sums_.push_back({source(kernel), {}, false});
     }
 
-    // To be called by one thread.
+    // Called by one thread.
     void start(Rows<T> X, std::size_t begin) {
         rows_ = {X.data + begin * X.n_features, std::min(kWindowRows, X.n_rows - begin), X.n_features};
         begin_ = begin;
         n_shared_ = ensemble_.shared_.rows().size();
         n_left_.store(n_machines_, std::memory_order_relaxed);
         for (std::size_t index = 0; index < n_machines_; ++index) {
-            tracks_[index].batch.forget();
-            turns_.start(index, ensemble_.n_seen_, n_rows(), ensemble_.members_[index].machine.log_weight);
+            tracks_[index].batch.clear();
+            schedule_.start(index, ensemble_.n_seen_, n_rows(), ensemble_.members_[index].machine.log_weight);
         }
         for (std::size_t s = 0; s < sums_.size(); ++s) {
             sums_[s].is_shared = sharing_pays(s);
-            if (sums_[s].is_shared) rows_.n_rows = std::min(n_rows(), std::max(kBatchRows, kMostSums / n_shared_));
+            if (sums_[s].is_shared) rows_.n_rows = std::min(n_rows(), std::max(kBatchRows, kMaxSums / n_shared_));
         }
         packed_.clear();
         for (Sums& sums : sums_) prepare(sums);
@@ -61,7 +61,7 @@ class KoilEnsemble<T>::Window {
 
     std::size_t n_rows() const { return rows_.n_rows; }
 
-    // To be called by every thread: its part of what is shared.
+    // Called by every thread: computes its share of the shared sums.
     void evaluate_shared(unsigned thread, unsigned n_threads) {
         const std::size_t begin = n_rows() * thread / n_threads, end = n_rows() * (thread + 1) / n_threads;
         for (Sums& sums : sums_) {
@@ -73,81 +73,81 @@ class KoilEnsemble<T>::Window {
         }
     }
 
-    // To be called by every thread: moves machines on until all are through. A thread prefers the same machines as
-    // long as they can go on, since it has their kernel matrices in its cache.
-    void go_through(unsigned thread, unsigned n_threads) {
+    // Called by every thread: advances machines until all are done. A thread prefers the same machines as long as they
+    // can advance, because their kernel matrices are in its cache.
+    void process(unsigned thread, unsigned n_threads) {
         std::vector<std::size_t> own, others;
         for (std::size_t index = 0; index < n_machines_; ++index)
             (index % n_threads == thread ? own : others).push_back(index);
         while (n_left_.load(std::memory_order_acquire) > 0)
-            if (!move_heaviest(own) && !move_heaviest(others)) std::this_thread::yield();
+            if (!advance_heaviest(own) && !advance_heaviest(others)) std::this_thread::yield();
     }
 
-    // To be called by one thread: the vectors that machines have taken and given up find their place in the table.
-    void settle() {
+    // Called by one thread: records the vectors that machines have stored and removed in the shared table.
+    void commit() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
         for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
-                const std::uint32_t stands = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
-                if (stands != n_shared_ + stored.sample) continue;  // it has been replaced since
+                const std::uint32_t current = ensemble_.members_[index].machine.ids(stored.side)[stored.position];
+                if (current != n_shared_ + stored.sample) continue;  // it has been replaced since
                 std::uint32_t& id = ids[stored.sample];
                 if (id == kNoVector) id = shared.add(row(stored.sample));
                 shared.hold(id);
             }
         for (std::size_t index = 0; index < n_machines_; ++index) {
             for (const Stored& stored : tracks_[index].stored) {
-                std::uint32_t& id = ensemble_.members_[index].machine.ids(stored.side)[stored.place];
+                std::uint32_t& id = ensemble_.members_[index].machine.ids(stored.side)[stored.position];
                 if (id == n_shared_ + stored.sample) id = ids[stored.sample];
                 if (stored.evicted < n_shared_) shared.release(stored.evicted);
             }
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != kNoVector) shared.release(id);  // held by machines alone
+            if (id != kNoVector) shared.release(id);  // leaves the counts of the machines
         ensemble_.n_seen_ += n_rows();
     }
 
   private:
-    // What fetching a shared sum costs, in features of a distance.
+    // Cost of fetching a shared sum, relative to one feature of a distance.
     static constexpr double kFetchCost = 12.0;
-    // A table of shared sums is to leave room in the cache for kernel matrices.
-    static constexpr std::size_t kMostSums = 32768;
+    // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
+    static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values of samples that a machine is expected to learn, with its vectors, and kept right while samples
-    // replace some of them.
+    // Kernel values of samples that a machine will probably learn with its vectors, updated when a sample replaces a
+    // vector.
     struct Batch {
-        AlignedVector<T> values;  // a row for each sample, and one for a sample that was not expected
-        AlignedVector<T> among;   // of the samples with each other
+        AlignedVector<T> values;    // one row per sample, and one for a sample outside the batch
+        AlignedVector<T> pairwise;  // of the samples with each other
         std::vector<T> rows;
-        PackedRows<T> packed{0}, alone{0};
+        PackedRows<T> packed{0}, single{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
-        const T* first = nullptr;  // the samples, one after the other: in X, or in `rows` if others lie between them
-        bool among_known = false;
+        const T* first = nullptr;  // the samples, contiguous: in X, or in `rows` if they are not consecutive
+        bool has_pairwise = false;
 
         void reset(std::size_t d) {
             rows.resize(kBatchRows * d);
-            among.resize(kBatchRows * kBatchRows);
+            pairwise.resize(kBatchRows * kBatchRows);
             packed = PackedRows<T>(d, kBatchRows);
-            alone = PackedRows<T>(d, 1);
-            alone.append(rows.data());
+            single = PackedRows<T>(d, 1);
+            single.append(rows.data());
         }
-        void forget() { count = next = 0; }
+        void clear() { count = next = 0; }
         T* row(std::size_t r) { return values.data() + r * n_slots; }
         Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
-        std::uint32_t sample, place, evicted;  // evicted: the id that stood there, if any
+        std::uint32_t sample, position, evicted;  // evicted: the id that was there, or kNoVector
         int side;
     };
-    // How a machine fares in the window.
+    // Progress of a machine in the window.
     struct alignas(64) Track {
-        std::atomic_flag taken;  // by a thread that moves it on
+        std::atomic_flag taken;  // by a thread that advances it
         Batch batch;
         std::vector<Stored> stored;
     };
-    // Sums that some of the kernels follow from: of the samples with the shared rows, then with each other.
+    // Sums from which some of the kernels are computed: of the samples with the shared rows, then with each other.
     struct Sums {
         KernelSpec source;
         AlignedVector<T> values;
@@ -157,7 +157,7 @@ class KoilEnsemble<T>::Window {
     std::size_t ld() const { return n_shared_ + n_rows(); }
     const T* row(std::size_t i) const { return rows_.data + i * rows_.n_features; }
 
-    // -- what is shared ---------------------------------------------------------------------------------------------
+    // -- shared sums ------------------------------------------------------------------------------------------------
 
     static KernelSpec source(const KernelSpec& kernel) {
         return {.kind = sum_kind(kernel.kind), .table = kernel.table};
@@ -183,7 +183,8 @@ class KoilEnsemble<T>::Window {
         for (std::size_t index = 0; index < n_machines_; ++index) {
             const Member& member = ensemble_.members_[index];
             if (source_of(member.machine.kernel()) == s)
-                wanted += turns_.chance(index) * static_cast<double>(member.rows[0].size() + member.rows[1].size());
+                wanted +=
+                    schedule_.probability(index) * static_cast<double>(member.rows[0].size() + member.rows[1].size());
         }
         const double d = static_cast<double>(rows_.n_features);
         return static_cast<double>(n_shared_ + kBatchRows) * d < wanted * (d - kFetchCost);
@@ -191,28 +192,28 @@ class KoilEnsemble<T>::Window {
 
     // -- one machine ------------------------------------------------------------------------------------------------
 
-    // Of the machines that can go on the one of largest weight: who has the largest of all never waits, and the others
-    // wait the less the more is known of it. Returns whether one got on; those that are through are dropped.
-    bool move_heaviest(std::vector<std::size_t>& machines) {
-        std::erase_if(machines, [&](std::size_t index) { return turns_.reached(index) == n_rows(); });
+    // Advances the machine of largest weight that can advance: the one with the largest weight of all never waits, and
+    // the further it is, the less the others wait. Returns whether a machine advanced; removes those that are done.
+    bool advance_heaviest(std::vector<std::size_t>& machines) {
+        std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;
-        for (const std::size_t index : machines) by_weight.emplace_back(-turns_.log_weight(index), index);
+        for (const std::size_t index : machines) by_weight.emplace_back(-schedule_.log_weight(index), index);
         std::sort(by_weight.begin(), by_weight.end());
-        return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return move_on(next.second); });
+        return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return advance(next.second); });
     }
 
-    // Whether the machine got on.
-    bool move_on(std::size_t index) {
+    // Returns whether the machine advanced.
+    bool advance(std::size_t index) {
         Track& track = tracks_[index];
-        if (turns_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
-        const std::size_t begin = turns_.reached(index);
-        const Denormals as_zero(false);  // once for many samples; kernel values are evaluated with them
+        if (schedule_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
+        const std::size_t begin = schedule_.reached(index);
+        const Denormals as_zero(false);  // set once for many samples; kernel values are computed with denormals
         std::size_t i = begin;
         for (; i < n_rows(); ++i) {
-            const KoilTurns::Turn turn = turns_.turn(index);
-            if (turn == KoilTurns::Turn::wait) break;
-            if (turn == KoilTurns::Turn::learn) learn(index, i);
-            turns_.pass(index, ensemble_.members_[index].machine.log_weight);
+            const KoilSchedule::Decision decision = schedule_.decide(index);
+            if (decision == KoilSchedule::Decision::wait) break;
+            if (decision == KoilSchedule::Decision::learn) learn(index, i);
+            schedule_.pass(index, ensemble_.members_[index].machine.log_weight);
         }
         track.taken.clear(std::memory_order_release);
         if (begin < i && i == n_rows()) n_left_.fetch_sub(1, std::memory_order_release);
@@ -226,60 +227,60 @@ class KoilEnsemble<T>::Window {
         typename KoilMachine<T>::Sample sample{y, uniform_at(ensemble_.seed_, ensemble_.n_seen_ + i), nullptr, T(1)};
         typename KoilMachine<T>::Outcome outcome;
         machine.reserve(sample.side());
-        fill_in(sample, index, i);
+        compute_similarities(sample, index, i);
         machine.learn(sample, rule_, member, outcome);
         machine.log_weight -= rule_.weight_rate * outcome.loss;
-        if (outcome.place != kNoVector) store(index, i, sample.side(), outcome);
+        if (outcome.position != kNoVector) store(index, i, sample.side(), outcome);
         if (machine.needs_refresh()) machine.refresh(member);
     }
 
     void store(std::size_t index, std::size_t i, int side, const typename KoilMachine<T>::Outcome& outcome) {
         Member& member = ensemble_.members_[index];
         Track& track = tracks_[index];
-        std::uint32_t& id = member.machine.ids(side)[outcome.place];
+        std::uint32_t& id = member.machine.ids(side)[outcome.position];
         const auto sample = static_cast<std::uint32_t>(i);
-        track.stored.push_back({sample, outcome.place, outcome.evicted ? id : kNoVector, side});
-        id = static_cast<std::uint32_t>(n_shared_) + sample;  // until all machines are through
-        member.store(side, outcome.place, row(i));
-        correct(track.batch, member, i, member.machine.slot(side, outcome.place));
+        track.stored.push_back({sample, outcome.position, outcome.evicted ? id : kNoVector, side});
+        id = static_cast<std::uint32_t>(n_shared_) + sample;  // until commit()
+        member.store(side, outcome.position, row(i));
+        update_batch(track.batch, member, i, member.machine.slot(side, outcome.position));
     }
 
     // -- kernel values ----------------------------------------------------------------------------------------------
 
-    // Kernel values of sample i with the vectors of a machine, and with itself.
-    void fill_in(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
+    // Computes kernel values of sample i with the vectors of a machine and with itself.
+    void compute_similarities(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         Batch& batch = tracks_[index].batch;
-        if (batch.n_slots != member.machine.n_slots()) {  // slots have moved, the values with them
-            batch.forget();
+        if (batch.n_slots != member.machine.n_slots()) {  // slots have moved
+            batch.clear();
             batch.n_slots = member.machine.n_slots();
             batch.values.assign((kBatchRows + 1) * batch.n_slots, T(0));
         }
         sample.similarities = similarities(batch, index, i);
         const KernelSpec& kernel = member.machine.kernel();
         const KernelKind kind = sum_kind(kernel.kind);
-        if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;  // 1 with itself
+        if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;  // k(x, x) = 1
         const Denormals kept(true);
-        batch.alone.replace(0, row(i));
-        kernel_row(kernel, row(i), batch.alone, &sample.self_similarity);
+        batch.single.replace(0, row(i));
+        kernel_row(kernel, row(i), batch.single, &sample.self_similarity);
     }
 
     T* similarities(Batch& batch, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         const Sums& sums = sums_[source_of(member.machine.kernel())];
-        T* unexpected = batch.row(kBatchRows);
+        T* extra = batch.row(kBatchRows);
         if (sums.is_shared) {
-            take_shared(sums.values.data() + i * ld(), member.machine, unexpected);
-            return unexpected;
+            gather_shared(sums.values.data() + i * ld(), member.machine, extra);
+            return extra;
         }
         while (batch.next < batch.count && batch.samples[batch.next] < i) ++batch.next;
         if (batch.next == batch.count) evaluate(batch, index, i);
         if (batch.samples[batch.next] == i) return batch.row(batch.next);
-        evaluate({row(i), 1, rows_.n_features}, member, unexpected, batch.n_slots);
-        return unexpected;
+        evaluate({row(i), 1, rows_.n_features}, member, extra, batch.n_slots);
+        return extra;
     }
 
-    static void take_shared(const T* sums, const KoilMachine<T>& machine, T* out) {
+    static void gather_shared(const T* sums, const KoilMachine<T>& machine, T* out) {
         const Denormals kept(true);
         for (int s = 0; s < 2; ++s) {
             loops().online.of<T>().gather(sums, machine.ids(s), out + machine.slot(s, 0), machine.count(s));
@@ -293,14 +294,14 @@ class KoilEnsemble<T>::Window {
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
 
-    // Sample i and those after it that the machine is expected to learn.
+    // Computes a batch: sample i and later ones that the machine will probably learn.
     void evaluate(Batch& batch, std::size_t index, std::size_t i) {
         const std::size_t d = rows_.n_features;
-        batch.forget();
-        batch.among_known = false;
-        const double chance = turns_.chance(index);
+        batch.clear();
+        batch.has_pairwise = false;
+        const double probability = schedule_.probability(index);
         for (std::size_t later = i; later < n_rows() && batch.count < kBatchRows; ++later)
-            if (later == i || turns_.draw(index, later) < chance) batch.samples[batch.count++] = later;
+            if (later == i || schedule_.draw(index, later) < probability) batch.samples[batch.count++] = later;
         batch.first = row(i);
         if (batch.samples[batch.count - 1] - i >= batch.count) {
             batch.first = batch.rows.data();
@@ -310,26 +311,26 @@ class KoilEnsemble<T>::Window {
         evaluate(batch.all_rows(d), ensemble_.members_[index], batch.values.data(), batch.n_slots);
     }
 
-    // Sample i stands in a slot of the machine: the values of the samples to come change there.
-    void correct(Batch& batch, const Member& member, std::size_t i, std::size_t slot) {
+    // Updates the batch after sample i was stored in a slot of the machine.
+    void update_batch(Batch& batch, const Member& member, std::size_t i, std::size_t slot) {
         if (batch.count == 0 || batch.samples[batch.count - 1] <= i) return;
         const KernelSpec& kernel = member.machine.kernel();
-        if (!batch.among_known) {
+        if (!batch.has_pairwise) {
             const Denormals kept(true);
             const Rows<T> rows = batch.all_rows(rows_.n_features);
             batch.packed.clear();
             for (std::size_t r = 0; r < batch.count; ++r) batch.packed.append(rows.data + r * rows.n_features);
-            kernel_rows(kernel, rows, batch.packed, batch.among.data(), kBatchRows, 1);
-            batch.among_known = true;
+            kernel_rows(kernel, rows, batch.packed, batch.pairwise.data(), kBatchRows, 1);
+            batch.has_pairwise = true;
         }
-        T alone[kBatchRows];
-        const bool expected = batch.samples[batch.next] == i;
-        if (!expected) {
+        T single[kBatchRows];
+        const bool in_batch = batch.samples[batch.next] == i;
+        if (!in_batch) {
             const Denormals kept(true);
-            kernel_row(kernel, row(i), batch.packed, alone);
+            kernel_row(kernel, row(i), batch.packed, single);
         }
-        const T* values = expected ? batch.among.data() + batch.next * kBatchRows : alone;
-        for (std::size_t r = batch.next + expected; r < batch.count; ++r) batch.row(r)[slot] = values[r];
+        const T* values = in_batch ? batch.pairwise.data() + batch.next * kBatchRows : single;
+        for (std::size_t r = batch.next + in_batch; r < batch.count; ++r) batch.row(r)[slot] = values[r];
     }
 
     KoilEnsemble& ensemble_;
@@ -338,12 +339,12 @@ class KoilEnsemble<T>::Window {
     std::size_t signs_stride_, begin_ = 0;
     Rows<T> rows_{};
     PackedRows<T> packed_;      // the samples
-    std::size_t n_shared_ = 0;  // shared rows as the window begins; the samples are counted on from there
-    KoilTurns turns_;
+    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; ids of samples follow
+    KoilSchedule schedule_;
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;
     std::vector<Sums> sums_;
-    std::atomic<std::size_t> n_left_{0};  // machines that are not yet through
+    std::atomic<std::size_t> n_left_{0};  // machines that are not done
 };
 
 }  // namespace steelyard

@@ -14,7 +14,7 @@ void add(double factor, const double* x, double* target, std::size_t n) {
     for (std::size_t k = 0; k < n; ++k) target[k] += factor * x[k];
 }
 
-// Calls body(x, y) for every row, as doubles.
+// Calls body(x, y) for every row, converted to double.
 template <class T, class Body>
 void for_rows(Rows<T> X, const std::int8_t* y, Body&& body) {
     std::vector<double> x(X.n_features);
@@ -47,7 +47,7 @@ void oam_sweep(Rows<T> X, const std::int8_t* y, const OamState& state, std::size
         const double drawn = uniform * static_cast<double>(++state.seen[own]);
         const std::size_t slot = state.stored[own] < budget ? state.stored[own]++ : static_cast<std::size_t>(drawn);
         if (slot < budget) std::copy_n(x, d, state.buffers[own] + slot * d);
-        // Each buffered vector stands for as many as were seen for it.
+        // Each buffered vector represents seen / budget samples.
         const double bound = C * std::max(1.0, static_cast<double>(state.seen[other]) / static_cast<double>(budget));
         for (std::size_t j = 0; j < state.stored[other]; ++j) {
             const double* z = state.buffers[other] + j * d;
@@ -73,7 +73,7 @@ void opauc_sweep(Rows<T> X, const std::int8_t* y, const OpaucState& state, doubl
             before[k] = x[k] - mean[k];
             mean[k] += before[k] / n;
         }
-        // The covariance is a mean of products too: S += ((x - old mean)(x - new mean)' - S) / n.
+        // Welford update of the covariance: S += ((x - old mean)(x - new mean)' - S) / n.
         for (std::size_t r = 0; r < d; ++r)
             for (std::size_t k = 0; k < d; ++k)
                 covariance[r * d + k] += (before[r] * (x[k] - mean[k]) - covariance[r * d + k]) / n;

@@ -1,5 +1,5 @@
-// Sweeps of the linear online learners: the perceptron, OAM and OPAUC. State is the caller's; X holds floats or
-// doubles, everything learned is double. y[i] is +1 or -1, side 1 is the positive one.
+// Linear online learners: the perceptron, OAM and OPAUC. The caller owns the state. X is float or double, the state is
+// double. y[i] is +1 or -1; side 1 is the positive one.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace steelyard {
 template <class T>
 void perceptron_sweep(Rows<T> X, const std::int8_t* y, double* weights, double& bias);
 
-// Online AUC maximisation, sequential: a passive-aggressive step for each pair with the buffer of the other class.
+// Online AUC maximization, sequential: a passive-aggressive step for each pair with the buffer of the other class.
 struct OamState {
     double* weights;
     double* buffers[2];     // budget rows each
@@ -24,7 +24,7 @@ template <class T>
 void oam_sweep(Rows<T> X, const std::int8_t* y, const OamState& state, std::size_t budget, double C,
                std::uint64_t seed);
 
-// One-pass AUC maximisation: gradient steps on the squared pairwise loss, from class means and covariances.
+// One-pass AUC optimization: gradient steps on the squared pairwise loss, from class means and covariances.
 struct OpaucState {
     double* weights;
     double* means[2];

@@ -24,7 +24,7 @@ std::uint32_t RankTree::new_node() {
     return id;
 }
 
-// Counting needs no branch on the data and runs over a handful of vectors; bisection would mispredict.
+// Counting is branch-free and vectorized; binary search would mispredict branches.
 std::uint32_t RankTree::first_not_below(const Node& node, double score) {
     std::uint32_t n_below = 0;
     for (std::uint32_t e = 0; e < node.size; ++e) n_below += node.key[e] < score;
@@ -74,7 +74,7 @@ void RankTree::erase(double score, bool positive) {
     --totals_[positive];
 }
 
-// A node always has room for one more entry: whoever fills it up splits it on the way back to the root.
+// Invariant: a node has room for one more entry. An insertion that fills it splits it on the way back to the root.
 void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive, Rank& rank) {
     Node& node = nodes_[id];
     std::uint32_t entry = first_not_below(node, score);
@@ -85,13 +85,13 @@ void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive
         }
         rank.equal = node.count[!positive][entry];
     } else if (entry == node.size) {
-        node.key[--entry] = score;  // the largest so far: the bound of the last child moves up
+        node.key[--entry] = score;  // new maximum: raises the bound of the last child
     }
     rank.below += sum_first(node.count[!positive], entry);
     ++node.count[positive][entry];
     if (level == 0) return;
     const std::uint32_t child = node.child[entry];
-    add(child, level - 1, score, positive, rank);  // may move the nodes: `node` is not used below
+    add(child, level - 1, score, positive, rank);  // may reallocate the nodes; `node` is invalid from here on
     if (nodes_[child].size == kFanout) split_child(id, entry);
 }
 
@@ -145,8 +145,8 @@ void RankTree::grow_root() {
     split_child(root_, 0);
 }
 
-// Neighbours that fit into half a node become one: nodes stay a quarter full on average, so the height
-// stays logarithmic in the number of rows, and a merged node is far from its next split.
+// Merges neighbours that fit into half a node. Nodes are a quarter full on average, so the height is logarithmic
+// in the number of rows, and a merged node is far from its next split.
 void RankTree::tidy_child(std::uint32_t parent_id, std::uint32_t entry) {
     Node& parent = nodes_[parent_id];
     if (nodes_[parent.child[entry]].size == 0) {
@@ -217,7 +217,7 @@ void AucWindow::push_row(std::int32_t code, const double* scores) {
 
 void AucWindow::push(std::span<const std::int32_t> codes, const double* scores) {
     std::size_t first = 0;
-    if (codes.size() >= window_) {  // nothing older survives
+    if (codes.size() >= window_) {  // all older rows leave the window
         clear();
         first = codes.size() - window_;
     }

@@ -1,4 +1,4 @@
-// Area under the ROC curve over a sliding window, kept up to date row by row.
+// Area under the ROC curve of a sliding window, updated row by row.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace steelyard {
 
-// The scores of two classes in order, and how often a positive stands above a negative.
+// Counted B-tree (order-statistic tree) over the scores of two classes, with the number of correctly ordered pairs.
 //
-// A B-tree whose every entry knows how many rows of each class lie under it, so that one walk from the
-// root to a leaf tells the rank of a score among the other class. A leaf entry is a distinct score: ties
-// share it. Everything is counted in integers; what is put in and taken out again leaves nothing behind.
+// Every entry stores the number of rows of each class below it, so one descent from the root to a leaf gives the
+// rank of a score among the other class. A leaf entry is a distinct score, shared by ties. All counts are integers,
+// so inserting and erasing a row leaves no rounding error.
 class RankTree {
   public:
     void insert(double score, bool positive);
@@ -25,11 +25,11 @@ class RankTree {
     static constexpr std::uint32_t kFanout = 32;
     struct Node {
         std::uint32_t size = 0;
-        double key[kFanout];              // leaf: the score; above: no score under the entry is larger
-        std::uint32_t count[2][kFanout];  // rows under the entry, [negative, positive]
+        double key[kFanout];              // leaf: the score; inner node: upper bound of the scores below the entry
+        std::uint32_t count[2][kFanout];  // rows below the entry, [negative, positive]
         std::uint32_t child[kFanout];     // unused in a leaf
     };
-    // Rows of the other class below a score and level with it.
+    // Rows of the other class with a lower and with an equal score.
     struct Rank {
         std::int64_t below = 0, equal = 0;
     };
@@ -54,10 +54,10 @@ class RankTree {
     std::int64_t doubled_wins_ = 0;
 };
 
-// The last `window` scored rows of a stream and the pairwise orderings among them.
+// The last `window` scored rows of a stream, with pairwise order counts.
 //
-// One column: two classes, the score speaks for class 1. K >= 2 columns: K classes, column i speaks for
-// class i, and every ordered pair of classes (i, j) has a tree of its own over column i.
+// One column: two classes, the score is for class 1. K >= 2 columns: K classes, column i is the score of
+// class i, and every ordered pair of classes (i, j) has its own tree over column i.
 class AucWindow {
   public:
     AucWindow(std::size_t window, std::size_t n_columns);
@@ -71,7 +71,7 @@ class AucWindow {
     std::size_t size() const { return codes_.size(); }
     std::span<const std::int64_t> counts() const { return counts_; }
     // For column i and class j: twice the pairs in which the row of class i scores higher than that of
-    // class j. With one column, the wins of class 1 over class 0 stand at [0].
+    // class j. With one column, [0] holds the wins of class 1 over class 0.
     void doubled_wins(std::int64_t* wins) const;
     // Copies the content, oldest row first.
     void content(std::int32_t* codes, double* scores) const;
@@ -84,7 +84,7 @@ class AucWindow {
     std::size_t window_, n_columns_;
     std::vector<RankTree> trees_;
     std::vector<std::int64_t> counts_;
-    std::vector<std::int32_t> codes_;  // a ring once it is full; the oldest row is at head_
+    std::vector<std::int32_t> codes_;  // a ring buffer once it is full; the oldest row is at head_
     std::vector<double> scores_;
     std::size_t head_ = 0;
 };

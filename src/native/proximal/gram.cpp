@@ -14,11 +14,11 @@ namespace steelyard {
 
 namespace {
 
-// Rows of one block: a panel of 8 doubles then takes 24 KiB, which stays in the first-level cache while
-// the panels of a column group stay in the second.
+// Rows of one block: a panel of 8 doubles takes 24 KiB and stays in the L1 cache, while the panels of a column group
+// stay in the L2 cache.
 constexpr std::size_t kBlockRows = 384;
 constexpr std::size_t kBandPanels = 32;
-constexpr std::size_t kPanelPadding = 8;  // keeps panels from falling on the same cache sets
+constexpr std::size_t kPanelPadding = 8;  // prevents panels from sharing cache sets
 
 double largest_of(const GramLoops& loops, std::span<const double> values) {
     return loops.largest_f64(values.data(), values.size());
@@ -34,20 +34,21 @@ void scan(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
     loops.scan_f32(rows.data, index, rows.n_rows, rows.n_features, steps, found);
 }
 
-// How the numbers of some rows are cut into digits, and what the sums of products of these digits stand for.
+// How integers are split into digits, and which products of digits are summed.
 struct Plan {
     Digits digits;
-    std::vector<std::uint32_t> high;  // features with a high digit, where only some have one
+    std::vector<std::uint32_t> high;  // features with a high digit, if only some have one
     std::size_t size;                 // columns of a block
     std::size_t n_blocks;
-    std::size_t most_rows;  // whose sums are exact
+    std::size_t most_rows;  // maximal number of rows with exact sums
 
     explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
     Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Three products of all features, or one of all and the high digits: (1 + share)^2 against 3.
+        // Either three products of all features, or one product of all low digits and the high digits: cost 3 or (1 +
+        // share)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -74,13 +75,13 @@ bool pack(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
                           block_stride, buffer, block);
 }
 
-// What a thread does at a time: the columns of one group, for the rows of one band.
+// Unit of work of a thread: the columns of one group for the rows of one band.
 struct Task {
     std::size_t first_panel;
     PanelRange rows;
 };
 
-// Band by band: the row panels of a band stay in the second-level cache while the column groups pass by.
+// Band by band: the row panels of a band stay in the L2 cache for all column groups.
 std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     std::vector<Task> tasks;
     for (std::size_t begin = 0; begin < n_panels; begin += kBandPanels) {
@@ -90,7 +91,7 @@ std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     return tasks;
 }
 
-// A thread pays when its share of a block is worth far more than meeting the others once a block.
+// Another thread is useful if its share of a block takes much longer than one barrier.
 unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_blocks, std::size_t size) {
     const double products = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
     const double share = products / static_cast<double>(std::max<std::size_t>(n_blocks, 1));
@@ -100,7 +101,7 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_block
 
 std::int64_t whole(double x) { return static_cast<std::int64_t>(x); }
 
-// Moves one row of exact sums of digits into the wide sums, and leaves zeros behind.
+// Moves one row of exact sums of digits to the multiprecision sums, and clears it.
 void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size;
     double* low = scratch + row * width;
@@ -125,12 +126,12 @@ void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t 
     std::fill_n(low, row + 1, 0.0);
 }
 
-// Products with high digits that only some features have: their rows follow those of the low digits.
+// Products with the high digits of some features; their rows follow those of the low digits.
 void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
     for (std::size_t b = 0; b < size; ++b) {
-        // high_a low_b counts once for each order of a and b; on the diagonal that is twice.
+        // high_a * low_b counts once for each order of a and b, so twice on the diagonal.
         const int128 value = static_cast<int128>(whole(row[b])) << 21;
         sums.add_at(Triangle::place(std::max(feature, b), std::min(feature, b)),
                     weight * (b == feature ? 2 * value : value));
@@ -140,29 +141,29 @@ void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t w
     std::fill_n(row, size + k + 1, 0.0);
 }
 
-// Zeros where sums of digits will be: of each square only the lower triangle is ever touched.
+// Clears the sums of digits; only the lower triangle of each square is used.
 void clear(const Plan& plan, double* scratch) {
     for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
         std::fill_n(scratch + row * plan.size, row % plan.size + 1, 0.0);
 }
 
-// By how many bits sums grow at most.
+// Upper bound of the bits by which sums grow.
 double growth(std::size_t n, double largest, std::int64_t weight) {
     return std::log2(static_cast<double>(n)) + 2.0 * std::log2(std::max(1.0, largest)) + 2.0 +
            std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
 }
 
-// Sums that several threads add to, one at a time.
+// Sums to which several threads add under a lock.
 struct SharedSums {
     Triangle* sums;
     std::mutex busy;
 };
 
-// Takes block after block of rows that nobody has looked at, on one thread, into sums of digits of its own.
+// Adds blocks of unscanned rows to the thread's own sums of digits.
 template <class T>
-class UnseenRows {
+class UnscannedRows {
   public:
-    UnseenRows(Rows<T> rows, Steps steps)
+    UnscannedRows(Rows<T> rows, Steps steps)
         : loops_(steelyard::loops().gram),
           rows_(rows),
           steps_(steps),
@@ -173,11 +174,11 @@ class UnseenRows {
         make_room();
     }
 
-    // False if a value needs more slack than there is; rows beyond the reach of digits are left out and listed.
+    // Returns false if a value needs more rounding than allowed; rows that are too large are skipped and listed.
     bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
         if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
         sums_ = &sums;
-        // Most blocks are like the one before.
+        // Most blocks have the same plan as the previous one.
         if (plan_.digits != Digits::some && packed(index)) {
             sum(index.size());
             return true;
@@ -194,7 +195,7 @@ class UnseenRows {
         return true;
     }
 
-    // Moves what is held into the sums of the class; to be called at the end.
+    // Moves the sums of digits to the sums of the class; called at the end.
     void drain() {
         if (n_held_ == 0) return;
         const std::lock_guard<std::mutex> mine(sums_->busy);
@@ -258,7 +259,7 @@ class UnseenRows {
     std::size_t panel_stride_, block_stride_;
     AlignedBuffer<double> room_, scratch_;
     SharedSums* sums_ = nullptr;
-    std::size_t n_held_ = 0;  // rows whose products are in the sums of digits
+    std::size_t n_held_ = 0;  // number of rows in the sums of digits
     std::vector<double> largest_, remainder_;
     std::vector<std::uint8_t> far_;
     std::vector<std::uint32_t> near_, beyond_;
@@ -278,7 +279,7 @@ double largest_magnitude(std::span<const T> values, unsigned n_threads) {
     });
     double top = 0.0;
     for (double value : largest)
-        if (!(value <= top)) top = std::isnan(top) ? top : value;  // nothing comes after NaN
+        if (!(value <= top)) top = std::isnan(top) ? top : value;  // NaN is kept
     return top;
 }
 
@@ -317,21 +318,21 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t d = rows.n_features, n = index.size();
     const Plan plan(largest, d);
-    const std::vector<double> any_slack(d, 1.0);  // what may be rounded has been decided
+    const std::vector<double> any_slack(d, 1.0);  // rounding was already checked
     steps.slack = any_slack.data();
     const std::size_t n_panels = (plan.size + loops.width - 1) / loops.width;
     const std::vector<Task> tasks = tiles(n_panels, loops.group);
     const std::size_t n_parts = (n + kBlockRows - 1) / kBlockRows;
     const std::size_t panel_stride = std::min(kBlockRows, n) * loops.width + kPanelPadding;
-    const std::size_t block_stride = n_panels * panel_stride, room_stride = plan.n_blocks * block_stride;
+    const std::size_t block_stride = n_panels * panel_stride, part_stride = plan.n_blocks * block_stride;
     const unsigned n_useful = useful_threads(n_threads, n * plan.n_blocks, n_parts, plan.size);
-    const std::size_t n_rooms = n_useful > 1 ? 2 : 1;
+    const std::size_t n_part_buffers = n_useful > 1 ? 2 : 1;
     const std::size_t buffer_size = 3 * n_panels * loops.width;
-    const AlignedBuffer<double> rooms = aligned_buffer<double>(n_rooms * room_stride);
+    const AlignedBuffer<double> buffers_of_parts = aligned_buffer<double>(n_part_buffers * part_stride);
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // For each part the tasks that are taken, and for each time that the sums are full the rows that are drained.
+    // Counters of tasks taken for each part, and of rows drained each time the sums are full.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
@@ -339,19 +340,19 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
     sums.reserve(growth(n, most, weight));
 
-    // The threads pack a part together, meet, and take its tasks one by one. While one still sums a part another may
-    // pack the next into the second room, but none sums it before all have met again.
-    run_team(n_useful, [&](unsigned thread, unsigned n_team, Meeting& meeting) noexcept {
+    // The threads pack a part together, wait at a barrier, and take its tasks one by one. While one thread still sums a
+    // part, another may pack the next part into the second buffer; its tasks start after the next barrier.
+    run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);
-            double* room = rooms.get() + p % n_rooms * room_stride;
+            double* part_buffer = buffers_of_parts.get() + p % n_part_buffers * part_stride;
             const std::size_t begin = thread * count / n_team, end = (thread + 1) * count / n_team;
             pack(loops, rows, index.data() + first + begin, steps, plan, block_stride,
-                 buffers.get() + thread * buffer_size, {room + begin * loops.width, end - begin, panel_stride});
+                 buffers.get() + thread * buffer_size, {part_buffer + begin * loops.width, end - begin, panel_stride});
             if (n_team > 1) meeting.wait();
             for (std::size_t t; (t = next_task[p].fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
                 for (std::size_t block = 0; block < plan.n_blocks; ++block)
-                    loops.sum_outer({room + block * block_stride, count, panel_stride}, tasks[t].first_panel,
+                    loops.sum_outer({part_buffer + block * block_stride, count, panel_stride}, tasks[t].first_panel,
                                     tasks[t].rows, scratch.get() + block * plan.size * plan.size, plan.size);
             if ((p + 1) % parts_a_time != 0 && p + 1 < n_parts) continue;
             if (n_team > 1) meeting.wait();
@@ -374,8 +375,8 @@ template void add_products(Rows<float>, std::span<const std::uint32_t>, Steps, s
                            Triangle&, unsigned);
 
 template <class T>
-bool add_unseen(Rows<T> rows, Steps steps, std::span<const Share> shares, std::vector<std::uint32_t>& beyond,
-                unsigned n_threads) {
+bool add_unscanned(Rows<T> rows, Steps steps, std::span<const Share> shares, std::vector<std::uint32_t>& beyond,
+                   unsigned n_threads) {
     struct Part {
         std::span<const std::uint32_t> index;
         SharedSums* sums;
@@ -393,22 +394,22 @@ bool add_unseen(Rows<T> rows, Steps steps, std::span<const Share> shares, std::v
     std::atomic<std::size_t> next{0};
     std::atomic<bool> failed{false};
     std::mutex collecting;
-    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, Meeting&) noexcept {
+    run_team(useful_threads(n_threads, n, 1, rows.n_features + 1), [&](unsigned, unsigned, SpinBarrier&) noexcept {
         try {
-            UnseenRows<T> unseen(rows, steps);
+            UnscannedRows<T> unseen(rows, steps);
             for (std::size_t p; !failed && (p = next.fetch_add(1)) < parts.size();)
                 if (!unseen.take(parts[p].index, *parts[p].sums)) failed = true;
             unseen.drain();
             const std::lock_guard<std::mutex> mine(collecting);
             beyond.insert(beyond.end(), unseen.beyond().begin(), unseen.beyond().end());
-        } catch (const std::exception&) {  // no memory, or sums beyond all bounds
+        } catch (const std::exception&) {  // out of memory, or sums beyond their bound
             failed = true;
         }
     });
     return !failed;
 }
 
-template bool add_unseen(Rows<double>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
-template bool add_unseen(Rows<float>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
+template bool add_unscanned(Rows<double>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
+template bool add_unscanned(Rows<float>, Steps, std::span<const Share>, std::vector<std::uint32_t>&, unsigned);
 
 }  // namespace steelyard

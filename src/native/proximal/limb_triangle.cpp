@@ -7,9 +7,9 @@ namespace steelyard {
 
 namespace {
 
-double room(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
+double limit_bits(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
 
-// log2(2^a + 2^b), rounded upwards.
+// Upper bound of log2(2^a + 2^b).
 double log2_sum(double a, double b) {
     const double top = std::max(a, b), rest = std::min(a, b);
     return top + std::log2(1.0 + std::exp2(rest - top)) + 1e-9;
@@ -24,7 +24,7 @@ unsigned width(uint128 x) {
     return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x)));
 }
 
-// x * mantissa / 2^shift to the nearest whole number, halves away from zero; mantissa < 2^53, shift >= 53.
+// x * mantissa / 2^shift rounded to the nearest integer, halves away from zero; mantissa < 2^53, shift >= 53.
 int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
     const uint128 m = magnitude(x);
     const uint128 low = (m & ~std::uint64_t{0}) * mantissa;
@@ -46,12 +46,12 @@ int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
 
 void Triangle::reserve(double bits) {
     const double wanted = log2_sum(bits_, bits);
-    if (wanted < room(limbs_)) {
+    if (wanted < limit_bits(limbs_)) {
         bits_ = wanted;
         return;
     }
-    bits_ = log2_sum(largest_bits(), bits);  // the bound only ever rose; numbers that went have left it too high
-    if (bits_ >= room(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
+    bits_ = log2_sum(largest_bits(), bits);  // the old bound may be too high after removals, so it is computed again
+    if (bits_ >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
 double Triangle::largest_bits() const {
@@ -65,7 +65,7 @@ double Triangle::largest_bits() const {
 }
 
 void Triangle::resize(std::size_t limbs) {
-    if (limbs > Big::kMost - 2) throw std::overflow_error("sums of products are too large to be kept");
+    if (limbs > Big::kMaxLimbs - 2) throw std::overflow_error("sums of products are too large to be kept");
     const std::size_t n = entries(size_);
     AlignedVector<std::uint64_t> data(limbs * n);
     for (std::size_t i = 0; i < n; ++i) get(i).store(data.data() + i * limbs, limbs);
@@ -82,7 +82,7 @@ void Triangle::shrink() {
 
 void Triangle::set(std::size_t place, const Big& value) {
     const double bits = log2_of(value);
-    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = std::max(bits_, bits);
     value.store(data_.data() + place * limbs_, limbs_);
 }
@@ -118,7 +118,7 @@ void Triangle::add_row(std::span<const std::int64_t> v, std::int64_t w) {
     double top = 1.0;
     for (const std::int64_t x : v) top = std::max(top, std::fabs(static_cast<double>(x)));
     const double weight = std::fabs(static_cast<double>(w));
-    if (weight * top >= 0x1p62) {  // the product with one value would not fit a register
+    if (weight * top >= 0x1p62) {  // the product with one value does not fit in a register
         std::vector<Big> wide(v.begin(), v.end());
         return add_row(wide, Big(w));
     }
@@ -165,14 +165,16 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
         return (a + 1 < size_ ? shifts[a] : 0) + (b + 1 < size_ ? shifts[b] : 0) + weight_shift;
     };
     double bits = bits_ + 2.0 * top + weight_shift;
-    if (bits >= room(limbs_)) {  // number by number: the longest need not be those that move
+    if (bits >=
+        limit_bits(
+            limbs_)) {  // checked number by number, because the largest numbers need not be those that are shifted
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)
                 if (const unsigned length = get(at).bit_length()) most = std::max(most, length + shift_of(a, b));
         bits = static_cast<double>(most);
     }
-    if (bits >= room(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
+    if (bits >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits + 2.0) / 64 + 1);
     bits_ = bits;
     for (std::size_t a = 0, at = 0; a < size_; ++a)
         for (std::size_t b = 0; b <= a; ++b, ++at) {
@@ -209,7 +211,7 @@ void Triangle::translate(std::span<const Big> by) {
             m[j] = static_cast<uint128>(moved[j].narrow());
             b[j] = static_cast<uint128>(by[j].narrow());
         }
-        // Modulo 2^128, and what comes out fits.
+        // Computed modulo 2^128; the result fits.
         for (std::size_t i = 0, at = 0; i < d; ++i)
             for (std::size_t j = 0; j <= i; ++j, ++at)
                 narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) - b[i] * s[j] - m[i] * b[j]);
@@ -221,7 +223,7 @@ void Triangle::translate(std::span<const Big> by) {
     for (std::size_t j = 0; j < d; ++j) moved[j].store(data_.data() + place(d, j) * limbs_, limbs_);
 }
 
-void Triangle::fade(double factor) {
+void Triangle::decay(double factor) {
     int exponent;
     const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(factor, &exponent), 53));
     const int shift = 53 - exponent;
@@ -244,7 +246,7 @@ bool Triangle::is_zero() const {
     return std::all_of(data_.begin(), data_.end(), [](std::uint64_t limb) { return limb == 0; });
 }
 
-Triangle Triangle::rearranged(std::span<const std::int64_t> from) const {
+Triangle Triangle::permute_features(std::span<const std::int64_t> from) const {
     Triangle result(from.size() + 1);
     if (limbs_ > 2) result.resize(limbs_);
     result.bits_ = bits_;
@@ -271,7 +273,7 @@ std::vector<std::uint8_t> Triangle::to_bytes(std::size_t* bytes_each) const {
 Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each) {
     Triangle result(size);
     const std::size_t n = entries(size);
-    if (bytes_each == 0 || bytes_each > 8 * (Big::kMost - 2) || bytes.size() / bytes_each != n ||
+    if (bytes_each == 0 || bytes_each > 8 * (Big::kMaxLimbs - 2) || bytes.size() / bytes_each != n ||
         bytes.size() % bytes_each != 0)
         throw std::invalid_argument("a triangle has the wrong number of bytes");
     if (bytes_each > 15) result.resize(bytes_each / 8 + 1);
@@ -284,7 +286,7 @@ Triangle Triangle::from_bytes(std::size_t size, std::span<const std::uint8_t> by
     return result;
 }
 
-// -- sums that are not formed -------------------------------------------------------------------------
+// -- lazy sums ----------------------------------------------------------------------------------------
 
 void TriangleSum::add(const Triangle& triangle) {
     bits_ = terms_.empty() ? triangle.bits() : log2_sum(bits_, triangle.bits());
@@ -297,7 +299,7 @@ void TriangleSum::add(Triangle&& triangle) {
 }
 
 bool TriangleSum::is_narrow() const {
-    return bits_ < room(2) &&
+    return bits_ < limit_bits(2) &&
            std::all_of(terms_.begin(), terms_.end(), [](const Triangle* t) { return t->is_narrow(); });
 }
 
@@ -313,11 +315,11 @@ Big TriangleSum::get(std::size_t row, std::size_t column) const {
     return sum;
 }
 
-const int128* TriangleSum::row(std::size_t row, std::vector<int128>& room) const {
+const int128* TriangleSum::row(std::size_t row, std::vector<int128>& buffer) const {
     const std::size_t at = Triangle::place(row, 0);
     if (terms_.size() == 1) return terms_.front()->narrow() + at;
-    room.assign(row + 1, 0);
-    int128* out = room.data();
+    buffer.assign(row + 1, 0);
+    int128* out = buffer.data();
     for (const Triangle* term : terms_) {
         const int128* from = term->narrow() + at;
         for (std::size_t b = 0; b <= row; ++b) out[b] += from[b];

@@ -1,4 +1,4 @@
-// Sums of products as whole numbers: the lower triangle of sum of weight * e e', with e = [v, 1] and v whole.
+// Triangle: the lower triangle of sum(weight * e e'), e = [v, 1], in multiprecision integers.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 
 namespace steelyard {
 
-// Row-major lower triangle of size x size numbers, the last row being sums of v and the sum of the weights. Numbers
-// have two limbs; where a bound on their magnitude comes near the end of these, all get more. They never wrap.
+// Row-major lower triangle of size x size numbers; the last row contains the sums of v and the sum of the weights.
+// Numbers have two 64-bit limbs; when a bound on their magnitude exceeds these, all get more limbs. They never
+// overflow.
 class Triangle {
   public:
     explicit Triangle(std::size_t size) : size_(size), data_(2 * entries(size), 0) {}
@@ -32,27 +33,27 @@ class Triangle {
     Big get(std::size_t place) const { return Big::load(data_.data() + place * limbs_, limbs_); }
     Big get(std::size_t row, std::size_t column) const { return get(place(row, column)); }
     Big count() const { return get(size_ - 1, size_ - 1); }
-    void set(std::size_t place, const Big& value);  // raises the bound where needed
+    void set(std::size_t place, const Big& value);  // raises the bound if needed
 
-    // Makes room for numbers that grow by at most 2^bits: to be called before whatever adds.
+    // Reserves limbs for numbers that grow by at most 2^bits; called before every addition.
     void reserve(double bits);
-    void add_at(std::size_t place, int128 value);  // after reserve
+    void add_at(std::size_t place, int128 value);  // only after reserve
 
     void add(const Triangle& other, int sign);
-    // One row of weight w: values of up to 2^62, or of any size.
+    // Adds one row of weight w, with values up to 2^62 or of any size.
     void add_row(std::span<const std::int64_t> v, std::int64_t w);
     void add_row(std::span<const Big> v, const Big& w);
     // Multiplies feature j by 2^shifts[j] and every weight by 2^weight_shift.
     void refine(std::span<const unsigned> shifts, unsigned weight_shift);
-    // Measures feature j from by[j] on: v becomes v - by[j].
+    // Translates feature j: v becomes v - by[j].
     void translate(std::span<const Big> by);
-    void fade(double factor);  // multiplies and rounds
-    void shrink();             // gives room back that large numbers, gone since, had needed
+    void decay(double factor);  // multiplies and rounds
+    void shrink();              // releases limbs that are no longer needed
     bool is_zero() const;
-    // Feature j is what feature from[j] was; zero where from[j] is negative.
-    Triangle rearranged(std::span<const std::int64_t> from) const;
+    // Returns the triangle whose feature j is feature from[j] of this one; zero if from[j] is negative.
+    Triangle permute_features(std::span<const std::int64_t> from) const;
 
-    // Numbers of n_bytes() each, little-endian, as short as all of them allow.
+    // Little-endian numbers with as few bytes each as the largest needs.
     std::vector<std::uint8_t> to_bytes(std::size_t* bytes_each) const;
     static Triangle from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each);
 
@@ -66,22 +67,22 @@ class Triangle {
     AlignedVector<std::uint64_t> data_;
 };
 
-// The sum of several triangles, added up where it is read: forming it would take another triangle's room, and as long
-// as reading.
+// Lazy sum of several triangles, which is computed entry by entry when it is read. It saves the memory of another
+// triangle.
 class TriangleSum {
   public:
     explicit TriangleSum(std::size_t size) : size_(size) {}
 
-    void add(const Triangle& triangle);  // which stays where it is as long as this is read
+    void add(const Triangle& triangle);  // the triangle must outlive the sum
     void add(Triangle&& triangle);
 
     std::size_t size() const { return size_; }
     double bits() const { return bits_; }  // log2 of a bound on all magnitudes
-    bool is_narrow() const;                // whether all numbers, and all sums of them, have two limbs
+    bool is_narrow() const;                // whether all numbers and their sums fit in two limbs
     Big get(std::size_t row, std::size_t column) const;
     Big count() const { return get(size_ - 1, size_ - 1); }
-    // The numbers of one row of a narrow sum; `room` is for whatever has to be added up.
-    const int128* row(std::size_t row, std::vector<int128>& room) const;
+    // The numbers of one row of a narrow sum; `buffer` stores the result if an addition is needed.
+    const int128* row(std::size_t row, std::vector<int128>& buffer) const;
     Triangle formed() const;
 
   private:

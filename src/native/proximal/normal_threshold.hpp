@@ -1,4 +1,4 @@
-// Where two normal distributions of scores are cut apart.
+// Threshold with the largest G-mean between two normal distributions of scores.
 #pragma once
 
 namespace steelyard {
@@ -7,8 +7,8 @@ struct NormalScores {
     double mean, variance;
 };
 
-// The cut that maximises the product of both hit rates, those of scores above it and below it; half-way between the
-// means where that of the positive side is not the larger one.
-double normal_gmean_cut(const NormalScores& negative, const NormalScores& positive);
+// The threshold that maximizes sensitivity times specificity; the middle of the means if the positive mean is not the
+// larger one.
+double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive);
 
 }  // namespace steelyard

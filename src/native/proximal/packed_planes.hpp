@@ -1,4 +1,4 @@
-// Normals of planes in the order in which the loops read them, and products of rows with them.
+// PackedPlanes: normals of planes in the memory order of the SIMD loops, and products of rows with them.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace steelyard {
 
 class PackedPlanes {
   public:
-    // `normals` holds n_planes of them, n_features numbers each.
+    // `normals` has n_planes rows of n_features numbers.
     PackedPlanes(std::span<const double> normals, std::size_t n_planes, std::size_t n_features);
 
-    // Numbers from one row of products to the next.
+    // Distance between two rows of products, in numbers.
     std::size_t stride() const { return n_planes_ == 1 ? 1 : n_panels_ * loops_.width; }
 
     // out[i * stride() + p] = row i times normal p.

@@ -11,25 +11,25 @@ namespace steelyard {
 
 namespace {
 
-// From how many planes on, and up to how many features, systems are solved side by side, one a lane.
+// Limits for solving several systems at once, one per SIMD lane: least number of planes, largest number of features.
 constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 
-// What a view shows, in the form that the rule reads: coordinates are z = (x - origin) / unit, and matrices are lower
-// triangles of sums of e e', e = [z, -1].
+// Sums of a view: coordinates are z = (x - origin) / unit, and matrices are lower triangles of sums of e e', e = [z,
+// -1].
 struct PlaneSums {
     const ExactView& view;
     std::vector<double> unit, counts, sums;  // sums of z, class by class
-    std::vector<double> smaller;             // what coordinates of the view are multiplied by; empty: by 1 all of them
-    AlignedBuffer<double> total;             // of all rows
+    std::vector<double> smaller;             // factors of the coordinates of the view; empty if all are 1
+    AlignedBuffer<double> total;             // matrix of all rows
     std::vector<double> all;                 // sums of z of all rows
     double n_rows = 0.0;
-    // The same with every row as often as the factor of its class says, where there are any.
+    // Total and sums with each class multiplied by its factor, if there are factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
 
-    PlaneSums(const ExactView& seen, bool standardize, const std::vector<double>& factors)
-        : view(seen),
+    PlaneSums(const ExactView& source, bool standardize, const std::vector<double>& factors)
+        : view(source),
           unit(n_features()),
           counts(n_classes()),
           sums(n_classes() * n_features()),
@@ -53,12 +53,12 @@ struct PlaneSums {
         if (!factors.empty()) weigh(factors);
     }
 
-    // Of what planes are fitted to.
+    // Matrix and sums of the weighted rows.
     const double* fitted() const { return weighted_all.empty() ? total.get() : weighted_total.get(); }
     double fitted_sum(std::size_t j) const { return weighted_all.empty() ? all[j] : weighted_all[j]; }
     double fitted_rows() const { return weighted_all.empty() ? n_rows : weighted_rows; }
 
-    // Of one class.
+    // Matrix of one class.
     void matrix(std::size_t k, double* out) const {
         view.matrix(k, out);
         make_smaller(out);
@@ -87,8 +87,8 @@ struct PlaneSums {
         }
     }
 
-    // Weights of raw features are penalised as 1 / unit^2, which small units would make infinite. Tiny features are as
-    // good as constant then, and may vanish.
+    // The penalty of raw features is 1 / unit^2, which overflows for small units. So units below 1 become 1; tiny
+    // features are then practically constant.
     void keep_large_units() {
         if (std::all_of(unit.begin(), unit.end(), [](double u) { return u >= 1.0; })) return;
         smaller.resize(unit.size());
@@ -106,14 +106,14 @@ struct PlaneSums {
     }
 };
 
-// The penalty |scale * w|^2, and (b - center'w)^2 if the intercept is penalised.
+// Penalty |scale * w|^2, plus (b - center'w)^2 if the intercept is penalized.
 struct Penalty {
     std::vector<double> scale, center;
     bool intercept;
 };
 
 constexpr double kLeastScale =
-    0x1p-200;  // of raw features: beyond their size a penalty is none, as far as numbers tell
+    0x1p-200;  // of raw features; a smaller penalty has no effect in floating-point arithmetic
 
 Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     constexpr double eps = std::numeric_limits<double>::epsilon();
@@ -127,7 +127,7 @@ Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
             continue;
         }
         const double mean = sums.all[j] / sums.n_rows;
-        // Differences near the resolution of the values themselves are those of one constant, computed twice.
+        // Deviations near the floating-point resolution of the values are rounding errors of a constant.
         const double resolution = 4.0 * eps * (origin[j] / sums.unit[j] + mean);
         const double variance = sums.view.variance()[j];
         penalty.scale[j] = variance > 0.0 && variance > resolution * resolution ? std::sqrt(variance) : 1.0;
@@ -148,8 +148,9 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
     for (std::size_t j = 0; j < d; ++j) matrix[j * stride + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
-// Shares of the matrix of all rows and of the class's own, and the right side, for targets of +1 and -1: balanced
-// weights have share * total + (1 - 2 share) * own, equal ones total; no rest, no weights.
+// Coefficients of the total matrix and of the matrix of the class, and the right-hand side, for targets +1 and -1.
+// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total; without a rest all weights are
+// zero.
 struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
 
@@ -163,14 +164,14 @@ struct Margin {
         share = part;
         own_share = 1.0 - 2.0 * part;
     }
-    // Coordinate j of the right side.
+    // Coordinate j of the right-hand side.
     double right(const PlaneSums& sums, std::size_t positive, std::size_t j) const {
         if (j == sums.n_features()) return -mine * sums.counts[positive] + others * sums.fitted_rows();
         return mine * sums.sum_of(positive)[j] - others * sums.fitted_sum(j);
     }
 };
 
-// Means and variances of the scores e'u of a class and of the rest, from sums of scores and of their squares.
+// Means and variances of the scores e'u of a class and of the rest.
 struct Moments {
     double means[2], variances[2];
 
@@ -183,10 +184,10 @@ struct Moments {
             variances[side] = std::max(square - means[side] * means[side], 0.0);
         }
     }
-    // What they would be, had the rows not been learned, given the mean leverages of both sides: of a (weighted) ridge
-    // regression the score of a row left out is y - (y - s) / (1 - leverage).
+    // Leave-one-out moments for given mean leverages of both sides: the leave-one-out score of a (weighted) ridge
+    // regression is y - (y - s) / (1 - leverage).
     Moments left_out(const double (&leverages)[2]) const {
-        constexpr double most = 0.95;  // a class of a single row would have no other row to be judged by
+        constexpr double most = 0.95;  // a class with a single row has leverage 1
         Moments moments = *this;
         for (std::size_t side = 0; side < 2; ++side) {
             const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
@@ -195,20 +196,20 @@ struct Moments {
         }
         return moments;
     }
-    double gmean_cut() const { return normal_gmean_cut({means[1], variances[1]}, {means[0], variances[0]}); }
-    double slope() const {  // of the log-odds
+    double gmean_cut() const { return normal_gmean_threshold({means[1], variances[1]}, {means[0], variances[0]}); }
+    double slope() const {  // slope of the log-odds
         constexpr double least = 1e-9, rounding = 1e-12;
         const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);
-        // Of a plane that says the same of all rows, as that of a class without weight, rounding is all there is.
+        // If a plane has the same score for all rows (a class of weight zero), the gap is only rounding error.
         if (std::abs(gap) <= rounding * std::max(std::abs(means[0]), std::abs(means[1]))) return least;
         const double slope = spread > 0.0 ? gap / spread : std::numeric_limits<double>::infinity();
         return std::clamp(slope, least, 1e9);
     }
 };
 
-// A solution [w; b], every stride-th number of u, in units of the raw features. A feature below the smallest normal
-// double may want a weight beyond the largest one; with the largest one it hardly tells.
-void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double cut, double* coef,
+// Writes a solution [w; b], every stride-th number of u, in units of the raw features. For a subnormal feature the
+// exact coefficient may overflow; it is clipped to the largest double.
+void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double threshold, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
     double at_origin = 0.0;
@@ -217,7 +218,7 @@ void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, dou
         coef[j] = std::clamp(u[j * stride] / sums.unit[j], -largest, largest);
         at_origin += coef[j] * sums.view.origin()[j];
     }
-    *intercept = -at_origin - u[d * stride] - cut;
+    *intercept = -at_origin - u[d * stride] - threshold;
 }
 
 // -- one plane at a time ------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class OnePlane {
           matrix_(aligned_buffer<double>(size_ * stride_)),
           solution_(d_ + 1) {}
 
-    // False if the matrix is not definite.
+    // Returns false if the matrix is not positive definite.
     bool solve(std::size_t plane, double* coef, double* intercept, double* slope) {
         positive_ = sums_.positive(plane);
         count_ = sums_.counts[positive_];
@@ -246,7 +247,7 @@ class OnePlane {
             set_pairs();
         else
             set_right();
-        if (rule_.pairs || rule_.balanced || plane == 0) {  // else all planes share one matrix
+        if (rule_.pairs || rule_.balanced || plane == 0) {  // if false, all planes share one matrix
             if (!rule_.pairs) set_margin();
             add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), stride_);
             if (!loops.factor(matrix_.get(), size_, stride_)) return false;
@@ -254,7 +255,7 @@ class OnePlane {
         loops.solve(matrix_.get(), size_, stride_, solution_.data());
         if (rule_.pairs) solution_[d_] = 0.0;
         const Moments moments = score_moments();
-        write_plane(sums_, solution_.data(), 1, cut(moments), coef, intercept);
+        write_plane(sums_, solution_.data(), 1, threshold(moments), coef, intercept);
         *slope = moments.slope();
         return true;
     }
@@ -274,7 +275,7 @@ class OnePlane {
         for (std::size_t j = 0; j <= d_; ++j) solution_[j] = margin.right(sums_, positive_, j);
     }
 
-    // Scatter of both sides and the difference of their means; nothing to rank against leaves the penalty alone.
+    // Scatter of both sides and the difference of their means; without a rest only the penalty remains.
     void set_pairs() {
         std::fill_n(matrix_.get(), d_ * stride_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
@@ -293,16 +294,16 @@ class OnePlane {
             }
     }
 
-    double cut(const Moments& moments) const {
+    double threshold(const Moments& moments) const {
         if (sums_.n_classes() == 1) return 0.0;
         if (rule_.gmean) return (sums_.n_classes() == 2 ? left_out(moments) : moments).gmean_cut();
         return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
     }
 
-    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with A the matrix of the plane and M the side's.
+    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with the matrix A of the plane and M of the side.
     Moments left_out(const Moments& moments) const {
-        AlignedVector<double> inverse(size_ * stride_), room(size_ * stride_);
-        steelyard::loops().factor.invert(matrix_.get(), size_, stride_, room.data(), inverse.data());
+        AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
+        steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());
         double own = 0.0, all = 0.0;
         for (std::size_t i = 0; i < size_; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
@@ -337,17 +338,17 @@ class OnePlane {
     const PlaneSums& sums_;
     const PlaneRule& rule_;
     const Penalty& penalty_;
-    static constexpr std::size_t kLine = 8;  // numbers of a cache line, on which every row of the matrix begins
+    static constexpr std::size_t kLine = 8;  // doubles per cache line; every row of the matrix is aligned to one
     const std::size_t d_, size_, stride_;
     std::size_t positive_ = 0;
     double count_ = 0.0, rest_ = 0.0;
-    const AlignedBuffer<double> own_, matrix_;  // lower triangles: nobody reads, or fills, what is above
+    const AlignedBuffer<double> own_, matrix_;  // lower triangles; the upper triangles are not used
     std::vector<double> solution_;
 };
 
-// -- planes side by side ------------------------------------------------------------------------------
+// -- several planes in SIMD lanes ---------------------------------------------------------------------
 
-// Targets of +1 and -1, more than two classes: one plane a lane. Lanes without a plane repeat the last one.
+// One plane per SIMD lane, for targets +1 and -1 and more than two classes. Unused lanes repeat the last plane.
 class PlaneLanes {
   public:
     PlaneLanes(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)
@@ -370,7 +371,7 @@ class PlaneLanes {
 
     std::size_t lanes() const { return lanes_; }
 
-    // Planes first, first + 1, ... as many as there are lanes, or planes.
+    // Solves the planes first, first + 1, ... up to the number of lanes.
     bool solve(std::size_t first, double* coef, double* intercept, double* slope) {
         const FactorLoops& loops = steelyard::loops().factor;
         const std::size_t n = std::min(lanes_, sums_.n_planes() - first), d = size_ - 1;

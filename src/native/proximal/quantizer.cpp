@@ -10,15 +10,15 @@ namespace steelyard {
 namespace {
 
 constexpr int kCoarsest = 1000;
-constexpr int kResolution = 33;  // a typical deviation has at least 2^33 quanta
+constexpr int kResolution = 33;  // a typical deviation has at least 2^33 steps
 
-int exponent_of(double x) {  // floor(log2 |x|) of a number other than 0
+int exponent_of(double x) {  // floor(log2 |x|); x must not be 0
     int exponent;
     std::frexp(x, &exponent);
     return exponent - 1;
 }
 
-// Quanta are powers of 16 where values are rounded: similar rows in several places settle the same ones.
+// Steps of rounded features are powers of 16, so that similar rows in several places give equal steps.
 int coarse(int exponent) { return exponent >= 0 ? exponent / 4 * 4 : -((3 - exponent) / 4 * 4); }
 
 }  // namespace
@@ -35,7 +35,7 @@ int wanted_exponent(double deviation, double origin) {
     return std::clamp(wanted, kFinest, kCoarsest);
 }
 
-Big quanta_of(double x, int exponent) {
+Big nearest_step(double x, int exponent) {
     if (x == 0.0) return Big(0);
     int e;
     const Big mantissa(static_cast<std::int64_t>(std::ldexp(std::frexp(x, &e), 53)));
@@ -45,13 +45,13 @@ Big quanta_of(double x, int exponent) {
     return ((mantissa >> static_cast<unsigned>(-shift - 1)) + Big(1)) >> 1;
 }
 
-ExactGrid empty_grid(std::size_t d) {
+Quantizer empty_quantizer(std::size_t d) {
     return {std::vector<std::int32_t>(d, 0), std::vector<double>(d, 0.0), std::vector<std::uint8_t>(d, 0),
             std::vector<std::uint8_t>(d, 0)};
 }
 
-void settle_feature(ExactGrid& grid, std::size_t j, std::vector<double>& values, bool at_zero) {
-    // Each value once: a row that comes twice and one that counts twice settle the same grid.
+void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero) {
+    // Each value once: two equal rows and one row of weight 2 give the same quantizer.
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     const double middle = values[(values.size() - 1) / 2];
@@ -62,44 +62,44 @@ void settle_feature(ExactGrid& grid, std::size_t j, std::vector<double>& values,
         if (x != middle) deviations.push_back(std::fabs(x - middle));
     }
     lowest = std::max(lowest, kFinest);
-    if (lowest == kCoarsest) lowest = 0;  // nothing but zeros
+    if (lowest == kCoarsest) lowest = 0;  // all values are zero
     int exponent = lowest;
     if (!deviations.empty()) {
         std::nth_element(deviations.begin(), deviations.begin() + deviations.size() / 2, deviations.end());
         const double typical = deviations[deviations.size() / 2];
         const int wanted = std::isfinite(typical) ? wanted_exponent(typical, middle) : 960;
-        grid.rounds[j] = lowest < wanted;
+        quantizer.rounds[j] = lowest < wanted;
         exponent = std::max(lowest, wanted);
     }
-    grid.exponent[j] = exponent;
+    quantizer.exponent[j] = exponent;
     double top = 0.0;
     for (const double x : {values.front(), values.back()}) top = std::max(top, std::fabs(std::ldexp(x, -exponent)));
-    const Big origin = quanta_of(middle, exponent);
-    grid.origin[j] = at_zero || top < 0x1p19 || origin.bit_length() > 53 ? 0.0 : origin.scaled(0);
+    const Big origin = nearest_step(middle, exponent);
+    quantizer.origin[j] = at_zero || top < 0x1p19 || origin.bit_length() > 53 ? 0.0 : origin.scaled(0);
 }
 
-bool at_zero(const ExactGrid& grid) {
-    return std::all_of(grid.origin.begin(), grid.origin.end(), [](double o) { return o == 0.0; });
+bool at_zero(const Quantizer& quantizer) {
+    return std::all_of(quantizer.origin.begin(), quantizer.origin.end(), [](double o) { return o == 0.0; });
 }
 
-bool is_coarse(const ExactGrid& grid) {
-    return std::any_of(grid.exponent.begin(), grid.exponent.end(), [](std::int32_t e) { return e > 900; });
+bool is_coarse(const Quantizer& quantizer) {
+    return std::any_of(quantizer.exponent.begin(), quantizer.exponent.end(), [](std::int32_t e) { return e > 900; });
 }
 
-ExactGrid common_grid(const ExactGrid& a, const ExactGrid& b) {
-    ExactGrid grid = a;
+Quantizer common_quantizer(const Quantizer& a, const Quantizer& b) {
+    Quantizer quantizer = a;
     for (std::size_t j = 0; j < a.exponent.size(); ++j) {
         const std::int32_t finest = std::min(a.exponent[j], b.exponent[j]);
-        const auto coarser = [&](const ExactGrid& g) {  // by how many bits values may have been rounded more
+        const auto coarser = [&](const Quantizer& g) {  // bits by which values may have been rounded more coarsely
             return g.rounds[j] || g.mixed[j] ? g.exponent[j] + g.mixed[j] - finest : 0;
         };
-        grid.mixed[j] = static_cast<std::uint8_t>(std::min(255, std::max(coarser(a), coarser(b))));
-        grid.rounds[j] = a.rounds[j] || b.rounds[j];
-        grid.exponent[j] = finest;
+        quantizer.mixed[j] = static_cast<std::uint8_t>(std::min(255, std::max(coarser(a), coarser(b))));
+        quantizer.rounds[j] = a.rounds[j] || b.rounds[j];
+        quantizer.exponent[j] = finest;
         const double origin = std::ldexp(a.origin[j], a.exponent[j] - finest);
-        grid.origin[j] = std::fabs(origin) < kWhole ? origin : 0.0;
+        quantizer.origin[j] = std::fabs(origin) < kWhole ? origin : 0.0;
     }
-    return grid;
+    return quantizer;
 }
 
 }  // namespace steelyard

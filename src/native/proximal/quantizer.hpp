@@ -1,5 +1,5 @@
-// The grid on which values become whole numbers: how it is settled by the first rows, how two become one, and what a
-// look at some rows finds on it.
+// Quantization: fitting the steps to the first rows, the common quantizer of two states, and a scan of rows for values
+// that need other treatment.
 #pragma once
 
 #include <cmath>
@@ -9,77 +9,79 @@
 #include <utility>
 #include <vector>
 
-#include "proximal/exact_sums.hpp"
 #include "proximal/gram.hpp"
+#include "proximal/sufficient_statistics.hpp"
 
 namespace steelyard {
 
-constexpr int kFinest = -1074;      // the lowest bit of any double
-constexpr int kFinestFast = -1000;  // below, one over the quantum is no double
-constexpr int kCoarsestFast = 20;   // beyond, 1e-300 in quanta is none that is exact
+constexpr int kFinest = -1074;      // exponent of the smallest subnormal double
+constexpr int kFinestFast = -1000;  // for smaller steps, 1 / step overflows
+constexpr int kCoarsestFast = 20;   // for larger steps, 1e-300 / step underflows
 constexpr double kWhole = 0x1p53;
 
-int lowest_bit(double x);  // of a number other than 0
-// The quantum that a feature gets when values like this deviate from an origin.
+int lowest_bit(double x);  // x must not be 0
+// Exponent of the step for values that deviate this much from an origin.
 int wanted_exponent(double deviation, double origin);
-// The nearest whole number of quanta, halves upwards, of any finite value.
-Big quanta_of(double x, int exponent);
+// The nearest integer multiple of the step, halves upwards, for any finite value.
+Big nearest_step(double x, int exponent);
 
-ExactGrid empty_grid(std::size_t d);
-// Settles one feature by some of its values, which are put in order.
-void settle_feature(ExactGrid& grid, std::size_t j, std::vector<double>& values, bool at_zero);
-bool at_zero(const ExactGrid& grid);
-// Whether values beyond the limit could have few quanta.
-bool is_coarse(const ExactGrid& grid);
-// The grid on which both can be kept, with the origin of the first where it stays whole.
-ExactGrid common_grid(const ExactGrid& a, const ExactGrid& b);
+Quantizer empty_quantizer(std::size_t d);
+// Fits one feature to some of its values, which are sorted.
+void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
+bool at_zero(const Quantizer& quantizer);
+// Returns whether values beyond the limit may have few steps.
+bool is_coarse(const Quantizer& quantizer);
+// The quantizer that represents both, with the origin of the first if that stays an integer.
+Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
-// The grid of the first rows; value(i, j) is theirs.
+// Fits a quantizer to the first rows, whose values are value(i, j).
 template <class Value>
-ExactGrid settled_grid(std::size_t n, std::size_t d, bool at_zero, Value&& value) {
-    ExactGrid grid = empty_grid(d);
+Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& value) {
+    Quantizer quantizer = empty_quantizer(d);
     std::vector<double> values;
     for (std::size_t j = 0; j < d; ++j) {
         values.clear();
         for (std::size_t i = 0; i < n; ++i) values.push_back(value(i, j));
-        settle_feature(grid, j, values, at_zero);
+        fit_feature(quantizer, j, values, at_zero);
     }
-    return grid;
+    return quantizer;
 }
 
-// The grid as the loops want it.
+// The quantizer as arrays for the SIMD loops.
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
     std::vector<double> slack;
-    std::vector<std::size_t> tiny;    // features whose quanta are too fine to be counted in doubles
-    std::vector<std::size_t> coarse;  // and those of whose quanta tiny values are no part among the doubles
-    explicit StepTables(const ExactGrid& grid)
-        : inverse(grid.exponent.size()), origin(grid.origin), slack(grid.rounds.begin(), grid.rounds.end()) {
+    std::vector<std::size_t> tiny;    // features with steps below the fast range
+    std::vector<std::size_t> coarse;  // features with steps above the fast range
+    explicit StepTables(const Quantizer& quantizer)
+        : inverse(quantizer.exponent.size()),
+          origin(quantizer.origin),
+          slack(quantizer.rounds.begin(), quantizer.rounds.end()) {
         for (std::size_t j = 0; j < inverse.size(); ++j) {
-            inverse[j] = std::ldexp(1.0, -std::max(grid.exponent[j], kFinestFast));
-            if (grid.exponent[j] < kFinestFast) tiny.push_back(j);
-            if (grid.exponent[j] > kCoarsestFast) coarse.push_back(j);
+            inverse[j] = std::ldexp(1.0, -std::max(quantizer.exponent[j], kFinestFast));
+            if (quantizer.exponent[j] < kFinestFast) tiny.push_back(j);
+            if (quantizer.exponent[j] > kCoarsestFast) coarse.push_back(j);
         }
     }
-    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for whole numbers
+    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for integers
     Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
-// What one look at some rows finds: by feature the largest number and what rounding would take off; by row whether it
-// is beyond the reach of digits.
-struct Found {
+// Result of a scan: for each feature the largest integer and the largest rounding error; for each row whether it is too
+// large for the digit loops.
+struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
 };
 
 template <class T>
-Found scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
-    Found found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
-                std::vector<std::uint8_t>(rows.n_rows)};
+ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
+    ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
+                     std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // whether there is one must be looked at
+    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // unknown here: values are checked one by one
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;
 }

@@ -1,5 +1,5 @@
-// A number for each row that depends on its values alone: equal rows have equal hashes, whether they are
-// stored as float or double, dense or sparse, and on whatever machine.
+// Hash of a row that depends on its values only: it is equal for float and double, dense and sparse rows, and on every
+// machine.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Scrambles 64 bits so that each input bit reaches each output bit (a xor-shift-multiply finaliser).
+// Xor-shift-multiply finalizer: every input bit affects every output bit.
 constexpr std::uint64_t scramble(std::uint64_t z) {
     z ^= z >> 32;
     z *= 0xd6e8feb86659fd93u;
@@ -18,7 +18,8 @@ constexpr std::uint64_t scramble(std::uint64_t z) {
     return z;
 }
 
-// The share of one value in its row's hash. Zeros (of both signs) have none, so sparse rows hash alike.
+// Contribution of one value to the hash of its row. Zeros (of both signs) contribute nothing, so sparse and dense rows
+// have equal hashes.
 inline std::uint64_t hash_value(std::size_t column, double value) {
     if (value == 0.0) return 0;
     return scramble(std::bit_cast<std::uint64_t>(value) + 0x9e3779b97f4a7c15u * (column + 1));

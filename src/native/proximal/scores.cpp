@@ -12,8 +12,8 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kScoreTaskRows = 2048;  // what a thread takes at a time
-constexpr std::size_t kScoreBlockRows = 128;  // scored together: the scores stay in the first-level cache
+constexpr std::size_t kScoreTaskRows = 2048;  // unit of work of a thread
+constexpr std::size_t kScoreBlockRows = 128;  // the scores of a block stay in the L1 cache
 
 double add_intercept(double* scores, std::size_t n_rows, const double* intercept, std::size_t) {
     double doubt = 0.0;
@@ -24,13 +24,13 @@ double add_intercept(double* scores, std::size_t n_rows, const double* intercept
     return doubt;
 }
 
-// Calls use(i, scores of row i) for every row; false if a score is not finite.
+// Calls use(i, scores of row i) for every row; returns false if a score is not finite.
 template <class T, class Use>
 bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& use) {
     const std::size_t n_planes = planes.intercepts.size(), d = rows.n_features;
     const PackedPlanes packed(planes.normals, n_planes, d);
     const double work = static_cast<double>(rows.n_rows) * static_cast<double>(d * n_planes);
-    // Planes that only fill up the last panel never win.
+    // Padding planes of the last panel never have the highest score.
     AlignedVector<double> intercepts(packed.stride(), std::numeric_limits<double>::lowest());
     std::copy(planes.intercepts.begin(), planes.intercepts.end(), intercepts.begin());
     const auto add_intercepts = n_planes == 1 ? add_intercept : loops().score.add_intercepts;
@@ -39,7 +39,7 @@ bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& 
                  [&](std::size_t task) {
                      const AlignedBuffer<double> scores = aligned_buffer<double>(kScoreBlockRows * packed.stride());
                      const std::size_t end = std::min(rows.n_rows, (task + 1) * kScoreTaskRows);
-                     double doubt = 0.0;  // becomes NaN with the first score that is not finite
+                     double doubt = 0.0;  // becomes NaN if any score is not finite
                      for (std::size_t begin = task * kScoreTaskRows; begin < end; begin += kScoreBlockRows) {
                          const Rows<T> block{rows.data + begin * d, std::min(kScoreBlockRows, end - begin), d};
                          packed.products(block, scores.get());
@@ -68,7 +68,7 @@ bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint
     const std::size_t n_scores = (n_planes + width - 1) / width * width;
     const auto first_highest = loops().score.first_highest;
     return for_each_row(rows, planes, n_threads, [&](std::size_t i, const double* row) {
-        // Scores that are not finite may seem to be lost to a plane that is none; the caller is told of them.
+        // If a score is not finite, a padding plane may have the highest score; the caller gets false then.
         labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : std::min(first_highest(row, n_scores), n_planes - 1)];
     });
 }

@@ -1,4 +1,4 @@
-// From rows to linear scores, and on to labels, in one pass over the rows.
+// Linear scores and labels of rows, in one pass over the rows.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace steelyard {
 
 struct Planes {
-    std::span<const double> normals;     // plane after plane, n_features numbers each
-    std::span<const double> intercepts;  // one a plane, at least one
+    std::span<const double> normals;     // plane by plane, n_features numbers each
+    std::span<const double> intercepts;  // one per plane, at least one
 };
 
 // scores[i * n_planes + p] = row i times normal p + intercept p. Returns whether all scores are finite.
 template <class T>
 bool linear_scores(Rows<T> rows, const Planes& planes, double* scores, unsigned n_threads);
 
-// labels[i] = the label of the plane with the highest score, the first of equals; with one plane labels_of[1] if
+// labels[i] = the label of the plane with the highest score, the first of equal scores; with one plane labels_of[1] if
 // its score is positive, else labels_of[0]. Labels are any items of 8 bytes. Returns whether all scores are finite.
 template <class T>
 bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint64_t> labels_of, std::uint64_t* labels,

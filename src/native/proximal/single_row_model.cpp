@@ -7,11 +7,12 @@
 
 namespace steelyard {
 
-RowAnswers::RowAnswers(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule)
+SingleRowModel::SingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots,
+                               const PlaneRule& rule)
     : sums_(sums),
       slots_(std::move(slots)),
       rule_(rule),
-      n_features_(sums.look([](const ExactState& state) { return state.n_features; })),
+      n_features_(sums.read([](const ExactState& state) { return state.n_features; })),
       version_(version),
       coef_(n_planes_of(slots_.size()) * n_features_),
       intercept_(n_planes_of(slots_.size())),
@@ -19,20 +20,20 @@ RowAnswers::RowAnswers(ExactSums& sums, std::uint64_t version, std::vector<std::
     std::iota(places_.begin(), places_.end(), 0);
 }
 
-bool RowAnswers::learn(std::span<const double> row, std::int32_t slot) {
+bool SingleRowModel::learn(std::span<const double> row, std::int32_t slot) {
     if (std::find(slots_.begin(), slots_.end(), slot) == slots_.end()) return false;
     std::uint64_t version = version_.load();
     const ExactBatch<double> batch{{row.data(), 1, n_features_}, {&slot, 1}, {}};
     try {
-        if (!sums_.change_at(version, [&](ExactState& state) { add_rows(state, batch, 1); })) return false;
-    } catch (const BadValues&) {  // whoever is asked next says what is wrong with them
+        if (!sums_.update_at(version, [&](ExactState& state) { add_rows(state, batch, 1); })) return false;
+    } catch (const BadValues&) {  // the general path raises the error
         return false;
     }
     version_.store(version);
     return true;
 }
 
-bool RowAnswers::solve() {
+bool SingleRowModel::solve() {
     const std::uint64_t version = version_.load();
     if (sums_.version() != version) return false;
     if (solved_ == version) return true;
@@ -44,7 +45,7 @@ bool RowAnswers::solve() {
     return true;
 }
 
-std::optional<std::size_t> RowAnswers::winner(std::span<const double> row) {
+std::optional<std::size_t> SingleRowModel::winner(std::span<const double> row) {
     const std::scoped_lock lock(mutex_);
     if (!solve()) return std::nullopt;
     const Planes planes{coef_, intercept_};

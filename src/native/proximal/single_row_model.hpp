@@ -1,4 +1,4 @@
-// A proximal learner that is asked and taught one row at a time: planes that follow the sums.
+// SingleRowModel: predicts and learns one row at a time, with planes that follow the sums.
 #pragma once
 
 #include <atomic>
@@ -8,22 +8,22 @@
 #include <span>
 #include <vector>
 
+#include "proximal/exact_sums.hpp"
 #include "proximal/planes.hpp"
-#include "proximal/shared_sums.hpp"
 
 namespace steelyard {
 
-// It follows the sums from one version on, as long as nothing but its own rows comes in. Whatever else happens to them,
-// and whatever is out of the ordinary, it leaves to others.
-class RowAnswers {
+// The model is valid from one version of the sums on, as long as it alone updates them. After any other update, and for
+// unusual input, its functions return false or nullopt and the caller uses the general path.
+class SingleRowModel {
   public:
-    // slots: of the classes that have rows, in the order of their labels. The sums outlive this.
-    RowAnswers(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
+    // slots: of the classes that have rows, in the order of their labels. The sums must outlive the model.
+    SingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
 
     std::size_t n_features() const { return n_features_; }
-    // Adds a row to a slot that has some. False, and nothing has changed, if that is for others to do.
+    // Adds a row to a known slot. Returns false, without changes, if the general path is needed.
     bool learn(std::span<const double> row, std::int32_t slot);
-    // The place, among the slots, of the class that a row belongs to; none if that is for others to say.
+    // Returns the index of the predicted class; nullopt if the general path is needed.
     std::optional<std::size_t> winner(std::span<const double> row);
 
   private:
@@ -34,7 +34,7 @@ class RowAnswers {
     const PlaneRule rule_;
     const std::size_t n_features_;
     std::atomic<std::uint64_t> version_;  // of the sums
-    std::mutex mutex_;                    // over what follows
+    std::mutex mutex_;                    // protects the members below
     std::optional<std::uint64_t> solved_;
     std::vector<double> coef_, intercept_;
     std::vector<std::uint64_t> places_;

@@ -1,5 +1,5 @@
-// What crosses the border: dense, contiguous CPU arrays. Bindings hold shapes, lifetimes and the
-// interpreter lock, and no arithmetic.
+// Array types of the bindings: dense, contiguous CPU arrays. Bindings handle shapes, lifetimes and the GIL; they
+// contain no arithmetic.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,13 +34,13 @@ Rows<T> rows(const Array<const T, 2>& X) {
     return {X.data(), X.shape(0), X.shape(1)};
 }
 
-// What must hold lest a loop read or write where nothing is.
+// Raises ValueError unless the sizes of arrays agree, so that loops never access memory outside of them.
 inline void require(bool agrees, const char* message) {
     if (!agrees) throw nb::value_error(message);
 }
 
-// Lets other threads run meanwhile if there are so many operations that it pays: whoever gives the interpreter's lock
-// up for a microsecond may wait a thousand times as long to have it back.
+// Releases the GIL for a call with many operations. For short calls this would cost more than it saves, because another
+// thread may keep the GIL for milliseconds.
 class UnlockedIfLong {
   public:
     explicit UnlockedIfLong(std::size_t n_operations) {
@@ -62,7 +62,7 @@ NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
     return NumpyArray<T, N>(data, N, shape, owner);
 }
 
-// Numbers copied into a new NumPy array, and out of one.
+// Copies between vectors and NumPy arrays.
 template <class T>
 NumpyArray<T, 1> array_of(const std::vector<T>& values) {
     auto array = zeros<T, 1>({values.size()});
@@ -79,7 +79,6 @@ std::vector<T> vector_of(nb::handle array) {
 }
 
 void bind_simd(nb::module_& m);
-void bind_turns(nb::module_& m);
 void bind_gram(nb::module_& m);
 void bind_exact_sums(nb::module_& m);
 void bind_row_hash(nb::module_& m);
@@ -89,7 +88,7 @@ void bind_maps(nb::module_& m);
 void bind_planes(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_sequences(nb::module_& m);
-void bind_boosting(nb::module_& m);
+void bind_gradient_boosting(nb::module_& m);
 void bind_piecewise(nb::module_& m);
 void bind_row_experts(nb::module_& m);
 void bind_boundary(nb::module_& m);

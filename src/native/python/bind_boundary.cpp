@@ -22,7 +22,7 @@ void require_shapes(bool agrees) { require(agrees, "kernel boundary: array shape
 // Positions come from our own Python code, but a wrong one would read out of bounds.
 void check_positions(const Positions& positions, std::size_t n) {
     for (const std::int64_t p : span(positions))
-        if (p < 0 || static_cast<std::size_t>(p) >= n) throw nb::index_error("kernel boundary: no such row");
+        if (p < 0 || static_cast<std::size_t>(p) >= n) throw nb::index_error("kernel boundary: row index out of range");
 }
 
 KernelView view(const Matrix& K, const Vector& row_factor, const Vector& reference_factor) {
@@ -81,17 +81,17 @@ void bind_boundary(nb::module_& m) {
         "Fill out[x] with the sum of coefficients[r] * K[rows[r], x].");
     m.def(
         "solve_roughly",
-        [](Matrix K, Vector signs, Matrix factors, Matrix bounds, Array<const bool, 2> likely, Array<double, 2> z,
+        [](Matrix K, Vector signs, Matrix factors, Matrix bounds, Array<const bool, 2> working, Array<double, 2> z,
            Array<double, 2> scores, Array<double, 1> intercepts, double tolerance, double slack, unsigned n_threads) {
             const std::size_t n = signs.size(), n_machines = intercepts.size();
             require_shapes(K.shape(0) == n && K.shape(1) == n);
             for (const auto* shape :
-                 {factors.shape_ptr(), bounds.shape_ptr(), likely.shape_ptr(), z.shape_ptr(), scores.shape_ptr()})
+                 {factors.shape_ptr(), bounds.shape_ptr(), working.shape_ptr(), z.shape_ptr(), scores.shape_ptr()})
                 require_shapes(static_cast<std::size_t>(shape[0]) == n_machines &&
                                static_cast<std::size_t>(shape[1]) == n);
             std::vector<RoughMachine> machines;
             for (std::size_t m = 0; m < n_machines; ++m)
-                machines.push_back({factors.data() + m * n, bounds.data() + m * n, likely.data() + m * n,
+                machines.push_back({factors.data() + m * n, bounds.data() + m * n, working.data() + m * n,
                                     z.data() + m * n, scores.data() + m * n});
             {
                 nb::gil_scoped_release unlocked;
@@ -100,36 +100,37 @@ void bind_boundary(nb::module_& m) {
             for (std::size_t m = 0; m < n_machines; ++m) intercepts.data()[m] = machines[m].intercept;
         },
         "K"_a.noconvert(), "signs"_a.noconvert(), "factors"_a.noconvert(), "bounds"_a.noconvert(),
-        "likely"_a.noconvert(), "z"_a.noconvert(), "scores"_a.noconvert(), "intercepts"_a.noconvert(), "tolerance"_a,
+        "working"_a.noconvert(), "z"_a.noconvert(), "scores"_a.noconvert(), "intercepts"_a.noconvert(), "tolerance"_a,
         "slack"_a, "n_threads"_a = 1,
-        "Fill z and scores with the solution of one SVM for each row of factors, bounds and likely.");
+        "Fill z and scores with the solution of one SVM for each row of factors, bounds and working.");
     m.def(
         "find_asymmetry",
         [](Matrix K, double tolerance, unsigned n_threads) -> std::optional<std::pair<std::size_t, std::size_t>> {
             require_shapes(K.shape(0) == K.shape(1));
             const std::size_t n = K.shape(0);
-            std::size_t place;
+            std::size_t entry;
             {
                 nb::gil_scoped_release unlocked;
-                place = find_asymmetry(K.data(), n, tolerance, n_threads);
+                entry = find_asymmetry(K.data(), n, tolerance, n_threads);
             }
-            if (place == n * n) return std::nullopt;
-            return std::pair(place / n, place % n);
+            if (entry == n * n) return std::nullopt;
+            return std::pair(entry / n, entry % n);
         },
         "K"_a.noconvert(), "tolerance"_a, "n_threads"_a = 1,
-        "A place (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite.");
+        "Return an entry (i, j) where K[i, j] and K[j, i] differ by more than the tolerance or are not finite, or "
+        "None.");
     m.def(
         "mean_near_distances",
         [](Matrix K, Vector factor, Positions rare, Positions other, double beta, Vector lengths, double limit,
-           std::size_t most, Array<double, 1> out, unsigned n_threads) {
+           std::size_t max_count, Array<double, 1> out, unsigned n_threads) {
             require_shapes(K.shape(0) == K.shape(1) && out.size() == rare.size());
             const KernelView current = view(K, factor, factor);
             const BoundaryPoints all = points(rare, other, beta, lengths, K.shape(1));
             nb::gil_scoped_release unlocked;
-            mean_near_distances(current, all, limit, most, out.data(), n_threads);
+            mean_near_distances(current, all, limit, max_count, out.data(), n_threads);
         },
         "K"_a.noconvert(), "factor"_a.noconvert(), "rare"_a.noconvert(), "other"_a.noconvert(), "beta"_a,
-        "lengths"_a.noconvert(), "limit"_a, "most"_a, "out"_a.noconvert(), "n_threads"_a = 1,
+        "lengths"_a.noconvert(), "limit"_a, "max_count"_a, "out"_a.noconvert(), "n_threads"_a = 1,
         "Fill out[b] with the mean squared distance to the nearest other boundary points within the (squared) limit.");
 }
 

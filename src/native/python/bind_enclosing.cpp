@@ -10,7 +10,7 @@ namespace steelyard::bind {
 
 namespace {
 
-// A NumPy array that takes over the vector's memory.
+// Returns a NumPy array that owns the memory of the vector.
 NumpyArray<double, 1> as_array(std::vector<double>&& values) {
     auto* kept = new std::vector<double>(std::move(values));
     nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
@@ -51,14 +51,14 @@ void check_bodies(const Table& X, const Table& axes, const Vector& offsets, cons
     if (X.shape(1) != axes.shape(1) || offsets.size() != axes.shape(0) || starts.size() == 0)
         throw nb::value_error("enclosing bodies: array shapes disagree");
     for (std::size_t b = 0; b + 1 < starts.size(); ++b)
-        if (starts.data()[b] > starts.data()[b + 1]) throw nb::value_error("enclosing bodies: starts must not fall");
+        if (starts.data()[b] > starts.data()[b + 1]) throw nb::value_error("enclosing bodies: starts must ascend");
     if (starts.data()[starts.size() - 1] > axes.shape(0))
-        throw nb::value_error("enclosing bodies: starts reach beyond the axes");
+        throw nb::value_error("enclosing bodies: starts exceed the number of axes");
 }
 
 void check_radii(const Vector& radii, std::size_t n_bodies) {
     if (n_bodies == 0 || radii.size() != n_bodies)
-        throw nb::value_error("enclosing bodies: expected a radius for each");
+        throw nb::value_error("enclosing bodies: expected one radius per body");
 }
 
 NearestArrays room_for_nearest(std::size_t n) { return {zeros<std::int64_t, 1>({n}), zeros<double, 1>({n})}; }
@@ -103,27 +103,28 @@ NearestArrays find_nearest_ellipsoid(Table X, Table axes, Vector offsets, Starts
 }  // namespace
 
 void bind_enclosing(nb::module_& m) {
-    m.def("enclosing_ball", &solve_ball, "spec"_a, "X"_a.noconvert(), "bounds"_a.noconvert(), "tolerance"_a,
-          "cache_bytes"_a, "max_steps"_a, "n_threads"_a = 1,
-          "The smallest ball around the rows in the kernel's space; weights lie between 0 and their bounds, which "
-          "must be positive and sum to at least 1.");
+    m.def(
+        "enclosing_ball", &solve_ball, "spec"_a, "X"_a.noconvert(), "bounds"_a.noconvert(), "tolerance"_a,
+        "cache_bytes"_a, "max_steps"_a, "n_threads"_a = 1,
+        "Return the smallest ball around the rows in the feature space of the kernel; weights are between 0 and their "
+        "bounds, which must be positive and sum to at least 1.");
     m.def(
         "all_within",
         [](Table X, double limit, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
             return all_within({X.data(), X.size()}, limit, n_threads);
         },
-        "X"_a.noconvert(), "limit"_a, "n_threads"_a = 1, "Whether all values are numbers from -limit to limit.");
+        "X"_a.noconvert(), "limit"_a, "n_threads"_a = 1, "Return whether all values are numbers from -limit to limit.");
     m.def("sphere_distances", &distances_to_spheres, "X"_a.noconvert(), "centers"_a.noconvert(), "n_threads"_a = 1,
-          "Squared distances of all rows to all centres.");
+          "Return squared distances of all rows to all centers.");
     m.def("ellipsoid_distances", &distances_to_ellipsoids, "X"_a.noconvert(), "axes"_a.noconvert(),
           "offsets"_a.noconvert(), "starts"_a.noconvert(), "n_threads"_a = 1,
-          "Squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes of each.");
+          "Return squared distances of all rows to bodies given by axes: sums of (axis'x - offset)^2 over the axes.");
     m.def("nearest_sphere", &find_nearest_sphere, "X"_a.noconvert(), "centers"_a.noconvert(), "radii"_a.noconvert(),
-          "n_threads"_a = 1, "The body with the smallest distance / radius for each row, and that ratio.");
+          "n_threads"_a = 1, "Return for each row the body with the smallest distance / radius, and that ratio.");
     m.def("nearest_ellipsoid", &find_nearest_ellipsoid, "X"_a.noconvert(), "axes"_a.noconvert(),
           "offsets"_a.noconvert(), "starts"_a.noconvert(), "radii"_a.noconvert(), "n_threads"_a = 1,
-          "The body with the smallest distance / radius for each row, and that ratio.");
+          "Return for each row the body with the smallest distance / radius, and that ratio.");
 }
 
 }  // namespace steelyard::bind

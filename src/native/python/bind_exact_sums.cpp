@@ -8,7 +8,7 @@
 
 #include "arrays.hpp"
 #include "proximal/exact_sums.hpp"
-#include "proximal/shared_sums.hpp"
+#include "proximal/sufficient_statistics.hpp"
 #include "simd/loops_gram.hpp"
 #include "slots.hpp"
 
@@ -17,11 +17,11 @@ namespace steelyard::bind {
 namespace {
 
 using Weights = std::optional<Array<const double, 1>>;
-using Reason = std::tuple<int, int, double, double>;  // kind of refusal, slot, wanted, present
+using RefusalTuple = std::tuple<int, int, double, double>;  // kind of refusal, slot, wanted, present
 
 std::span<const double> span_of(const Weights& weights) { return weights ? span(*weights) : std::span<const double>{}; }
 
-Reason reason(const Removal& removal) {
+RefusalTuple refusal_tuple(const Removal& removal) {
     return {static_cast<int>(removal.refusal), removal.slot, removal.wanted, removal.present};
 }
 
@@ -32,7 +32,7 @@ nb::bytes bytes_of(const std::vector<std::uint8_t>& bytes) {
 template <class T>
 ExactBatch<T> batch_of(const ExactSums& sums, const Array<const T, 2>& X, const Array<const std::int32_t, 1>& slots,
                        const Weights& weights) {
-    const std::size_t n = X.shape(0), d = sums.look([](const ExactState& s) { return s.n_features; });
+    const std::size_t n = X.shape(0), d = sums.read([](const ExactState& s) { return s.n_features; });
     if (slots.size() != n || X.shape(1) != d || (weights && weights->size() != n))
         throw nb::value_error("array shapes disagree");
     if (n > UINT32_MAX) throw nb::value_error("more than 2^32 - 1 rows in one call");
@@ -48,27 +48,29 @@ void bind_dense(nb::class_<ExactSums>& c) {
            unsigned n_threads) {
             const ExactBatch<T> batch = batch_of<T>(self, X, slots, weights);
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { add_rows(state, batch, n_threads); });
+            self.update([&](ExactState& state) { add_rows(state, batch, n_threads); });
         },
         "X"_a.noconvert(), "slots"_a.noconvert(), "weights"_a.noconvert().none(), "n_threads"_a = 1,
-        "Adds rows; ValueError, and nothing changed, for values that are not finite.");
+        "Adds rows; raises ValueError, without changes, for values that are not finite.");
     c.def(
         "remove",
         [](ExactSums& self, Array<const T, 2> X, Array<const std::int32_t, 1> slots, Weights weights,
            unsigned n_threads) {
             const ExactBatch<T> batch = batch_of<T>(self, X, slots, weights);
             nb::gil_scoped_release unlocked;
-            return reason(self.change([&](ExactState& state) { return remove_rows(state, batch, n_threads); }));
+            return refusal_tuple(self.update([&](ExactState& state) { return remove_rows(state, batch, n_threads); }));
         },
         "X"_a.noconvert(), "slots"_a.noconvert(), "weights"_a.noconvert().none(), "n_threads"_a = 1,
-        "Takes rows out, all or none; (0, ...) if done, else (1, slot, wanted, present) or (2, slot, ...).");
+        "Removes rows, all or none. Returns (0, ...) on success, (1, slot, wanted, present) for too many rows of a "
+        "class, "
+        "and (2, slot, ...) for rows that were never added.");
 }
 
 template <class Index>
 SparseBatch<Index> sparse_of(const ExactSums& sums, const Array<const double, 1>& values,
                              const Array<const Index, 1>& columns, const Array<const Index, 1>& row_starts,
                              const Array<const std::int32_t, 1>& slots, const Weights& weights) {
-    const std::size_t n = slots.size(), d = sums.look([](const ExactState& s) { return s.n_features; });
+    const std::size_t n = slots.size(), d = sums.read([](const ExactState& s) { return s.n_features; });
     if (row_starts.size() != n + 1 || columns.size() != values.size() || (weights && weights->size() != n))
         throw nb::value_error("array shapes disagree");
     const Index stored = static_cast<Index>(values.size());
@@ -76,7 +78,7 @@ SparseBatch<Index> sparse_of(const ExactSums& sums, const Array<const double, 1>
         throw nb::value_error("row starts do not span the values");
     for (std::size_t i = 0; i < n; ++i) {
         const Index begin = row_starts.data()[i], end = row_starts.data()[i + 1];
-        if (begin > end || end > stored) throw nb::value_error("row starts must not fall");
+        if (begin > end || end > stored) throw nb::value_error("row starts must not decrease");
         for (Index k = begin; k < end; ++k) {
             const Index column = columns.data()[k];
             if (column < 0 || static_cast<std::size_t>(column) >= d || (k > begin && columns.data()[k - 1] >= column))
@@ -95,7 +97,7 @@ void bind_sparse(nb::class_<ExactSums>& c) {
            Array<const Index, 1> row_starts, Array<const std::int32_t, 1> slots, Weights weights) {
             const SparseBatch<Index> batch = sparse_of<Index>(self, values, columns, row_starts, slots, weights);
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { add_rows(state, batch); });
+            self.update([&](ExactState& state) { add_rows(state, batch); });
         },
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "slots"_a.noconvert(),
         "weights"_a.noconvert().none());
@@ -105,20 +107,20 @@ void bind_sparse(nb::class_<ExactSums>& c) {
            Array<const Index, 1> row_starts, Array<const std::int32_t, 1> slots, Weights weights) {
             const SparseBatch<Index> batch = sparse_of<Index>(self, values, columns, row_starts, slots, weights);
             nb::gil_scoped_release unlocked;
-            return reason(self.change([&](ExactState& state) { return remove_rows(state, batch); }));
+            return refusal_tuple(self.update([&](ExactState& state) { return remove_rows(state, batch); }));
         },
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "slots"_a.noconvert(),
         "weights"_a.noconvert().none());
 }
 
-ExactGrid grid_of(Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
-                  Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed, std::size_t d) {
+Quantizer quantizer_of(Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
+                       Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed, std::size_t d) {
     if (exponent.size() != d || origin.size() != d || rounds.size() != d || mixed.size() != d)
-        throw nb::value_error("a grid has one number of each kind for each feature");
+        throw nb::value_error("a quantizer needs one entry of each array per feature");
     for (std::size_t j = 0; j < d; ++j)
         if (std::abs(exponent.data()[j]) > 1074 || !(std::abs(origin.data()[j]) < 0x1p53) ||
             origin.data()[j] != std::floor(origin.data()[j]))
-            throw nb::value_error("a grid has exponents within 1,074 and whole origins below 2^53");
+            throw nb::value_error("a quantizer needs exponents from -1,074 to 1,074 and integer origins below 2^53");
     const auto copy = [](auto array) {
         return std::vector<std::remove_cv_t<std::remove_pointer_t<decltype(array.data())>>>(
             array.data(), array.data() + array.size());
@@ -133,10 +135,10 @@ void check_places(const ExactState& state, std::span<const std::int32_t> places)
     check_slots(places);
 }
 
-void bind_whole(nb::class_<ExactSums>& c) {
+void bind_operations(nb::class_<ExactSums>& c) {
     c.def(
         "copy", [](const ExactSums& self) { return new ExactSums(self.snapshot(), self.version()); },
-        "An independent copy; what does not change is shared.");
+        "Returns an independent copy; unchanged matrices are shared (copy-on-write).");
     c.def(
         "merge",
         [](ExactSums& self, const ExactSums& other, Array<const std::int32_t, 1> places, int sign, bool checked,
@@ -144,7 +146,7 @@ void bind_whole(nb::class_<ExactSums>& c) {
             const ExactState theirs = other.snapshot();
             check_places(theirs, span(places));
             nb::gil_scoped_release unlocked;
-            return reason(self.change([&](ExactState& state) {
+            return refusal_tuple(self.update([&](ExactState& state) {
                 if (theirs.n_features != state.n_features) throw std::invalid_argument("widths disagree");
                 return merge(state, theirs, span(places), sign, checked, n_threads);
             }));
@@ -163,27 +165,28 @@ void bind_whole(nb::class_<ExactSums>& c) {
         },
         "places"_a.noconvert(), "n_slots"_a, "n_threads"_a = 1);
     c.def(
-        "rearranged",
+        "permute_features",
         [](const ExactSums& self, Array<const std::int64_t, 1> sources) {
             const ExactState state = self.snapshot();
             for (std::size_t j = 0; j < sources.size(); ++j)
                 if (sources.data()[j] >= static_cast<std::int64_t>(state.n_features))
                     throw nb::value_error("a feature is out of range");
             nb::gil_scoped_release unlocked;
-            return new ExactSums(rearranged(state, span(sources)), self.version() + 1);
+            return new ExactSums(permute_features(state, span(sources)), self.version() + 1);
         },
-        "sources"_a.noconvert(), "Feature j is what feature sources[j] was; zero where that is negative.");
+        "sources"_a.noconvert(),
+        "Returns sums whose feature j is feature sources[j] of these; zero if that is negative.");
     c.def(
-        "fade",
+        "decay",
         [](ExactSums& self, double factor, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { fade(state, factor, n_threads); });
+            self.update([&](ExactState& state) { decay(state, factor, n_threads); });
         },
         "factor"_a, "n_threads"_a = 1);
     c.def(
         "drop",
         [](ExactSums& self, std::size_t slot) {
-            self.change([&](ExactState& state) {
+            self.update([&](ExactState& state) {
                 if (slot < state.slots.size()) state.slots[slot].reset();
                 EarlyRows early;
                 early.sparse = state.early.sparse;
@@ -200,47 +203,47 @@ void bind_whole(nb::class_<ExactSums>& c) {
         "slot"_a);
 }
 
-void bind_grid(nb::class_<ExactSums>& c) {
+void bind_quantizer(nb::class_<ExactSums>& c) {
     c.def(
-        "settle",
+        "freeze_quantizer",
         [](ExactSums& self, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { settle(state, n_threads); });
+            self.update([&](ExactState& state) { freeze_quantizer(state, n_threads); });
         },
-        "n_threads"_a = 1, "Fixes the grid by the rows that are there.");
+        "n_threads"_a = 1, "Fixes the quantizer by the current rows.");
     c.def(
         "fold_all",
         [](ExactSums& self, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            self.change([&](ExactState& state) { fold_all(state, n_threads); });
+            self.update([&](ExactState& state) { fold_all(state, n_threads); });
         },
-        "n_threads"_a = 1, "Brings all waiting rows into the sums.");
+        "n_threads"_a = 1, "Adds all pending rows to the sums.");
     c.def(
-        "settle_as",
+        "set_quantizer",
         [](ExactSums& self, Array<const std::int32_t, 1> exponent, Array<const double, 1> origin,
            Array<const std::uint8_t, 1> rounds, Array<const std::uint8_t, 1> mixed) {
-            self.change([&](ExactState& state) {
-                if (state.is_settled) throw std::invalid_argument("there is a grid already");
-                settle(state, grid_of(exponent, origin, rounds, mixed, state.n_features));
+            self.update([&](ExactState& state) {
+                if (state.is_frozen) throw std::invalid_argument("the quantizer is already fixed");
+                freeze_quantizer(state, quantizer_of(exponent, origin, rounds, mixed, state.n_features));
             });
         },
         "exponent"_a.noconvert(), "origin"_a.noconvert(), "rounds"_a.noconvert(), "mixed"_a.noconvert());
-    c.def("grid", [](const ExactSums& self) {
+    c.def("quantizer", [](const ExactSums& self) {
         const ExactState state = self.snapshot();
-        const ExactGrid& grid = state.grid;
-        return std::make_tuple(state.is_settled, array_of(grid.exponent), array_of(grid.origin), array_of(grid.rounds),
-                               array_of(grid.mixed));
+        const Quantizer& quantizer = state.quantizer;
+        return std::make_tuple(state.is_frozen, array_of(quantizer.exponent), array_of(quantizer.origin),
+                               array_of(quantizer.rounds), array_of(quantizer.mixed));
     });
     c.def_prop_ro("n_features",
-                  [](const ExactSums& self) { return self.look([](const ExactState& s) { return s.n_features; }); });
+                  [](const ExactSums& self) { return self.read([](const ExactState& s) { return s.n_features; }); });
     c.def_prop_ro("version", &ExactSums::version);
     c.def_prop_ro("weight_exponent", [](const ExactSums& self) {
-        return self.look([](const ExactState& s) { return s.weight_exponent; });
+        return self.read([](const ExactState& s) { return s.weight_exponent; });
     });
     c.def(
         "has_rows",
         [](const ExactSums& self, std::size_t n_slots) {
-            return self.look([&](const ExactState& state) {
+            return self.read([&](const ExactState& state) {
                 std::vector<bool> found(n_slots, false);
                 for (std::size_t s = 0; s < std::min(n_slots, state.slots.size()); ++s)
                     found[s] = state.slots[s] != nullptr;
@@ -253,22 +256,23 @@ void bind_grid(nb::class_<ExactSums>& c) {
     c.def(
         "has_sums",
         [](const ExactSums& self, std::size_t slot) {
-            return self.look(
+            return self.read(
                 [&](const ExactState& s) { return slot < s.slots.size() && s.slots[slot] && s.slots[slot]->sums; });
         },
-        "slot"_a, "Whether a class has more rows than are kept as they are.");
+        "slot"_a, "Returns whether a class has sums, in addition to stored rows.");
     c.def(
         "count",
         [](const ExactSums& self, std::size_t slot) {
-            return self.look([&](const ExactState& s) { return count_of(s, slot).scaled(s.weight_exponent); });
+            return self.read([&](const ExactState& s) { return count_of(s, slot).scaled(s.weight_exponent); });
         },
         "slot"_a);
     c.def_prop_ro("n_bytes", [](const ExactSums& self) {
-        return self.look([](const ExactState& state) {
+        return self.read([](const ExactState& state) {
             std::size_t n = (state.early.rows.size() + 2 * state.early.slots.size()) * sizeof(double);
             for (const auto& block : state.slots)
                 if (block)
-                    n += (block->sums ? block->sums->n_bytes() : 0) + (block->seen ? block->seen->n_bytes() : 0) +
+                    n += (block->sums ? block->sums->n_bytes() : 0) +
+                         (block->partial_sums ? block->partial_sums->n_bytes() : 0) +
                          (block->rows.capacity() + block->weights.capacity()) * sizeof(double);
             return n;
         });
@@ -287,8 +291,7 @@ void bind_state(nb::class_<ExactSums>& c) {
             if (slot >= state.slots.size() || !state.slots[slot]) return nb::none();
             const ExactBlock& block = *state.slots[slot];
             if (!block.sums) return nb::make_tuple(nb::none(), 0, array_of(block.rows), array_of(block.weights));
-            const auto number =
-                static_cast<std::int32_t>(slot);  // waiting rows travel in the sums, where there are any
+            const auto number = static_cast<std::int32_t>(slot);  // pending rows are written as part of the sums
             std::size_t each = 0;
             nb::object sums = bytes_of(folded(state, {&number, 1}, 1).formed().to_bytes(&each));
             return nb::make_tuple(sums, each, zeros<double, 1>({0}), zeros<std::int64_t, 1>({0}));
@@ -297,8 +300,8 @@ void bind_state(nb::class_<ExactSums>& c) {
     c.def("set_early", [](ExactSums& self, Array<const double, 1> rows, Array<const std::int64_t, 1> weights,
                           Array<const std::int32_t, 1> slots, bool sparse) {
         check_slots(span(slots));
-        self.change([&](ExactState& state) {
-            if (state.is_settled || slots.size() != weights.size() || rows.size() != slots.size() * state.n_features)
+        self.update([&](ExactState& state) {
+            if (state.is_frozen || slots.size() != weights.size() || rows.size() != slots.size() * state.n_features)
                 throw std::invalid_argument("early rows have the wrong shape");
             for (std::size_t i = 0; i < rows.size(); ++i)
                 if (!std::isfinite(rows.data()[i])) throw std::invalid_argument("rows must be finite");
@@ -312,13 +315,13 @@ void bind_state(nb::class_<ExactSums>& c) {
         "set_slot",
         [](ExactSums& self, std::size_t slot, std::optional<nb::bytes> sums, std::size_t each,
            Array<const double, 1> rows, Array<const std::int64_t, 1> weights) {
-            self.change([&](ExactState& state) {
-                if (!state.is_settled || slot >= (1u << 24) || rows.size() != weights.size() * state.n_features)
-                    throw std::invalid_argument("waiting rows have the wrong shape");
+            self.update([&](ExactState& state) {
+                if (!state.is_frozen || slot >= (1u << 24) || rows.size() != weights.size() * state.n_features)
+                    throw std::invalid_argument("pending rows have the wrong shape");
                 auto block = std::make_shared<ExactBlock>();
                 for (std::size_t i = 0; i < rows.size(); ++i)
                     if (!(std::fabs(rows.data()[i]) <= kTwoDigits) || rows.data()[i] != std::floor(rows.data()[i]))
-                        throw std::invalid_argument("waiting rows must be whole numbers");
+                        throw std::invalid_argument("pending rows must be integers");
                 block->rows.assign(rows.data(), rows.data() + rows.size());
                 block->weights.assign(weights.data(), weights.data() + weights.size());
                 if (sums)
@@ -331,13 +334,15 @@ void bind_state(nb::class_<ExactSums>& c) {
         },
         "slot"_a, "sums"_a.none(), "each"_a, "rows"_a, "weights"_a);
     c.def("set_weight_exponent", [](ExactSums& self, int exponent) {
-        if (exponent != 0 && exponent != -kFractions) throw nb::value_error("weights are whole or in steps of 2^-20");
-        self.change([&](ExactState& state) { state.weight_exponent = exponent; });
+        if (exponent != 0 && exponent != -kWeightFractionBits)
+            throw nb::value_error("weights are integers or multiples of 2^-20");
+        self.update([&](ExactState& state) { state.weight_exponent = exponent; });
     });
 }
 
 void bind_view(nb::module_& m) {
-    nb::class_<ExactView>(m, "ExactView", "Some classes in doubles, seen from one point near the mean of their rows.")
+    nb::class_<ExactView>(
+        m, "ExactView", "Some classes as correctly rounded doubles, relative to an origin near the mean of their rows.")
         .def(
             "__init__",
             [](ExactView* self, const ExactSums& sums, SlotGroups classes, unsigned n_threads) {
@@ -385,7 +390,7 @@ void bind_view(nb::module_& m) {
                 std::copy(rows.begin(), rows.end(), out.data());
                 return out;
             },
-            "k"_a, "scale"_a.noconvert(), "Few rows whose products sum up to the matrix of a class.")
+            "k"_a, "scale"_a.noconvert(), "Returns the pivoted Cholesky factor of the matrix of a class, row by row.")
         .def(
             "is_semidefinite",
             [](const ExactView& self, std::size_t k, double slack) {
@@ -393,7 +398,7 @@ void bind_view(nb::module_& m) {
                 nb::gil_scoped_release unlocked;
                 return self.is_semidefinite(k, slack);
             },
-            "k"_a, "slack"_a, "Whether sums of products have no negative direction that is worth the name.")
+            "k"_a, "slack"_a, "Returns whether the correlation matrix of a class has no eigenvalue below -slack.")
         .def("total",
              [](const ExactView& self) {
                  const std::size_t size = self.origin().size() + 1;
@@ -408,7 +413,10 @@ void bind_view(nb::module_& m) {
 }  // namespace
 
 void bind_exact_sums(nb::module_& m) {
-    nb::class_<ExactSums> c(m, "ExactSums", "Class-wise sums of products in whole numbers.");
+    m.attr("QUANTIZER_ROWS") = kQuantizerRows;
+    m.attr("WEIGHT_FRACTION_BITS") = kWeightFractionBits;
+    m.attr("LARGEST_VALUE") = kLargestValue;
+    nb::class_<ExactSums> c(m, "ExactSums", "Class-wise sums of products in exact integer arithmetic.");
     c.def(
         "__init__",
         [](ExactSums* self, std::size_t n_features) {
@@ -421,8 +429,8 @@ void bind_exact_sums(nb::module_& m) {
     bind_dense<float>(c);
     bind_sparse<std::int32_t>(c);
     bind_sparse<std::int64_t>(c);
-    bind_whole(c);
-    bind_grid(c);
+    bind_operations(c);
+    bind_quantizer(c);
     bind_state(c);
     bind_view(m);
 }

@@ -11,7 +11,6 @@
 #include "arrays.hpp"
 #include "plain_row.hpp"
 #include "svm/incremental_svc.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -20,7 +19,7 @@ namespace {
 using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
 using Counts = nb::typed<nb::list, nb::int_>;
 
-// Rows with their codes looked up and their weights spelled out.
+// Rows with the code and the weight of each row.
 struct OwnedRows {
     const double* X;
     std::vector<std::int32_t> codes;
@@ -29,7 +28,7 @@ struct OwnedRows {
     LabelledRows view() const { return {X, codes, weights}; }
 };
 
-// Row i has the code label_codes[numbers[i]]; no weights mean 1.
+// Row i has the code label_codes[numbers[i]]; without weights, all weights are 1.
 OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
                 const Array<const std::int32_t, 1>& numbers, const std::vector<std::int32_t>& label_codes,
                 const std::optional<Array<const double, 1>>& weights) {
@@ -46,7 +45,7 @@ OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
     return rows;
 }
 
-// Hands blocks to a Python function (X, Z, out), with the lock of the interpreter.
+// Calls a Python function (X, Z, out) for blocks of the kernel matrix, with the GIL.
 KernelFunction called_from_native(nb::object function, std::size_t n_features) {
     return [function = std::move(function), n_features](const double* X, std::size_t n_x, const double* Z,
                                                         std::size_t n_z, double* out) {
@@ -70,7 +69,7 @@ std::vector<ProblemSpec> problem_specs(const std::vector<std::int32_t>& positive
 }
 
 const SvmState& state_of(IncrementalSvc& self, std::size_t k) {
-    require(k < self.n_problems(), "IncrementalSvc: there is no such problem");
+    require(k < self.n_problems(), "IncrementalSvc: the problem does not exist");
     return self.problem(k).state();
 }
 
@@ -107,17 +106,14 @@ void load_problem(IncrementalSvc& self, const StateDict& values) {
     const std::size_t n = self.rows().size(), m = state.margin.size();
     state.exact_at = vector_of<double>(values["exact_at"]);
     for (const auto* column : {&state.y, &state.z, &state.e, &state.lower, &state.upper, &state.exact_at})
-        require(column->size() == n, "IncrementalSvc: a problem must have one number for each row");
+        require(column->size() == n, "IncrementalSvc: a problem needs one number per row");
     const std::vector<std::uint32_t> active = vector_of<std::uint32_t>(values["active"]);
     std::vector<int> n_seen(n);
     for (const std::uint32_t i : active)
-        require(i < n && n_seen[i]++ == 0,
-                "IncrementalSvc: the active set names a row twice, or one that is not there");
+        require(i < n && n_seen[i]++ == 0, "IncrementalSvc: the active set has a duplicate or an unknown row");
     for (const std::uint32_t i : state.margin)
-        require(i < n && n_seen[i]++ == 1,
-                "IncrementalSvc: the margin set names a row twice, or one that is not active");
-    require(factor.size() == m * (m + 1) / 2 + m,
-            "IncrementalSvc: the factor does not have the size of the margin set");
+        require(i < n && n_seen[i]++ == 1, "IncrementalSvc: the margin set has a duplicate or an inactive row");
+    require(factor.size() == m * (m + 1) / 2 + m, "IncrementalSvc: the factor and the margin set differ in size");
     state.factor.restore(factor, m);
     state.constant = nb::cast<double>(values["constant"]);
     state.bias = nb::cast<double>(values["bias"]);
@@ -132,13 +128,13 @@ NumpyArray<double, 2> rows_of(const IncrementalSvc& self, const Array<const std:
     auto X = zeros<double, 2>({which.size(), rows.n_features()});
     for (std::size_t k = 0; k < which.size(); ++k) {
         const auto i = static_cast<std::size_t>(which.data()[k]);
-        require(i < rows.size(), "IncrementalSvc: there is no such row");
+        require(i < rows.size(), "IncrementalSvc: the row does not exist");
         std::copy_n(rows.sample(i), rows.n_features(), X.data() + k * rows.n_features());
     }
     return X;
 }
 
-// What comes in or goes out, as Python hands it over: X, numbers, label_codes, weights or None.
+// Rows to add or forget, from Python: X, numbers, label_codes, and weights or None.
 using Batch = std::tuple<Array<const double, 2>, Array<const std::int32_t, 1>, std::vector<std::int32_t>,
                          std::optional<Array<const double, 1>>>;
 
@@ -148,13 +144,28 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
-// One row in and one out, of weight 1, on the problems as they are. False: nothing changed, update() knows why.
+// Sets IncrementalSvc::is_running during a call that releases the interpreter's lock.
+class Running {
+  public:
+    explicit Running(IncrementalSvc& svc) : svc_(svc), was_running_(svc.is_running) { svc_.is_running = true; }
+    ~Running() { svc_.is_running = was_running_; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+  private:
+    IncrementalSvc& svc_;
+    bool was_running_;
+};
+
+// Learns one row and forgets another, of weight 1, without a change of the problems. Returns false, without changes, if
+// update() is needed.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
            double tolerance) {
     const std::size_t n_features = self.rows().n_features();
     const PlainRow in(add, n_features, codes), out(retire, n_features, codes);
     if (in.code < 0 || out.code < 0 || !is_finite(in.X.doubles(), n_features)) return false;
     {
+        const Running running(self);
         nb::gil_scoped_release unlocked;
         if (!self.slide(in.X.doubles(), in.code, out.X.doubles(), out.code, tolerance)) return false;
     }
@@ -162,21 +173,20 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
-// On which side of the only plane one plain row lies, 1 if above it; -1 where the long way must be taken: anything is
-// out of the ordinary, the solution is not that of this version, or somebody is changing it. The interpreter's lock is
-// held throughout, so that it stays free from the look at the learner's own lock to the answer; a score that takes long
-// is therefore left to others.
-int side(IncrementalSvc& self, nb::handle X, const TurnLock& lock, std::uint64_t version) {
-    constexpr std::size_t kShort = 1 << 16;  // products
-    if (!lock.is_free() || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
+// Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed:
+// for unusual input, another version of the solution, or while another thread changes it. The GIL is held during the
+// whole call, so no thread can take the lock of the learner meanwhile; long computations use the general path.
+int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
+    constexpr std::size_t kMaxProducts = 1 << 16;  // products; a longer computation would hold the GIL too long
+    if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
     const std::size_t d = self.rows().n_features();
     const ArrayView row(X.ptr());
     if (!row.has_shape({1, d}) || !row.has_doubles() || !is_finite(row.doubles(), d)) return -1;
-    if (d * self.problem(0).active().size() > kShort) return -1;  // which all support vectors are
+    if (d * self.problem(0).active().size() > kMaxProducts) return -1;  // the active set contains all support vectors
     return self.score(row.doubles()) > 0.0 ? 1 : 0;
 }
 
-// Support vectors of all problems, their coefficients (a row a problem) and the constants.
+// Support vectors of all problems, their coefficients (one row per problem) and the intercepts.
 std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> support(IncrementalSvc& self) {
     const std::vector<std::uint32_t> support = self.support();
     const std::size_t d = self.rows().n_features(), n = support.size(), n_problems = self.n_problems();
@@ -191,7 +201,7 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> 
     return {vectors, coef, intercept};
 }
 
-// The position of a row to forget that was never learned, or None: the sentence is written in Python.
+// Returns the position of a row to forget that was never learned, or None; Python raises the error.
 std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
                                   const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
                                   Array<const double, 2> class_bounds, double tolerance) {
@@ -202,6 +212,7 @@ std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batc
             require(specs.empty() || static_cast<std::size_t>(code) < class_bounds.shape(1),
                     "IncrementalSvc: a code is out of range");
     require(self.rows().size() + incoming.codes.size() < UINT32_MAX, "IncrementalSvc: more than 2^32 - 2 rows");
+    const Running running(self);
     nb::gil_scoped_release unlocked;
     try {
         self.update(incoming.view(), outgoing.view(), specs, tolerance);
@@ -215,7 +226,7 @@ std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batc
 
 void bind_incremental_svc(nb::module_& m) {
     nb::exception<SolverFailure>(m, "SolverFailure", PyExc_RuntimeError);
-    nb::class_<IncrementalSvc>(m, "IncrementalSvc", "Rows and two-class SVM problems at their optimum.")
+    nb::class_<IncrementalSvc>(m, "IncrementalSvc", "Rows and binary SVM problems at their optimum.")
         .def(
             "__init__",
             [](IncrementalSvc* self, std::size_t n_features, std::optional<KernelSpec> spec, nb::object function,
@@ -228,35 +239,35 @@ void bind_incremental_svc(nb::module_& m) {
             "n_features"_a, "spec"_a.none(), "function"_a.none(), "budget_bytes"_a)
         .def("update", &update, "add"_a.none(), "retire"_a.none(), "positives"_a, "class_bounds"_a.noconvert(),
              "tolerance"_a,
-             "Learn and forget rows and solve each problem, or change nothing. Rows are tuples (X, numbers, "
+             "Learns and forgets rows and solves each problem; atomic. Rows are tuples (X, numbers, "
              "label_codes, weights): row i has the code label_codes[numbers[i]]. Returns the position of a row to "
              "forget that was never learned, or None.")
-        .def("slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
-             "Learn one row and forget another, both of weight 1 and given as tuples (X, y), with the problems of the "
-             "call before; counts follow. False when anything is out of the ordinary: nothing has changed then, and "
-             "update() does it or gives the reason.")
-        .def("side", &side, "row"_a.none(), "lock"_a, "version"_a,
-             "On which side of the only plane one row lies, 1 if above it; -1 where that must be found out in the long "
-             "way, because somebody holds the lock or anything is out of the ordinary.")
+        .def(
+            "slide", &slide, "add"_a.none(), "retire"_a.none(), "codes"_a, "counts"_a, "tolerance"_a,
+            "Learns one row and forgets another, both of weight 1 and given as tuples (X, y), with the problems of the "
+            "previous call; updates the counts. Returns False, without changes, if update() is needed.")
+        .def("side", &side, "row"_a.none(), "version"_a,
+             "Returns 1 if a row is on the positive side of the only plane, 0 if not, and -1 if the general path is "
+             "needed.")
         .def("__len__", [](const IncrementalSvc& self) { return self.rows().size(); })
-        .def_prop_ro("version", &IncrementalSvc::version, "Counts changes.")
+        .def_prop_ro("version", &IncrementalSvc::version, "Number of updates so far.")
         .def_prop_ro("n_wanted_rows", &IncrementalSvc::n_wanted)
         .def_prop_ro(
             "value_bytes", [](const IncrementalSvc& self) { return static_cast<int>(self.rows().precision()); },
-            "Bytes of a kept kernel value: 2 (fixed point), 4 (float) or 8 (double).")
+            "Bytes of a cached kernel value: 2 (fixed point), 4 (float) or 8 (double).")
         .def(
             "kept_rows", [](const IncrementalSvc& self) { return array_of(self.rows().kept_samples()); },
-            "Rows whose kernel values are kept, in the order of sums over them.")
+            "Rows with cached kernel values, in the order of summation.")
         .def(
             "order", [](const IncrementalSvc& self) { return array_of(self.order()); },
-            "Rows in the order in which equal ones are found, the last one first.")
+            "Rows in the order in which equal rows are found, the last one first.")
         .def_prop_ro("n_problems", &IncrementalSvc::n_problems)
         .def("codes", [](const IncrementalSvc& self) { return array_of(self.codes()); })
         .def("weights", [](const IncrementalSvc& self) { return array_of(self.weights()); })
         .def("rows", &rows_of, "which"_a.noconvert())
-        .def("support", &support,
-             "Rows with a coefficient other than 0 in any problem, the coefficients, a row a problem, and the "
-             "constants.")
+        .def(
+            "support", &support,
+            "Returns the support vectors of all problems, their coefficients (one row per problem) and the intercepts.")
         .def(
             "positive", [](IncrementalSvc& self, std::size_t k) { return state_of(self, k), self.spec(k).positive; },
             "problem"_a)
@@ -272,10 +283,11 @@ void bind_incremental_svc(nb::module_& m) {
             "violation",
             [](IncrementalSvc& self, std::size_t k) {
                 state_of(self, k);
+                const Running running(self);
                 nb::gil_scoped_release unlocked;
                 return self.problem(k).violation();
             },
-            "problem"_a, "The largest violation of the optimality conditions, from sums made anew.")
+            "problem"_a, "The largest violation of the optimality conditions, from newly computed sums.")
         .def(
             "report",
             [](IncrementalSvc& self, std::size_t k) {
@@ -292,7 +304,7 @@ void bind_incremental_svc(nb::module_& m) {
                Array<const double, 1> weights, int value_bytes, Array<const std::uint32_t, 1> kept,
                Array<const std::uint32_t, 1> order, std::size_t n_wanted) {
                 const std::size_t n = X.shape(0);
-                require(self.rows().size() == 0, "IncrementalSvc: rows are loaded into an empty learner");
+                require(self.rows().size() == 0, "IncrementalSvc: the learner must be empty");
                 require(value_bytes == 2 || value_bytes == 4 || value_bytes == 8,
                         "IncrementalSvc: kernel values have 2, 4 or 8 bytes");
                 require(X.shape(1) == self.rows().n_features() && codes.size() == n && weights.size() == n &&
@@ -300,10 +312,10 @@ void bind_incremental_svc(nb::module_& m) {
                         "IncrementalSvc: array shapes disagree");
                 std::vector<bool> is_there(n);
                 for (const std::uint32_t i : span(order)) {
-                    require(i < n && !is_there[i], "IncrementalSvc: the order names a row twice, or none");
+                    require(i < n && !is_there[i], "IncrementalSvc: the order has a duplicate or an unknown row");
                     is_there[i] = true;
                 }
-                for (const std::uint32_t i : span(kept)) require(i < n, "IncrementalSvc: a kept row is not there");
+                for (const std::uint32_t i : span(kept)) require(i < n, "IncrementalSvc: a cached row does not exist");
                 self.restore_rows({X.data(), span(codes), span(weights)},
                                   {static_cast<Precision>(value_bytes), span(kept), span(order), n_wanted});
             },
@@ -311,7 +323,7 @@ void bind_incremental_svc(nb::module_& m) {
             "order"_a.noconvert(), "n_wanted"_a);
     m.def(
         "all_finite", [](Array<const double, 2> X) { return is_finite(X.data(), X.size()); }, "X"_a.noconvert(),
-        "Whether no value is infinite or not a number.");
+        "Returns whether all values are finite.");
 }
 
 }  // namespace steelyard::bind

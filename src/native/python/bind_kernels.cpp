@@ -17,16 +17,16 @@ constexpr const char* kKindNames[] = {"linear",  "polynomial",       "rbf",     
 KernelKind kind_of(const std::string& name) {
     for (int kind = 0; kind < 5; ++kind)
         if (name == kKindNames[kind]) return static_cast<KernelKind>(kind);
-    throw nb::value_error(("KernelSpec: there is no native kernel '" + name + "'").c_str());
+    throw nb::value_error(("KernelSpec: unknown native kernel '" + name + "'").c_str());
 }
 
-// A table of kernel values that keeps the array alive which holds them.
+// A table of kernel values that keeps the NumPy array of the values alive.
 struct BoundTable : KernelTable {
     nb::object array;
 };
 
 void bind_table(nb::module_& m) {
-    nb::class_<BoundTable>(m, "KernelTable", "Kernel values of things that are no vectors, by their places.")
+    nb::class_<BoundTable>(m, "KernelTable", "Kernel values of stored objects, by slot number.")
         .def(nb::init<>())
         .def(
             "set",
@@ -36,11 +36,11 @@ void bind_table(nb::module_& m) {
                 self.values = values.data();
                 self.n = values.shape(0);
             },
-            "values"_a.noconvert(), "Take the values from this array from now on.");
+            "values"_a.noconvert(), "Read the values from this array from now on.");
 }
 
 void bind_spec(nb::module_& m) {
-    nb::class_<KernelSpec>(m, "KernelSpec", "Which kernel function is meant; what every native learner takes.")
+    nb::class_<KernelSpec>(m, "KernelSpec", "Kernel function and its parameters, as native learners use it.")
         .def(
             "__init__",
             [](KernelSpec* self, const std::string& kind, double gamma, double coef0, int degree) {
@@ -50,7 +50,7 @@ void bind_spec(nb::module_& m) {
         .def_static(
             "lookup", [](const BoundTable& table) { return KernelSpec{.kind = KernelKind::lookup, .table = &table}; },
             "table"_a, nb::keep_alive<0, 1>(),
-            "Rows are places in the table, which must be kept for as long as a learner uses the kernel.")
+            "Return a kernel whose rows are slots of the table; keep the table alive while a learner uses the kernel.")
         .def_prop_ro("kind", [](const KernelSpec& spec) { return kKindNames[static_cast<int>(spec.kind)]; })
         .def_ro("gamma", &KernelSpec::gamma)
         .def_ro("coef0", &KernelSpec::coef0)
@@ -77,7 +77,7 @@ void bind_blocks(nb::module_& m) {
             kernel_matrix<T>(spec, rows<T>(X), out.data(), X.shape(0), n_threads);
         },
         "spec"_a, "X"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a = 1,
-        "Fill out[i, j] with k(X[i], X[j]), symmetric to the last bit.");
+        "Fill out[i, j] with k(X[i], X[j]), exactly symmetric.");
     m.def(
         "kernel_diagonal",
         [](const KernelSpec& spec, Array<const T, 2> X, Array<T, 1> out) {
@@ -93,23 +93,24 @@ void bind_blocks(nb::module_& m) {
             const std::size_t n_x = products.shape(0), n_z = products.shape(1);
             require((!x_norms || x_norms->size() == n_x) && (!z_norms || z_norms->size() == n_z),
                     "kernel_from_products: array shapes disagree");
-            require(spec.kind != KernelKind::laplacian, "kernel_from_products: laplacian is no function of products");
+            require(spec.kind != KernelKind::laplacian,
+                    "kernel_from_products: laplacian is not a function of products");
             require(spec.kind != KernelKind::rbf || (x_norms && z_norms), "kernel_from_products: rbf needs the norms");
             nb::gil_scoped_release unlocked;
             kernel_from_products<T>(spec, products.data(), n_x, n_z, n_z, x_norms ? x_norms->data() : nullptr,
                                     z_norms ? z_norms->data() : nullptr, n_threads);
         },
         "spec"_a, "products"_a.noconvert(), "x_norms"_a.noconvert().none(), "z_norms"_a.noconvert().none(),
-        "n_threads"_a = 1, "Turn products[i, j] = X[i]'Z[j] into kernel values in place; rbf takes squared norms.");
+        "n_threads"_a = 1, "Convert products[i, j] = X[i]'Z[j] to kernel values in place; rbf needs squared norms.");
 }
 
 template <class T>
 void bind_packed(nb::module_& m, const char* name) {
     using Packed = PackedRows<T, double>;
     const auto require_row = [](const Packed& self, std::size_t i) {
-        if (i >= self.size()) throw nb::index_error("PackedRows: there is no such row");
+        if (i >= self.size()) throw nb::index_error("PackedRows: row index out of range");
     };
-    nb::class_<Packed>(m, name, "Vectors kept in the layout in which kernel values are fastest; sums are in float64.")
+    nb::class_<Packed>(m, name, "Vectors in the layout for fast kernel values; sums are in float64.")
         .def(nb::init<std::size_t, std::size_t>(), "n_features"_a, "capacity"_a = 0)
         .def("__len__", &Packed::size)
         .def_prop_ro("n_features", &Packed::n_features)
@@ -135,7 +136,7 @@ void bind_packed(nb::module_& m, const char* name) {
                 require_row(self, i);
                 self.swap_remove(i);
             },
-            "i"_a, "Take row i away; the last row moves into its place.")
+            "i"_a, "Remove row i; the last row moves to its position.")
         .def("to_rows",
              [](const Packed& self) {
                  auto X = zeros<T, 2>({self.size(), self.n_features()});

@@ -19,7 +19,7 @@ constexpr const char* kPolicyNames[] = {"reservoir++", "fifo++", "reservoir", "f
 BufferPolicy policy_of(const std::string& name) {
     for (int policy = 0; policy < 5; ++policy)
         if (name == kPolicyNames[policy]) return static_cast<BufferPolicy>(policy);
-    throw nb::value_error(("KoilRule: there is no policy '" + name + "'").c_str());
+    throw nb::value_error(("KoilEnsemble.learn: unknown policy '" + name + "'").c_str());
 }
 
 nb::dict dict_of(const KoilMachineState& state) {
@@ -29,14 +29,14 @@ nb::dict dict_of(const KoilMachineState& state) {
         part["ids"] = array_of(side.ids);
         part["coef"] = array_of(side.coef);
         part["scores"] = array_of(side.scores);
-        part["counted"] = array_of(side.counted);
+        part["counted"] = array_of(side.applied);
         part["oldest"] = side.oldest;
         part["seen"] = side.seen;
         sides.append(part);
     }
     nb::dict out;
     out["sides"] = sides;
-    out["behind"] = state.behind;
+    out["behind"] = state.stale_side;
     out["scale"] = state.scale;
     out["log_weight"] = state.log_weight;
     out["steps"] = state.steps;
@@ -52,11 +52,11 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
     state.scale = nb::cast<double>(description["scale"]);
     state.log_weight = nb::cast<double>(description["log_weight"]);
     state.steps = nb::cast<std::uint32_t>(description["steps"]);
-    // Models saved by earlier versions have no side that is behind.
+    // Files of 0.1 have no stale side. The keys "behind" and "counted" are part of the file format.
     const bool has_behind = description.contains("behind");
-    state.behind = has_behind ? nb::cast<int>(description["behind"]) : 0;
+    state.stale_side = has_behind ? nb::cast<int>(description["behind"]) : 0;
     require(state.scale > 0.0 && state.scale <= 1.0 && std::isfinite(state.log_weight),
-            "KoilEnsemble: the scale or the weight of a kernel makes no sense");
+            "KoilEnsemble: the scale or the weight of a kernel is out of range");
     const auto sides = nb::cast<nb::list>(description["sides"]);
     require(sides.size() == 2, "KoilEnsemble: a machine has two sides");
     for (int s = 0; s < 2; ++s) {
@@ -65,17 +65,18 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
         side.ids = vector_of<std::uint32_t>(part["ids"]);
         side.coef = vector_of<double>(part["coef"]);
         side.scores = vector_of<double>(part["scores"]);
-        side.counted = has_behind ? vector_of<double>(part["counted"]) : side.coef;
+        side.applied = has_behind ? vector_of<double>(part["counted"]) : side.coef;
         side.oldest = nb::cast<std::size_t>(part["oldest"]);
         side.seen = nb::cast<std::uint64_t>(part["seen"]);
         const std::size_t n = side.ids.size();
-        require((state.behind == 0 || state.behind == 1) && side.counted.size() == n && all_finite(side.counted),
-                "KoilEnsemble: the weights that scores follow from make no sense");
+        require(
+            (state.stale_side == 0 || state.stale_side == 1) && side.applied.size() == n && all_finite(side.applied),
+            "KoilEnsemble: the weights of the stale side are not valid");
         require(side.coef.size() == n && side.scores.size() == n && (budgets[s] == 0 || n <= budgets[s]) &&
                     side.seen >= n && side.oldest <= n && all_finite(side.coef) && all_finite(side.scores),
                 "KoilEnsemble: a buffer is inconsistent");
         require(std::all_of(side.ids.begin(), side.ids.end(), [&](std::uint32_t id) { return id < n_vectors; }),
-                "KoilEnsemble: a buffer refers to a vector that is not there");
+                "KoilEnsemble: a buffer refers to a vector that does not exist");
     }
     return state;
 }
@@ -83,7 +84,7 @@ KoilMachineState state_of(nb::dict description, std::size_t n_vectors, const Koi
 template <class T>
 void bind_ensemble(nb::module_& m, const char* name) {
     using Ensemble = KoilEnsemble<T>;
-    nb::class_<Ensemble>(m, name, "KOIL machines that see the same stream: one for every target and kernel.")
+    nb::class_<Ensemble>(m, name, "KOIL machines on the same stream: one for every target and kernel.")
         .def(
             "__init__",
             [](Ensemble* self, std::size_t n_features, const std::vector<KernelSpec>& kernels, KoilBudgets budgets,
@@ -124,7 +125,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 for (const KoilMachineState& state : self.states(vectors)) machines.append(dict_of(state));
                 return nb::typed<nb::list, nb::handle>(machines);
             },
-            "The buffers of every machine, with ids that are rows of `vectors`.")
+            "Return the buffers of every machine; ids are rows of `vectors`.")
         .def_prop_ro("n_seen", &Ensemble::n_seen)
         .def_prop_ro("n_targets", &Ensemble::n_targets)
         .def_prop_ro("n_machines", &Ensemble::n_machines)
@@ -133,7 +134,7 @@ void bind_ensemble(nb::module_& m, const char* name) {
         .def(
             "copy_target",
             [](Ensemble& self, std::size_t target) {
-                require(target < self.n_targets(), "KoilEnsemble.copy_target: there is no such target");
+                require(target < self.n_targets(), "KoilEnsemble.copy_target: unknown target");
                 self.copy_target(target);
             },
             "target"_a)
@@ -141,19 +142,28 @@ void bind_ensemble(nb::module_& m, const char* name) {
             "learn",
             [](Ensemble& self, Array<const T, 2> X, Array<const std::int8_t, 2> signs, double C, double learning_rate,
                std::size_t n_neighbors, bool smooth, bool decay, const std::string& policy, double weight_rate,
-               double rate_decay, unsigned n_threads) {
+               double rate_decay, bool nearest_first, bool store_all, unsigned n_threads) {
                 require(X.shape(1) == self.n_features() && signs.shape(0) == self.n_targets() &&
                             signs.shape(1) == X.shape(0),
                         "KoilEnsemble.learn: array shapes disagree");
                 require(n_neighbors > 0, "KoilEnsemble.learn: n_neighbors must be positive");
-                const KoilRule rule{C,     learning_rate,     n_neighbors, smooth,
-                                    decay, policy_of(policy), weight_rate, rate_decay};
+                const KoilRule rule{.C = C,
+                                    .learning_rate = learning_rate,
+                                    .n_neighbors = n_neighbors,
+                                    .smooth = smooth,
+                                    .decay = decay,
+                                    .policy = policy_of(policy),
+                                    .weight_rate = weight_rate,
+                                    .rate_decay = rate_decay,
+                                    .nearest_first = nearest_first,
+                                    .store_all = store_all};
                 nb::gil_scoped_release unlocked;
                 self.learn(rows<T>(X), signs.data(), rule, n_threads);
             },
             "X"_a.noconvert(), "signs"_a.noconvert(), "C"_a, "learning_rate"_a, "n_neighbors"_a, "smooth"_a, "decay"_a,
-            "policy"_a, "weight_rate"_a, "rate_decay"_a = 0.0, "n_threads"_a = 1,
-            "Learn rows in their order; signs[target, i] is the class of row i, +1 or -1. Threads share the machines.")
+            "policy"_a, "weight_rate"_a, "rate_decay"_a = 0.0, "nearest_first"_a = false, "store_all"_a = false,
+            "n_threads"_a = 1,
+            "Learn rows in order; signs[target, i] is the class of row i, +1 or -1. Threads divide the machines.")
         .def(
             "scores",
             [](const Ensemble& self, Array<const T, 2> X, unsigned n_threads) {
@@ -163,9 +173,9 @@ void bind_ensemble(nb::module_& m, const char* name) {
                 self.scores(rows<T>(X), out.data(), n_threads);
                 return out;
             },
-            "X"_a.noconvert(), "n_threads"_a = 1, "The decision function of every machine at every row.")
+            "X"_a.noconvert(), "n_threads"_a = 1, "Return the decision values of every machine for every row.")
         .def("cache_error", &Ensemble::cache_error,
-             "Largest difference between a cached score of a support vector and a fresh one.");
+             "Return the largest difference between a cached and a recomputed score of a support vector.");
 }
 
 }  // namespace

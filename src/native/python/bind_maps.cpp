@@ -19,22 +19,22 @@ void bind_maps(nb::module_& m) {
     m.def(
         "map_rows",
         [](const std::string& kind, Matrix X, Vector shift, Vector scale, Matrix weights, Vector starts,
-           Array<double, 2> out, double amplitude, double quantum, double ceiling, unsigned n_threads) {
-            const FeatureMap map = checked_map(kind, shift, scale, weights, starts, amplitude, quantum, ceiling);
+           Array<double, 2> out, double amplitude, double step, double ceiling, unsigned n_threads) {
+            const FeatureMap map = checked_map(kind, shift, scale, weights, starts, amplitude, step, ceiling);
             if (X.shape(1) != map.n_features() || out.shape(0) != X.shape(0) || out.shape(1) != map.n_outputs())
                 throw nb::value_error("map_rows: array shapes disagree");
             nb::gil_scoped_release unlocked;
             map_rows(map, {X.data(), X.shape(0), X.shape(1)}, out.data(), n_threads);
         },
         "kind"_a, "X"_a.noconvert(), "shift"_a.noconvert(), "scale"_a.noconvert(), "weights"_a.noconvert(),
-        "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a, "quantum"_a, "ceiling"_a, "n_threads"_a = 1,
+        "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a, "step"_a, "ceiling"_a, "n_threads"_a = 1,
         "Writes the mapped rows to out: kind is cosine, rectified, halving or halving_2.");
     m.def(
         "map_sparse_rows",
         [](const std::string& kind, Vector values, Places columns, Places row_starts, Vector shift, Vector scale,
-           Matrix weights, Vector starts, Array<double, 2> out, double amplitude, double quantum, double ceiling,
+           Matrix weights, Vector starts, Array<double, 2> out, double amplitude, double step, double ceiling,
            unsigned n_threads) {
-            const FeatureMap map = checked_map(kind, shift, scale, weights, starts, amplitude, quantum, ceiling);
+            const FeatureMap map = checked_map(kind, shift, scale, weights, starts, amplitude, step, ceiling);
             if (values.size() != columns.size() || row_starts.size() != out.shape(0) + 1 ||
                 out.shape(1) != map.n_outputs())
                 throw nb::value_error("map_sparse_rows: array shapes disagree");
@@ -52,16 +52,16 @@ void bind_maps(nb::module_& m) {
         },
         "kind"_a, "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "shift"_a.noconvert(),
         "scale"_a.noconvert(), "weights"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a,
-        "quantum"_a, "ceiling"_a, "n_threads"_a = 1,
-        "The same for the rows of a compressed matrix, columns rising within a row; cosine and rectified only.");
+        "step"_a, "ceiling"_a, "n_threads"_a = 1,
+        "The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.");
     m.def(
-        "round_to_grid",
-        [](Array<double, 2> values, double factor, double quantum, unsigned n_threads) {
+        "round_to_step",
+        [](Array<double, 2> values, double factor, double step, unsigned n_threads) {
             nb::gil_scoped_release unlocked;
-            round_to_grid({values.data(), values.size()}, factor, quantum, n_threads);
+            round_to_step({values.data(), values.size()}, factor, step, n_threads);
         },
-        "values"_a.noconvert(), "factor"_a, "quantum"_a, "n_threads"_a = 1,
-        "values = quantum * round(factor * values) in place, factor a power of two.");
+        "values"_a.noconvert(), "factor"_a, "step"_a, "n_threads"_a = 1,
+        "values = step * round(factor * values) in place, factor a power of two.");
 }
 
 }  // namespace steelyard::bind

@@ -17,8 +17,8 @@ using SignRows = Array<const std::int8_t, 2>;
 
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
 
-// One machine a target: row k of the signs is what machine k is told. All of them learn in one call, so that nobody
-// ever finds some of them before the rows and others after.
+// One machine per target: row k of the signs belongs to machine k. All machines learn in one call, so that an
+// interruption never leaves some of them before and others after the rows.
 template <class T, class Rule>
 void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
            const Rule& rule) {
@@ -34,7 +34,7 @@ template <class T>
 void bind_expansion(nb::module_& m, const char* name) {
     using Expansion = KernelExpansion<T>;
     using Numbers = typename Expansion::Numbers;
-    nb::class_<Expansion>(m, name, "A list of support vectors with weights, learned by one of several rules.")
+    nb::class_<Expansion>(m, name, "Weighted support vectors, updated by one of several rules.")
         .def(nb::init<const KernelSpec&, std::size_t>(), "kernel"_a, "n_features"_a)
         .def_static(
             "from_state",
@@ -113,7 +113,7 @@ template <class T>
 void bind_linear(nb::module_& m) {
     using Vector = Array<double, 1>;
     using Counts = Array<std::uint64_t, 1>;
-    // One array a target, see learn() above.
+    // One array per target, see learn() above.
     using Vectors = std::vector<Vector>;
     using CountLists = std::vector<Counts>;
     using Tables = std::vector<Array<double, 2>>;
@@ -132,7 +132,7 @@ void bind_linear(nb::module_& m) {
                 perceptron_sweep<T>(rows<T>(X), row_of(signs, k), weights[k].data(), *bias[k].data());
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "bias"_a.noconvert(),
-        "One pass of the perceptron, in place; one array a target.");
+        "One pass of the perceptron, in place; one array per target.");
     m.def(
         "oam_sweep",
         [](Samples<T> X, SignRows signs, const Vectors& weights, const Blocks& buffers, const CountLists& stored,
@@ -161,7 +161,7 @@ void bind_linear(nb::module_& m) {
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "buffers"_a.noconvert(),
         "stored"_a.noconvert(), "seen"_a.noconvert(), "C"_a, "seed"_a,
-        "One pass of sequential online AUC maximisation, in place; one array a target.");
+        "One pass of sequential online AUC maximization, in place; one array per target.");
     m.def(
         "opauc_sweep",
         [](Samples<T> X, SignRows signs, const Vectors& weights, const Tables& means, const Blocks& covariances,
@@ -186,7 +186,7 @@ void bind_linear(nb::module_& m) {
         },
         "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "means"_a.noconvert(),
         "covariances"_a.noconvert(), "seen"_a.noconvert(), "learning_rate"_a, "regularization"_a,
-        "One pass of one-pass AUC maximisation, in place; one array a target.");
+        "One pass of one-pass AUC optimization, in place; one array per target.");
 }
 
 }  // namespace

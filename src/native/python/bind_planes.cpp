@@ -5,12 +5,12 @@
 
 #include "arrays.hpp"
 #include "plain_row.hpp"
+#include "proximal/exact_sums.hpp"
 #include "proximal/normal_threshold.hpp"
 #include "proximal/planes.hpp"
-#include "proximal/shared_sums.hpp"
 #include "proximal/single_row_model.hpp"
+#include "rlock.hpp"
 #include "slots.hpp"
-#include "turn_lock.hpp"
 
 namespace steelyard::bind {
 
@@ -19,64 +19,63 @@ namespace {
 using Attributes = nb::typed<nb::dict, nb::str, nb::any>;
 using Labels = nb::typed<nb::list, nb::any>;
 
-// Single rows as Python hands them over. Whatever is not a finished row of doubles, or is asked of a learner whose
-// parameters are not those of the beginning, is left to Python.
-class RowsInTurn {
+// Python interface of SingleRowModel. It declines rows that are not arrays of doubles, and learners whose parameters
+// have changed; Python then uses the general path.
+class BoundSingleRowModel {
   public:
-    RowsInTurn(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels, LabelCodes codes,
-               Attributes parameters, nb::str forbidden, const PlaneRule& rule)
+    BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
+                        LabelCodes codes, Attributes parameters, nb::str forbidden, const PlaneRule& rule)
         : labels_(std::move(labels)),
           codes_(std::move(codes)),
           parameters_(std::move(parameters)),
           forbidden_(std::move(forbidden)),
-          answers_(sums, version, std::move(slots), rule) {
+          model_(sums, version, std::move(slots), rule) {
         for (const auto& [name, value] : parameters_)
-            if (nb::isinstance<nb::dict>(value)) contents_[name] = value.attr("copy")();
+            if (nb::isinstance<nb::dict>(value)) dict_copies_[name] = value.attr("copy")();
     }
 
-    // The interpreter's lock is held from here to the end, so nobody else can come between the look at the learner's
-    // own lock and the change.
+    // The GIL is held during the whole call, so no other thread runs between the check of the lock and the update.
     bool learn(nb::handle learner, const Attributes& attributes, nb::handle X, nb::handle y) {
         if (!is_free(learner, attributes)) return false;
-        const nb::tuple pair = nb::make_tuple(X, y);
-        const PlainRow row(pair, answers_.n_features(), codes_);
-        return row.code >= 0 && same_parameters(attributes) && answers_.learn(values(row.X), row.code);
+        const PlainRow row(X.ptr(), y.ptr(), model_.n_features(), codes_);
+        return row.code >= 0 && same_parameters(attributes) && model_.learn(values(row.X), row.code);
     }
 
     nb::object label(const Attributes& attributes, nb::handle X) {
         const ArrayView row(X.ptr());
-        if (!row.has_shape({1, answers_.n_features()}) || !row.has_doubles() || !same_parameters(attributes) ||
-            !is_finite(row.doubles(), answers_.n_features()))
+        if (!row.has_shape({1, model_.n_features()}) || !row.has_doubles() || !same_parameters(attributes) ||
+            !is_finite(row.doubles(), model_.n_features()))
             return nb::none();
         std::optional<std::size_t> winner;
-        if (answers_.n_features() < kLong) {
-            winner = answers_.winner(values(row));
+        if (model_.n_features() < kMinFeaturesToReleaseGil) {
+            winner = model_.winner(values(row));
         } else {
             nb::gil_scoped_release unlocked;
-            winner = answers_.winner(values(row));
+            winner = model_.winner(values(row));
         }
         return winner ? nb::borrow(labels_[*winner]).attr("copy")() : nb::none();
     }
 
   private:
-    static constexpr std::size_t kLong = 40;  // features from which on others may run while planes are solved
+    static constexpr std::size_t kMinFeaturesToReleaseGil =
+        40;  // features; from here on, the GIL is released while planes are solved
 
-    std::span<const double> values(const ArrayView& row) const { return {row.doubles(), answers_.n_features()}; }
+    std::span<const double> values(const ArrayView& row) const { return {row.doubles(), model_.n_features()}; }
 
-    // Whether these attributes are still the learner's, and no other thread is changing them.
+    // Returns whether these attributes are still those of the learner, and no other thread is changing them.
     static bool is_free(nb::handle learner, const Attributes& attributes) {
         static PyObject* const name = PyUnicode_InternFromString("_lock");
         const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));
         PyObject* lock = PyDict_GetItemWithError(attributes.ptr(), name);
-        return now.is(attributes) && (lock == nullptr || nb::cast<TurnLock&>(nb::handle(lock)).is_mine_to_take());
+        return now.is(attributes) && (lock == nullptr || can_acquire(lock));
     }
 
     bool same_parameters(const Attributes& attributes) const {
         for (const auto& [name, value] : parameters_)
             if (PyDict_GetItemWithError(attributes.ptr(), name.ptr()) != value.ptr()) return false;
-        for (const auto& [name, value] : contents_) {
+        for (const auto& [name, value] : dict_copies_) {
             const int same = PyObject_RichCompareBool(parameters_[name].ptr(), value.ptr(), Py_EQ);
-            if (same < 0) PyErr_Clear();  // whatever it is, others will say it
+            if (same < 0) PyErr_Clear();  // the general path raises the error
             if (same != 1) return false;
         }
         return PyDict_GetItemWithError(attributes.ptr(), forbidden_.ptr()) == nullptr;
@@ -84,9 +83,9 @@ class RowsInTurn {
 
     Labels labels_;
     LabelCodes codes_;
-    Attributes parameters_, contents_;  // contents: copies of dictionaries, which may change while they stay the same
+    Attributes parameters_, dict_copies_;  // dict_copies_: copies of dictionaries, to detect changes in place
     nb::str forbidden_;
-    RowAnswers answers_;
+    SingleRowModel model_;
 };
 
 }  // namespace
@@ -94,18 +93,18 @@ class RowsInTurn {
 void bind_planes(nb::module_& m) {
     m.def(
         "solve_planes",
-        [](const ExactSums& held, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
+        [](const ExactSums& sums, std::vector<std::int32_t> slots, Array<double, 2> coef, Array<double, 1> intercept,
            double C, bool balanced, bool standardize, bool pairs, bool penalize_intercept, bool gmean,
            std::vector<double> factors, unsigned n_threads) {
             const std::size_t n_planes = n_planes_of(slots.size());
-            const std::size_t d = held.look([](const ExactState& state) { return state.n_features; });
+            const std::size_t d = sums.read([](const ExactState& state) { return state.n_features; });
             require(!slots.empty() && coef.shape(0) == n_planes && coef.shape(1) == d && intercept.size() == n_planes,
                     "solve_planes: array shapes disagree");
-            require(factors.empty() || factors.size() == slots.size(), "solve_planes: every slot has one factor");
+            require(factors.empty() || factors.size() == slots.size(), "solve_planes: one factor per slot is needed");
             check_present(slots);
             double slope = 0.0;
             nb::gil_scoped_release unlocked;
-            const ExactView view = held.view(slots, n_threads);
+            const ExactView view = sums.view(slots, n_threads);
             const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
             return solve_planes(view, rule, coef.data(), intercept.data(), &slope) ? slope : -1.0;
         },
@@ -114,38 +113,40 @@ void bind_planes(nb::module_& m) {
         "Writes the planes of the classes in these slots and returns the slope of the log-odds; negative if a matrix "
         "is not positive definite.");
     m.def(
-        "normal_gmean_cuts",
-        [](Array<const double, 2> negative, Array<const double, 2> positive, Array<double, 1> cuts) {
-            const std::size_t n = cuts.size();
+        "normal_gmean_thresholds",
+        [](Array<const double, 2> negative, Array<const double, 2> positive, Array<double, 1> thresholds) {
+            const std::size_t n = thresholds.size();
             require(
                 negative.shape(0) == n && negative.shape(1) == 2 && positive.shape(0) == n && positive.shape(1) == 2,
-                "normal_gmean_cuts: array shapes disagree");
+                "normal_gmean_thresholds: array shapes disagree");
             for (std::size_t k = 0; k < n; ++k)
-                cuts.data()[k] = normal_gmean_cut({negative.data()[2 * k], negative.data()[2 * k + 1]},
-                                                  {positive.data()[2 * k], positive.data()[2 * k + 1]});
+                thresholds.data()[k] = normal_gmean_threshold({negative.data()[2 * k], negative.data()[2 * k + 1]},
+                                                              {positive.data()[2 * k], positive.data()[2 * k + 1]});
         },
-        "negative"_a, "positive"_a, "cuts"_a.noconvert(),
-        "Writes the cut of each pair of normal distributions, given by mean and variance, with the largest G-mean.");
-    nb::class_<RowsInTurn>(m, "RowsInTurn",
-                           "A learner that is asked and taught one row at a time, in the shortest way.")
+        "negative"_a, "positive"_a, "thresholds"_a.noconvert(),
+        "Writes the threshold with the largest G-mean of each pair of normal distributions, given by mean and "
+        "variance.");
+    nb::class_<BoundSingleRowModel>(m, "SingleRowModel", "Model that predicts and learns one row at a time.")
         .def(
             "__init__",
-            [](RowsInTurn* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
-               LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced, bool standardize,
-               bool pairs, bool penalize_intercept, bool gmean, std::vector<double> factors) {
-                require(!slots.empty() && labels.size() == slots.size(), "RowsInTurn: every slot has one label");
-                require(factors.empty() || factors.size() == slots.size(), "RowsInTurn: every slot has one factor");
+            [](BoundSingleRowModel* self, ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots,
+               Labels labels, LabelCodes codes, Attributes parameters, nb::str forbidden, double C, bool balanced,
+               bool standardize, bool pairs, bool penalize_intercept, bool gmean, std::vector<double> factors) {
+                require(!slots.empty() && labels.size() == slots.size(),
+                        "SingleRowModel: one label per slot is needed");
+                require(factors.empty() || factors.size() == slots.size(),
+                        "SingleRowModel: one factor per slot is needed");
                 check_present(slots);
                 const PlaneRule rule{C, balanced, standardize, pairs, penalize_intercept, gmean, std::move(factors)};
-                new (self) RowsInTurn(sums, version, std::move(slots), std::move(labels), std::move(codes),
-                                      std::move(parameters), std::move(forbidden), rule);
+                new (self) BoundSingleRowModel(sums, version, std::move(slots), std::move(labels), std::move(codes),
+                                               std::move(parameters), std::move(forbidden), rule);
             },
             "sums"_a, "version"_a, "slots"_a, "labels"_a, "codes"_a, "parameters"_a, "forbidden"_a, "C"_a, "balanced"_a,
             "standardize"_a, "pairs"_a, "penalize_intercept"_a, "gmean"_a, "factors"_a, nb::keep_alive<1, 2>())
-        .def("learn", &RowsInTurn::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
-             "Learns one row; False, and nothing has changed, if that is for others to do.")
-        .def("label", &RowsInTurn::label, "attributes"_a, "X"_a.none(),
-             "The label of one row in an array of its own; None if that is for others to say.");
+        .def("learn", &BoundSingleRowModel::learn, "learner"_a, "attributes"_a, "X"_a.none(), "y"_a.none(),
+             "Learns one row; returns False, without changes, if the general path is needed.")
+        .def("label", &BoundSingleRowModel::label, "attributes"_a, "X"_a.none(),
+             "Returns the label of one row in a new array; None if the general path is needed.");
 }
 
 }  // namespace steelyard::bind

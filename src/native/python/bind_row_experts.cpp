@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "maps.hpp"
-#include "trees.hpp"
+#include "tree_scorer.hpp"
 #include "trees/row_experts.hpp"
 
 namespace steelyard::bind {
@@ -41,8 +41,8 @@ class BoundRowExperts {
             require(ranks.has_value(), "RowExperts: a map needs ranks");
             std::apply(
                 [this](const std::string& kind, const Vector& shift, const Vector& scale, const Matrix& weights,
-                       const Vector& starts, double amplitude, double quantum, double ceiling) {
-                    experts_.map = checked_map(kind, shift, scale, weights, starts, amplitude, quantum, ceiling);
+                       const Vector& starts, double amplitude, double step, double ceiling) {
+                    experts_.map = checked_map(kind, shift, scale, weights, starts, amplitude, step, ceiling);
                     keep(shift), keep(scale), keep(weights), keep(starts);
                 },
                 *map);
@@ -72,10 +72,10 @@ class BoundRowExperts {
 
     void add_trees(std::size_t expert, nb::object trees) {
         check(expert);
-        const auto& mine = nb::cast<const Trees&>(trees);
-        require(mine.n_planes() == 1 && mine.n_features() == experts_.n_features, kUnlike);
+        const auto& bound = nb::cast<const BoundTrees&>(trees);
+        require(bound.scorer().trees().n_outputs() == 1 && bound.n_features() == experts_.n_features, kUnlike);
         kept_.push_back(std::move(trees));
-        experts_.trees.push_back({expert, &mine.forest()});
+        experts_.trees.push_back({expert, &bound.scorer()});
     }
 
     std::tuple<NumpyArray<double, 3>, NumpyArray<double, 2>> scores(Matrix X) const {

@@ -43,7 +43,7 @@ void bind_sparse(nb::module_& m) {
             return hashes;
         },
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(),
-        "The same hashes for a sparse table in compressed rows without duplicates.");
+        "Returns the same hashes for a sparse matrix in CSR format without duplicates.");
 }
 
 }  // namespace

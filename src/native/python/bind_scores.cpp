@@ -10,9 +10,9 @@ namespace {
 
 template <class T>
 Planes checked_planes(const Array<const T, 2>& X, const Array<const double, 2>& coef,
-                      const Array<const double, 1>& intercept, const char* who) {
+                      const Array<const double, 1>& intercept, const char* function) {
     if (coef.shape(0) != intercept.size() || intercept.size() == 0 || coef.shape(1) != X.shape(1))
-        throw nb::value_error((std::string(who) + ": array shapes disagree").c_str());
+        throw nb::value_error((std::string(function) + ": array shapes disagree").c_str());
     return {{coef.data(), coef.size()}, {intercept.data(), intercept.size()}};
 }
 

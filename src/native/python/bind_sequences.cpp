@@ -14,7 +14,7 @@ void check_offsets(const Offsets& offsets, std::size_t n_elements) {
     const std::size_t n = offsets.size();
     bool good = n > 0 && offsets.data()[0] == 0 && static_cast<std::size_t>(offsets.data()[n - 1]) == n_elements;
     for (std::size_t s = 0; good && s + 1 < n; ++s) good = offsets.data()[s] <= offsets.data()[s + 1];
-    if (!good) throw nb::value_error("sequence kernel: offsets do not fit the elements");
+    if (!good) throw nb::value_error("sequence kernel: offsets do not match the elements");
 }
 
 Sequences<double> sequences(const Array<const double, 2>& elements, const Offsets& offsets) {
@@ -29,7 +29,7 @@ Sequences<std::int32_t> sequences(const Array<const std::int32_t, 1>& symbols, c
 
 constexpr const char* kDisagree = "sequence kernel: array shapes disagree";
 
-// The kernels: what they compare, their two numbers, and their loops.
+// The kernels: their element type, their two parameters, and their loops.
 struct Alignment {
     using Elements = Array<const double, 2>;
     using Spec = AlignmentSpec;
@@ -80,7 +80,7 @@ void bind_kernel(nb::module_& m) {
               Kernel::matrix(Spec{first, second}, both, out.data(), n_threads);
           },
           nb::arg(Kernel::first), nb::arg(Kernel::second), "X"_a.noconvert(), "X_offsets"_a.noconvert(),
-          "out"_a.noconvert(), "n_threads"_a = 1, "The block of a collection with itself, symmetric to the last bit.");
+          "out"_a.noconvert(), "n_threads"_a = 1, "Fill the block of a collection with itself, exactly symmetric.");
     m.def((name + "_diagonal").c_str(),
           [](First first, Second second, Elements X, Offsets X_offsets, Array<double, 1> out, unsigned n_threads) {
               const auto all = sequences(X, X_offsets);

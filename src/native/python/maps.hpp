@@ -1,4 +1,4 @@
-// Feature maps as Python names them.
+// Feature maps from their Python arguments.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ inline MapKind kind_named(const std::string& name) {
 
 inline FeatureMap checked_map(const std::string& kind, const Array<const double, 1>& shift,
                               const Array<const double, 1>& scale, const Array<const double, 2>& weights,
-                              const Array<const double, 1>& starts, double amplitude, double quantum, double ceiling) {
+                              const Array<const double, 1>& starts, double amplitude, double step, double ceiling) {
     if (scale.size() != shift.size() || weights.shape(0) != shift.size() || weights.shape(1) != starts.size())
         throw nb::value_error("map_rows: array shapes disagree");
-    return {{kind_named(kind), amplitude, quantum, ceiling}, span(shift), span(scale), weights.data(), span(starts)};
+    return {{kind_named(kind), amplitude, step, ceiling}, span(shift), span(scale), weights.data(), span(starts)};
 }
 
 }  // namespace steelyard::bind

@@ -1,5 +1,4 @@
-// One row and its label as Python hands them over, read in the cheapest way: a stream of single rows pays for every
-// look.
+// Fast access to one row and its label, for streams of single rows.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +16,18 @@ namespace steelyard::bind {
 using LabelCodes = nb::typed<nb::dict, nb::any, nb::int_>;
 
 inline bool is_finite(const double* values, std::size_t n) {
-    bool found = false;
-    for (std::size_t i = 0; i < n; ++i) found |= !(std::abs(values[i]) <= DBL_MAX);
-    return !found;
+    bool has_nonfinite = false;
+    for (std::size_t i = 0; i < n; ++i) has_nonfinite |= !(std::abs(values[i]) <= DBL_MAX);
+    return !has_nonfinite;
 }
 
-// The type of NumPy's arrays, found once: it stays as long as the process.
+// numpy.ndarray, looked up once; the reference is never released.
 inline const PyTypeObject* array_type() {
     static const PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
     return reinterpret_cast<const PyTypeObject*>(type);
 }
 
-// A buffer of a NumPy array, given back at the end. None at all of other objects, subclasses among them.
+// RAII view of the buffer of a C-contiguous numpy.ndarray. It stays closed for other objects, including subclasses.
 class ArrayView {
   public:
     explicit ArrayView(PyObject* array) {
@@ -44,8 +43,8 @@ class ArrayView {
 
     bool has_shape(std::initializer_list<std::size_t> shape) const {
         return is_open_ && static_cast<std::size_t>(view_.ndim) == shape.size() &&
-               std::equal(shape.begin(), shape.end(), view_.shape, [](std::size_t wanted, Py_ssize_t there) {
-                   return static_cast<Py_ssize_t>(wanted) == there;
+               std::equal(shape.begin(), shape.end(), view_.shape, [](std::size_t expected, Py_ssize_t actual) {
+                   return static_cast<Py_ssize_t>(expected) == actual;
                });
     }
     bool has_doubles() const { return is_open_ && std::string_view(view_.format) == "d"; }
@@ -57,24 +56,29 @@ class ArrayView {
     bool is_open_ = false;
 };
 
-// One row and its label out of (X, y), looked at in the cheapest way. `code` is that of the label, or -1 when anything
-// is out of the ordinary.
+// One row and its label. `code` is the code of the label, or -1 if the row or the label needs conversion or checks.
 struct PlainRow {
     ArrayView X;
     std::int32_t code = -1;
 
-    PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes) : X(item(pair, 0)) {
+    PlainRow(PyObject* row, PyObject* label_array, std::size_t n_features, const LabelCodes& codes) : X(row) {
         if (!X.has_shape({1, n_features}) || !X.has_doubles()) return;
-        PyObject* y = item(pair, 1);
-        const ArrayView labels(y);
+        const ArrayView labels(label_array);
         if (!labels.has_shape({1}) || labels.has_objects()) return;
-        const nb::object label = nb::handle(y).attr("item")();
+        static PyObject* const item_method = PyUnicode_InternFromString("item");
+        const nb::object label = nb::steal(PyObject_VectorcallMethod(item_method, &label_array, 1, nullptr));
+        if (!label.is_valid()) throw nb::python_error();
         const PyTypeObject* type = Py_TYPE(label.ptr());
         if (type != &PyLong_Type && type != &PyBool_Type && type != &PyUnicode_Type) return;
         PyObject* found = PyDict_GetItemWithError(codes.ptr(), label.ptr());
         if (found) code = nb::cast<std::int32_t>(nb::handle(found));
     }
 
+    // The row and the label of a tuple (X, y).
+    PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes)
+        : PlainRow(item(pair, 0), item(pair, 1), n_features, codes) {}
+
+  private:
     static PyObject* item(nb::handle pair, Py_ssize_t i) {
         const bool is_pair = PyTuple_CheckExact(pair.ptr()) && PyTuple_Size(pair.ptr()) == 2;
         return is_pair ? PyTuple_GetItem(pair.ptr(), i) : Py_None;

@@ -1,4 +1,4 @@
-// What slots of exact sums must be before a loop reads them.
+// Range checks of the slots of exact sums.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Loops of enclosing bodies: one step of the solver, and the nearest of many.
+// Loops of enclosing bodies: one step of the solver, and the nearest of many bodies.
 #pragma once
 
 #include "simd/loops_ball.hpp"
@@ -6,8 +6,8 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Moves the heights, and finds the highest that may still rise in weight.
-// Heights are searched again for the position of the maximum; within one block they are still in the cache.
+// Updates the heights and finds the largest one whose weight can still increase. A second pass finds its position while
+// the block is still in the cache.
 constexpr size_t kBallBlock = 64 * kDoubles;
 
 static size_t move_heights(double* heights, const double* row_i, const double* row_j, double factor,
@@ -40,7 +40,7 @@ static size_t move_heights(double* heights, const double* row_i, const double* r
     return best_at;
 }
 
-// Two passes without a branch: which product is the least cannot be foretold.
+// Two passes without branches, because the minimum is unpredictable for the branch predictor.
 static NearLeast near_least(const double* a, const double* b, double factor, size_t n) {
     VecD lowest = broadcast(__builtin_inf()), place = first_places();
     size_t k = 0;

@@ -1,4 +1,4 @@
-// Loops of kernel boundary alignment; the compiler turns both into vectors and gathers.
+// Loops of kernel boundary alignment; the compiler vectorizes both with gathers.
 #pragma once
 
 #include "simd/loops_boundary.hpp"
@@ -7,7 +7,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 static void raise_to_bump(const BumpRows& b, const double* self, const double* factor, double* out, size_t n) {
-    const BumpRows bump = b;  // a copy cannot be what `out` points to
+    const BumpRows bump = b;  // a local copy, which cannot alias `out`
     for (size_t x = 0; x < n; ++x) {
         const double products = bump.rare_weight * bump.rare[x] + bump.other_weight * bump.other[x];
         const double squared = self[x] + bump.length - factor[x] * products;

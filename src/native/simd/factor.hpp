@@ -1,4 +1,4 @@
-// Cholesky factors, four rows at a time: the row that they meet is loaded once for all four.
+// Blocked Cholesky factorization, four rows at a time: the common row is loaded once for all four.
 #pragma once
 
 #include "simd/loops_factor.hpp"
@@ -22,17 +22,15 @@ template <size_t Rows>
 }
 
 // -- the factor of one matrix -------------------------------------------------------------------------
-//
-// Rows are taken some at a time and columns a panel at a time, from left to right: products with all columns to the
-// left come first, a tile of rows and columns at once, so that what is loaded is used several times; then what is left
-// within the panel. The rows of a block stay in the second-level cache while the rows above pass by, some
-// columns at a time, so that these stay in the first.
+// Left-looking blocked factorization: blocks of rows, and panels of columns from left to right. First the products with
+// all columns to the left are subtracted, one register tile at a time; then the panel itself is factored. The rows of a
+// block stay in the L2 cache, and the rows above are read in groups of columns that stay in the L1 cache.
 
-// Columns of a tile of four rows: sums stay in registers, of which twelve leave just enough others with AVX2.
+// Columns of a tile of four rows: the sums stay in registers; with AVX2, twelve sums leave just enough others.
 constexpr size_t kTile = kDoubles == 8 ? 4 : kDoubles == 4 ? 3 : 2;
-constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;  // columns: a whole number of vectors, and of tiles
+constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;  // columns; a multiple of the vector width and of the tile width
 constexpr size_t kRowBlock = 4 * kPanel;
-constexpr size_t kColumnBlock = 48 * kPanel;  // columns that products are summed over at a time
+constexpr size_t kColumnBlock = 48 * kPanel;  // columns over which products are summed at a time
 
 [[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
@@ -40,7 +38,7 @@ constexpr size_t kColumnBlock = 48 * kPanel;  // columns that products are summe
     return v[0];
 }
 
-// out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k]; n is a whole number of vectors.
+// out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k]; n is a multiple of the vector width.
 template <size_t Rows, size_t Columns>
 [[gnu::always_inline]] static inline void tile_products(const double* a, const double* b, size_t stride, size_t n,
                                                         double (*out)[kPanel]) {
@@ -57,7 +55,7 @@ template <size_t Rows, size_t Columns>
         for (size_t c = 0; c < Columns; ++c) out[r][c] = lane_total(sums[r][c]);
 }
 
-// Takes the products with n columns, `rows` and `above` begin with the first of them, off the entries of a panel.
+// Subtracts the products with n columns, beginning at `rows` and `above`, from the entries of a panel.
 template <size_t Rows>
 static void subtract_products(const double* rows, const double* above, size_t stride, size_t n, double* entries,
                               size_t width) {
@@ -73,7 +71,7 @@ static void subtract_products(const double* rows, const double* above, size_t st
         for (size_t k = 0; k < width; ++k) entries[r * stride + k] -= products[r][k];
 }
 
-// Finishes entries of a panel in some rows below its own: what is left within the panel.
+// Solves the entries of a panel in rows below its diagonal block.
 template <size_t Rows>
 static void finish_rows(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
     for (size_t c = 0; c < width; ++c) {
@@ -88,7 +86,7 @@ static void finish_rows(double* rows, const double* above, size_t stride, size_t
     }
 }
 
-// The panel's own rows: false if a pivot is not positive.
+// Factors the diagonal block of a panel; returns false if a pivot is not positive.
 static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t width) {
     for (size_t c = 0; c < width; ++c) {
         double* row = rows + c * stride + n_left;
@@ -107,7 +105,7 @@ static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t widt
     return true;
 }
 
-// Takes the products with the columns to the left of a panel off its entries in the rows from first to end.
+// Subtracts the products with the columns left of a panel from its entries in the rows from first to end.
 static void subtract_left(double* matrix, size_t stride, size_t left, size_t width, size_t first, size_t end) {
     for (size_t column = 0; column < left; column += kColumnBlock) {
         const size_t n = column + kColumnBlock < left ? kColumnBlock : left - column;
@@ -128,7 +126,7 @@ static bool factor_matrix(double* matrix, size_t n, size_t stride) {
             const double* above = matrix + left * stride;
             size_t i = first;
             if (left >= first) {
-                // In the panel's own rows some entries above the diagonal change as well, which nobody reads.
+                // In the diagonal block some entries above the diagonal change too; they are never read.
                 subtract_left(matrix, stride, left, width, left, end);
                 if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
                 i = left + width;
@@ -158,7 +156,7 @@ static void solve_factored(const double* factor, size_t n, size_t stride, double
     }
 }
 
-// target += sum over r of factors[r] * rows[r], up to the end of the vector that number n - 1 lies in.
+// target += sum over r of factors[r] * rows[r], up to the end of the vector that contains entry n - 1.
 template <size_t Rows>
 [[gnu::always_inline]] static inline void add_multiples(const double* rows, size_t stride, const double* factors,
                                                         size_t n, double* target) {
@@ -171,29 +169,29 @@ template <size_t Rows>
     }
 }
 
-static void invert_factored(const double* factor, size_t n, size_t stride, double* room, double* inverse) {
+static void invert_factored(const double* factor, size_t n, size_t stride, double* work, double* inverse) {
     constexpr size_t together = 4;
-    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), from those above
+    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), from the rows above
         const double* row = factor + i * stride;
-        double* mine = room + i * stride;
+        double* mine = work + i * stride;
         const double pivot = 1.0 / row[i];
         size_t k = 0;
         for (; k + together <= i; k += together)
-            add_multiples<together>(room + k * stride, stride, row + k, k + together, mine);
-        for (; k < i; ++k) add_multiples<1>(room + k * stride, stride, row + k, k + 1, mine);
+            add_multiples<together>(work + k * stride, stride, row + k, k + together, mine);
+        for (; k < i; ++k) add_multiples<1>(work + k * stride, stride, row + k, k + 1, mine);
         for (k = 0; k < i; ++k) mine[k] *= -pivot;
         mine[i] = pivot;
     }
     size_t i = 0;
     for (; i + together <= n; i += together)  // inv(L)' inv(L)
         for (size_t a = 0; a < i + together; ++a) {
-            const double* rows = room + i * stride;
+            const double* rows = work + i * stride;
             const double factors[together] = {rows[a], rows[stride + a], rows[2 * stride + a], rows[3 * stride + a]};
             add_multiples<together>(rows, stride, factors, a + 1, inverse + a * stride);
         }
     for (; i < n; ++i)
         for (size_t a = 0; a <= i; ++a)
-            add_multiples<1>(room + i * stride, stride, room + i * stride + a, a + 1, inverse + a * stride);
+            add_multiples<1>(work + i * stride, stride, work + i * stride + a, a + 1, inverse + a * stride);
 }
 
 static double quadratic_form(const double* matrix, size_t n, size_t stride, const double* x) {
@@ -205,7 +203,7 @@ static double quadratic_form(const double* matrix, size_t n, size_t stride, cons
     return total;
 }
 
-// -- one system a lane --------------------------------------------------------------------------------
+// -- one system per SIMD lane --------------------------------------------------------------------------
 
 static void combine_lanes(const double* total, const double* penalty, const double* share, const double* own_share,
                           size_t n_entries, const double* own, double* matrix) {
@@ -214,7 +212,7 @@ static void combine_lanes(const double* total, const double* penalty, const doub
         store(matrix + e * kDoubles, a * total[e] + kappa * load(own + e * kDoubles) + penalty[e]);
 }
 
-// out[r] = sum over k < n of a_r[k] * b[k], all in lanes; row r of a is longer than the one before it by one entry.
+// out[r] = sum over k < n of a_r[k] * b[k], in every lane; each row of a is one entry longer than the previous one.
 template <size_t Rows>
 [[gnu::always_inline]] static inline void lane_products(const double* const* a, const double* b, size_t n, VecD* out) {
     for (size_t r = 0; r < Rows; ++r) out[r] = VecD{};

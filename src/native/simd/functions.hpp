@@ -1,11 +1,11 @@
-// exp and tanh on whole vectors, for double and float, at the width of the level.
+// exp and tanh of vectors of double and float, at the vector width of the SIMD level.
 #pragma once
 
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// What the functions need to know of a number type.
+// Constants of the functions for each number type.
 template <class T>
 struct Lane;
 
@@ -16,12 +16,12 @@ struct Lane<double> {
     typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
     static constexpr size_t count = kDoubles;
     static constexpr int mantissa_bits = 52, bias = 1023;
-    static constexpr double round_to_int = 0x1.8p52;  // adding it leaves an integer in the low bits
+    static constexpr double round_to_int = 0x1.8p52;  // adding it puts the nearest integer into the low bits
     static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;  // n * ln2_high is exact
-    static constexpr double exp_is_zero = -746.0;  // below half of the smallest number
-    static constexpr double tanh_is_one = 40.0;    // well past the last digit
-    static constexpr int denormal_shift = 54;      // lifts the smallest scale to a normal number
-    static constexpr int terms = 13;               // of the Taylor series on |r| <= ln2 / 2
+    static constexpr double exp_is_zero = -746.0;  // exp is below half of the smallest subnormal
+    static constexpr double tanh_is_one = 40.0;    // tanh rounds to 1
+    static constexpr int denormal_shift = 54;      // shifts the smallest scale to a normal number
+    static constexpr int terms = 13;               // terms of the Taylor series on |r| <= ln2 / 2
 };
 
 template <>
@@ -83,20 +83,20 @@ template <class T>
     return {(IntVec)shifted - (IntVec)magic, r + r * r * series};
 }
 
-// exp(x) for x <= 0, exactly 1 at 0, through the denormals down to 0; not a number stays so.
+// exp(x) for x <= 0, exactly 1 at 0, including subnormal results down to 0; NaN stays NaN.
 template <class T>
 [[gnu::always_inline]] static inline Vec<T> exp_nonpositive(Vec<T> x) {
     typedef Lane<T> L;
-    // Where the result is zero nothing is computed: products that underflow are a hundred times as slow as others.
+    // Lanes with result zero skip the computation, because products that underflow are a hundred times slower.
     const typename L::IntVec is_zero = x < broadcast(L::exp_is_zero);
     const ReducedExp<T> e = reduce_exp<T>(is_zero ? Vec<T>{} : x);
     const Vec<T> lifted = e.scale(L::denormal_shift);
-    // The last product is exact unless the result is denormal, and then it is the only rounding.
+    // The last product is exact unless the result is subnormal; then it is the only rounding.
     constexpr T lower = T(1) / static_cast<T>(std::int64_t{1} << L::denormal_shift);
     return is_zero ? Vec<T>{} : (lifted + lifted * e.expm1_r) * lower;
 }
 
-// tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x: no digit is lost near 0.
+// tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x: no cancellation near 0.
 template <class T>
 [[gnu::always_inline]] static inline Vec<T> tanh(Vec<T> x) {
     typedef Lane<T> L;

@@ -1,4 +1,4 @@
-// Values counted in quanta, their digits packed, and sums of outer products over packed rows: a register tile of
+// Quantization of rows, packing of their digits, and sums of outer products over packed rows, with register tiles of
 // `width` rows by 3 panels of columns.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// Some values of a row, as doubles; those past the end are zero.
+// The first values of a vector as doubles; the others are zero.
 [[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
 [[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
@@ -19,7 +19,7 @@ template <class T>
     for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
     return load(values);
 }
-#if defined(__AVX512F__)  // one load, which reads no more than there is
+#if defined(__AVX512F__)  // one masked load
 [[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
     return (VecD)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), x);
 }
@@ -46,14 +46,14 @@ template <class T>
 
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// The whole number of quanta nearest to a value, halves upwards. The product is exact, being one with a power of two,
-// and so are the differences, also the one with the origin: what is learned does not depend on that.
+// The integer multiple of the step nearest to a value, halves upwards. The product with a power of two and the
+// differences are exact, including that with the origin; so the result does not depend on the origin.
 struct Counted {
-    VecD quanta, whole;
+    VecD steps, whole;
 };
 [[gnu::always_inline]] static inline Counted counted(VecD x, VecD inverse) {
-    const VecD quanta = x * inverse, below = floored(quanta);
-    return {quanta, quanta - below >= 0.5 ? below + 1.0 : below};
+    const VecD steps = x * inverse, below = floored(steps);
+    return {steps, steps - below >= 0.5 ? below + 1.0 : below};
 }
 
 template <class T>
@@ -68,7 +68,7 @@ static void count(const T* x, size_t d, Steps steps, double* out) {
     std::memcpy(out + j, rest, (d - j) * sizeof(double));
 }
 
-// Looks at the rows feature by feature, a vector of them at a time, while they are in the cache.
+// Scans rows by features, one vector of features at a time, while they are in the cache.
 template <class T>
 static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, Steps steps, Scan found) {
     constexpr size_t kFew = 64;
@@ -83,7 +83,7 @@ static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, 
             const auto row = [&](size_t i) { return X + (index ? index[first + i] : first + i) * d + j; };
             const auto look = [&](VecD values) {
                 const Counted c = counted(values, inverse);
-                const VecD size = magnitude(c.whole - origin), rest = magnitude(c.quanta - c.whole);
+                const VecD size = magnitude(c.whole - origin), rest = magnitude(c.steps - c.whole);
                 largest = larger(size, largest);
                 remainder = larger(rest, remainder);
                 within = larger(within, size <= kTwoDigits ? broadcast(0.0) : broadcast(1.0));
@@ -126,10 +126,10 @@ template <Digits digits>
     }
 }
 
-// Whether numbers have no more than these digits and values no more than this slack, lane by lane.
+// Returns for each lane whether the integer fits in these digits and the rounding error is within the slack.
 template <Digits digits>
 [[gnu::always_inline]] static inline auto fits(Counted counted, VecD number, VecD slack) {
-    const VecD size = magnitude(number), rest = magnitude(counted.quanta - counted.whole);
+    const VecD size = magnitude(number), rest = magnitude(counted.steps - counted.whole);
     if constexpr (digits == Digits::one)
         return (size < kOneDigit) & (rest <= slack);
     else
@@ -139,12 +139,12 @@ template <Digits digits>
 template <class T, Digits digits>
 static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
                     PackedBlock block) {
-    constexpr size_t kFew = 32;                              // rows between two looks at what has been found
-    const size_t whole = d / kDoubles, rest = d % kDoubles;  // panels that hold features only, and what is left
+    constexpr size_t kFew = 32;                              // rows between two checks for errors
+    const size_t whole = d / kDoubles, rest = d % kDoubles;  // full panels of features, and the remaining features
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
     const VecD slack = first_values(steps.slack + whole * kDoubles, rest);
-    VecD one = broadcast(0.0);  // behind the features
+    VecD one = broadcast(0.0);  // the column of ones after the features
     one[rest] = 1.0;
     auto good = one == one;
     for (size_t k = 0; k < block.rows; ++k) {
@@ -170,12 +170,12 @@ static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps step
 template <class T>
 static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps steps, const std::uint32_t* high_of,
                       size_t n_high, double* low, PackedBlock block) {
-    const size_t room = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
-    double* high = low + room;
-    for (size_t j = 0; j < 2 * room; ++j) low[j] = 0.0;
+    const size_t width = (d + 1 + n_high + kDoubles - 1) / kDoubles * kDoubles;
+    double* high = low + width;
+    for (size_t j = 0; j < 2 * width; ++j) low[j] = 0.0;
     for (size_t k = 0; k < block.rows; ++k) {
         count(X + index[k] * d, d, steps, low);
-        for (size_t j = 0; j < d; j += kDoubles) {  // beyond the features there is room for whole vectors
+        for (size_t j = 0; j < d; j += kDoubles) {  // the buffer is padded to full vectors
             const VecD value = load(low + j), digit = high_digit(value);
             store(high + j, digit);
             store(low + j, value - digit * kDigit);
@@ -183,8 +183,8 @@ static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps st
         low[d] = 1.0;
         for (size_t h = 0; h < n_high; ++h) low[d + 1 + h] = high[high_of[h]];
         double* out = block.data + k * kDoubles;
-        for (size_t p = 0; p * kDoubles < room; ++p, out += block.panel_stride) store(out, load(low + p * kDoubles));
-        for (size_t j = d; j < room; ++j) low[j] = 0.0;
+        for (size_t p = 0; p * kDoubles < width; ++p, out += block.panel_stride) store(out, load(low + p * kDoubles));
+        for (size_t j = d; j < width; ++j) low[j] = 0.0;
     }
 }
 
@@ -199,11 +199,11 @@ static bool pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, 
     return true;
 }
 
-// Adds the tile to gram; only entries inside the matrix and not above the diagonal are written.
+// Adds the tile to gram; writes only entries inside the matrix on or below the diagonal.
 template <size_t Panels>
 static void add_tile(const VecD (&tile)[kDoubles][Panels], size_t row, size_t column, double* gram, size_t size) {
     constexpr size_t columns = Panels * kDoubles;
-    if (row >= column + columns - 1 && row + kDoubles <= size) {  // whole and below the diagonal
+    if (row >= column + columns - 1 && row + kDoubles <= size) {  // the whole tile is inside and below the diagonal
         for (size_t r = 0; r < kDoubles; ++r)
             for (size_t v = 0; v < Panels; ++v) {
                 double* out = gram + (row + r) * size + column + v * kDoubles;
@@ -223,7 +223,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
     const double* right = block.data + first_panel * block.panel_stride;
     for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
-        // The matrix is needed only after the sums; asked for now, it has arrived by then.
+        // Prefetch of the matrix, which is needed after the sums.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
                 __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
@@ -249,8 +249,8 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Magnitudes are compared as integers: without their sign, the bits of numbers, infinities and NaN rise in this
-// order, so a NaN cannot slip through a comparison.
+// Magnitudes are compared as integers: without the sign bit, numbers, infinity and NaN are ordered this way, so a
+// comparison cannot miss a NaN.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
     typedef Bits VecI __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));

@@ -1,8 +1,8 @@
-// Kernel values of row-major rows against packed rows: a register tile of a few rows by two vectors, and
-// the kernel's function applied to the tile before it leaves the registers.
+// Kernel values of row-major rows against packed rows: register tiles of a few rows by two vectors; the kernel function
+// is applied to a tile while it is in registers.
 //
-// Distances are summed from differences, not from products: that is exact for a row with itself and
-// indifferent to a common offset, needs no norms, and costs one subtraction a feature.
+// Distances are sums of differences, not of products: they are exactly zero for equal rows, do not depend on a common
+// offset, and need no norms, for one subtraction per feature.
 #pragma once
 
 #include "functions.hpp"
@@ -21,7 +21,7 @@ struct KernelNumbers {
 
 template <class T>
 static KernelNumbers<T> numbers(const KernelSpec& spec) {
-    // A gamma beyond float would become infinite, and infinity times a distance of 0 is not a number.
+    // A gamma beyond the range of float would become infinite, and infinity times a distance of 0 is NaN.
     constexpr double largest = sizeof(T) == 4 ? static_cast<double>(__FLT_MAX__) : __DBL_MAX__;
     const double gamma = spec.gamma > largest ? largest : spec.gamma < -largest ? -largest : spec.gamma;
     return {static_cast<T>(gamma), static_cast<T>(spec.coef0), spec.degree};
@@ -131,7 +131,7 @@ static void block_of(const KernelSpec& spec, const T* X, size_t n_x, size_t d, c
                 else
                     tile<Kernel, T, Sum, kTileRows, kTileVectors>(p, X + i * d, d, z, out + i * ld + j, ld, n_z - j);
         }
-    // A single row has no other rows to hide the latency of its sums behind, so its tile is wider.
+    // The tile of a single row is wider, to hide the latency of the additions.
     for (size_t i = tiled_rows; i < n_x; ++i)
         for (size_t j = 0; j < n_z;) {
             const Sum* z = panels + j / width * width * d + j % width;
@@ -194,7 +194,8 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     }
 }
 
-// Rounds as the tiles do: fused where the level fuses. Left to itself, the compiler may split a scalar sum.
+// Rounds like the tiles: fused multiply-add if the SIMD level has it. Otherwise the compiler might not fuse a scalar
+// sum.
 [[gnu::always_inline]] static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA
     return __builtin_fma(a, b, sum);
@@ -216,7 +217,7 @@ static void finish_products(const KernelSpec& spec, T x_norm, const T* z_norms, 
     if (spec.kind == KernelKind::rbf)
         for (size_t j = 0; j < n; ++j) {
             const T squared = (x_norm + z_norms[j]) - T(2) * products[j];
-            products[j] = squared < T(0) ? T(0) : squared;  // rounding can go below 0
+            products[j] = squared < T(0) ? T(0) : squared;  // rounding errors can make it negative
         }
     from_sums<T>(spec, products, n);
 }

@@ -1,4 +1,4 @@
-// Compiled once a level; the including file sets the level's name and vector width.
+// Compiled once per SIMD level; the including file sets the name and vector width of the level.
 #pragma once
 
 #include "ball.hpp"

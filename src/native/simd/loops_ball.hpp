@@ -1,4 +1,4 @@
-// The hot loops of enclosing bodies: one step of the solver over all heights, and the nearest of many bodies.
+// Hot loops of enclosing bodies: one step of the solver over all heights, and the nearest of many bodies.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@ namespace steelyard {
 
 struct NearLeast {
     std::size_t count;
-    std::size_t at;  // where, if it is one; otherwise it means nothing
+    std::size_t at;  // its position if there is one, else undefined
 };
 
 struct BallLoops {
@@ -15,16 +15,16 @@ struct BallLoops {
     // heights[k] - closed[k], closed being 0 or infinity. n is at least 1.
     std::size_t (*move)(double* heights, const double* row_i, const double* row_j, double factor, const double* closed,
                         std::size_t n);
-    // How many a[k] * b[k], k < n, are at most `factor` times the least. None is below 0; n is at least 1.
+    // Number of k < n with a[k] * b[k] at most `factor` times the minimum. No product is negative; n is at least 1.
     NearLeast (*near_least)(const double* a, const double* b, double factor, std::size_t n);
 
-    // |x - z|^2 of rows of length d, to the last bit what the kernel loops say.
+    // |x - z|^2 of rows of length d, bit-identical to the kernel loops.
     double (*squared_distance)(const double* x, const double* z, std::size_t d);
     // out = rows of X minus `shift`, squares[i] = sum of squares of row i of out.
     void (*shift_rows)(const double* X, std::size_t n, std::size_t d, const double* shift, double* out,
                        double* squares);
-    // Body k is somewhere within `doubt` * t of products[k] + t with t = factors[k] * square + offsets[k]. How many of
-    // them can be the least; one whose number is not a number can. n is a multiple of the lanes of a vector.
+    // The distance of body k is within `doubt` * t of products[k] + t, t = factors[k] * square + offsets[k]. Number of
+    // bodies that may be the nearest, including those with NaN. n is a multiple of the vector width.
     NearLeast (*perhaps_least)(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, std::size_t n);
 };

@@ -1,4 +1,5 @@
-// The hot loops of kernel boundary alignment: what one boundary point says to many rows, and to other points.
+// Hot loops of kernel boundary alignment: distances of one boundary point to many rows, and its inner products with
+// other points.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +7,12 @@
 
 namespace steelyard {
 
-// One boundary point as many rows see it.
+// One boundary point for the loop over many rows.
 struct BumpRows {
     const double* rare;  // kernel values of its two rows with all rows
     const double* other;
-    double rare_weight, other_weight;  // of the two, twice, with the factors of the two rows
-    double length;                     // squared, in feature space
+    double rare_weight, other_weight;  // twice the weights of the two rows, times their factors
+    double length;                     // squared length in feature space
     double inverse_width;
 };
 

@@ -1,4 +1,4 @@
-// The hot loops of the kernel functions, and the few numbers that say which function is meant.
+// Hot loops of the kernel functions, and the parameters of a kernel.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@ namespace steelyard {
 
 enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock, lookup };
 
-// Kernel values of things that are no vectors: rows are then single numbers, the places of the things in this table.
-// Whoever asks for a kernel value has made sure that both places are in it. Values may change between calls.
+// Table of kernel values of samples that are not vectors: a row is then one number, the position of its sample in the
+// table. Callers ensure that positions are in range. Values may change between calls.
 struct KernelTable {
     const double* values = nullptr;  // n by n
     std::size_t n = 0;
@@ -17,13 +17,11 @@ struct KernelTable {
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
 //   sigmoid     tanh(gamma x'z + coef0)
-//
-// squared_distance |x - z|^2 and cityblock |x - z|_1 are no kernels: with linear they are the sums from which all
-// others follow (sum_kind, KernelFinishLoops::from_sums), for whoever evaluates several kernels of the same rows.
-//
-// lookup is table->values[x * n + z]; the table outlives whoever holds the spec.
-//
-// All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. What a kind does not name it ignores.
+// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels: together with linear they are the sums of which
+// all kernels are functions (sum_kind, KernelFinishLoops::from_sums), for several kernels of the same rows.
+// lookup is table->values[x * n + z]; the table must outlive the spec.
+// All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. Each kind ignores parameters that are not in
+// its formula.
 struct KernelSpec {
     KernelKind kind = KernelKind::rbf;
     double gamma = 1.0;
@@ -32,7 +30,7 @@ struct KernelSpec {
     const KernelTable* table = nullptr;
 };
 
-// The sum that a kernel is a function of.
+// The sum of which a kernel is a function.
 constexpr KernelKind sum_kind(KernelKind kind) {
     switch (kind) {
         case KernelKind::rbf: return KernelKind::squared_distance;
@@ -44,29 +42,26 @@ constexpr KernelKind sum_kind(KernelKind kind) {
     }
 }
 
-// Vectors of one panel when values are summed as Sum: two of the widest registers, so that every level
-// reads the same layout.
+// Rows of one panel for sums of type Sum: two of the widest registers, so all SIMD levels read the same layout.
 template <class Sum>
 constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
 
 // Loops for rows of T against panels of Sum; T is Sum, or float where Sum is double.
-//
-// Every entry is summed feature by feature, first to last, in whatever tile it falls: an entry depends on
-// its two rows alone, and k(x, z) and k(z, x) have the same bits.
+// Every entry is summed from the first feature to the last in every tile: an entry depends on its two rows only, and
+// k(x, z) and k(z, x) have the same bits.
 template <class T, class Sum>
 struct KernelBlockLoops {
-    // out[i * ld + j] = k(x_i, z_j), i < n_x, j < n_z. X is row-major. In panels, feature k of row j stands
-    // at ((j / width) * d + k) * width + j % width, width = kPanelWidth<Sum>; the last panel is whole.
+    // out[i * ld + j] = k(x_i, z_j), i < n_x, j < n_z. X is row-major. In panels, feature k of row j is at ((j / width)
+    // * d + k) * width + j % width, width = kPanelWidth<Sum>; the last panel is padded.
     void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const Sum* panels,
                   std::size_t n_z, Sum* out, std::size_t ld);
 };
 
 template <class Sum>
 struct KernelFinishLoops {
-    // products[j] = x'z_j becomes k(x, z_j). rbf takes the squared norms; the others ignore them.
-    // There is no way from products to laplacian.
+    // Replaces products[j] = x'z_j by k(x, z_j). rbf uses the squared norms; the others ignore them. Not for laplacian.
     void (*finish)(const KernelSpec& spec, Sum x_norm, const Sum* z_norms, Sum* products, std::size_t n);
-    // sums[j], of sum_kind(spec.kind), becomes the kernel value, with the bits that `block` would give it.
+    // Replaces sums[j], of sum_kind(spec.kind), by the kernel value, bit-identical to `block`.
     void (*from_sums)(const KernelSpec& spec, Sum* sums, std::size_t n);
     // out[i] = x_i'x_i, with the rounding of `block`.
     void (*norms)(const Sum* X, std::size_t n, std::size_t d, Sum* out);

@@ -1,14 +1,14 @@
-// The hot loops of feature maps, whose results have the same bits at every level.
+// Hot loops of feature maps; results are bit-identical at every SIMD level.
 #pragma once
 
 #include <cstddef>
 
 namespace steelyard {
 
-// Outputs that are computed together: a multiple of every level's tile.
+// Outputs that are computed together: a multiple of the tile of every SIMD level.
 constexpr std::size_t kMapBlock = 64;
 
-// A finished value is quantum * round(...): an integer times a power of two.
+// An output value is step * round(...), an integer times a power of two.
 //
 //   cosine     round(amplitude * cos(2 pi t)),             t = start + sum of x_k w_k, in turns
 //   rectified  round(amplitude * min(max(t, 0), ceiling)),  t = start + sum of x_k w_k; amplitude a power of two
@@ -19,30 +19,30 @@ enum class MapKind { cosine, rectified, halving, halving_2 };
 struct MapSpec {
     MapKind kind = MapKind::cosine;
     double amplitude = 1.0;
-    double quantum = 1.0;
+    double step = 1.0;
     double ceiling = 1.0;
 };
 
-// Weights of a block of outputs: those of feature k stand at weights + k * stride, those of its outputs side by
-// side; `starts` is read by the first two kinds alone.
+// Weights of a block of outputs: those of feature k are at weights + k * stride, adjacent for its outputs; `starts` is
+// used by the first two kinds only.
 struct MapBlock {
     const double* weights;
     std::size_t stride;
     const double* starts;
 };
 
-// Every sum goes over the features from first to last. The numbers are such that their products are exact (24 bits
-// times 24 for the first two kinds, squares of 26 for halving_2), so that it does not matter whether a level fuses
-// products and sums; all other products are kept from being fused.
+// Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first two
+// kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; all other products are
+// protected from fusing.
 struct MapLoops {
-    // out[i * ld + c] for n rows of d features and a whole block of outputs.
+    // out[i * ld + c] for n rows of d features and a full block of outputs.
     void (*block)(const MapSpec& spec, const double* X, std::size_t n, std::size_t d, MapBlock block, double* out,
                   std::size_t ld);
-    // One row of which only `n` values are not zero: values[k] belongs to feature features[k].
+    // A sparse row with `n` stored values: values[k] belongs to feature features[k].
     void (*sparse)(const MapSpec& spec, const double* values, const std::size_t* features, std::size_t n,
                    MapBlock block, double* out);
-    // values = quantum * round(factor * values), factor a power of two.
-    void (*round)(double* values, std::size_t n, double factor, double quantum);
+    // values = step * round(factor * values), factor a power of two.
+    void (*round)(double* values, std::size_t n, double factor, double step);
 };
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// The hot loops of the sequence kernels: one sequence against a panel of sequences side by side.
+// Hot loops of the sequence kernels: one sequence against a panel of sequences in SIMD lanes.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace steelyard {
 
-// Sequences of one panel: enough independent chains to hide how long each step of the recursion takes.
+// Sequences per panel: enough independent chains to hide the latency of the recursion.
 constexpr std::size_t kSequenceLanes = 16;
 
 // Sum over all alignments of the product of local similarities
@@ -17,27 +17,27 @@ struct AlignmentSpec {
     std::size_t band = 0;
 };
 
-// Sum over all ways to turn one string into the other of the product of weights: 1 for a symbol kept,
-// `substitution` for one replaced, `gap` for one left out or put in; between two kept or replaced symbols
-// deletions come before insertions, so that each way counts once. Weights in (0, 1].
+// Sum over all edit scripts between two strings of the product of weights: 1 for a match, `substitution` for a
+// substitution, `gap` for a deletion or insertion. Between two matches or substitutions, deletions precede insertions,
+// so each script counts once. Weights are in (0, 1].
 struct EditSpec {
     double substitution = 0.5;
     double gap = 0.5;
 };
 
-// One sum is mantissa * 2^exponent, with mantissa in [1, 2): the sums of long sequences fit in no double.
-// An exponent below kSequenceZero means 0.
+// A sum is mantissa * 2^exponent with mantissa in [1, 2), because sums of long sequences exceed the range of double. An
+// exponent below kSequenceZero means 0.
 constexpr double kSequenceZero = -5e11;
 
 template <class Symbol>
 struct SequencePanel {
     const Symbol* symbols;       // feature k of element t of sequence s at (t * d + k) * kSequenceLanes + s
-    const std::size_t* lengths;  // kSequenceLanes of them; unused places have 0
+    const std::size_t* lengths;  // kSequenceLanes lengths; unused lanes have 0
     std::size_t longest;
 };
 
 struct SequenceLoops {
-    // Results for the sequences of the panel; work has room for sequence_work(longest) numbers.
+    // Results for the sequences of the panel; `work` is a buffer of sequence_work(longest) numbers.
     void (*alignment)(const AlignmentSpec& spec, const double* x, std::size_t n, std::size_t d,
                       SequencePanel<double> panel, double* work, double* mantissa, double* exponent);
     void (*edit)(const EditSpec& spec, const std::int32_t* x, std::size_t n, SequencePanel<std::int32_t> panel,

@@ -1,4 +1,4 @@
-// The hot loops of the exact SVM solver: sums of kernel rows and triangular factors.
+// Hot loops of the incremental SVM solver: sums of kernel rows and triangular factors.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@ struct Sums {
     double sum, size;
 };
 
-// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj. Whole vectors are read: behind the end
-// of each column there are kReadBehind more values, whatever they are, as long as they are finite.
+// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj. Full vectors are read, so each column is
+// followed by kReadBehind finite values.
 constexpr std::size_t kReadBehind = 8;
 struct TriangularFactor {
     const double *columns, *inverse;
     std::size_t stride, size;
 };
 
-// Numbers from 0 to 1 in 16 bits: x is kept as the integer nearest to (x - 1/2) * kFixedScale.
+// 16-bit fixed-point numbers from 0 to 1: x is stored as the integer nearest to (x - 1/2) * kFixedScale.
 constexpr double kFixedScale = 65534.0;
-// Rows of such numbers that are summed together.
+// Number of fixed-point rows that are summed together.
 constexpr std::size_t kFixedRows = 16;
 
-// Row k has the weight parts[k] * scales[k / 2], in units of 1 / kFixedScale, |parts[k]| <= 32767. `shift` makes up
-// for the 1/2 that was subtracted.
+// Row k has the weight parts[k] * scales[k / 2], in units of 1 / kFixedScale, |parts[k]| <= 32767. `shift` adds back
+// the 1/2 that was subtracted.
 struct FixedWeights {
     std::int16_t parts[kFixedRows];
     float scales[kFixedRows / 2];
@@ -36,11 +36,12 @@ struct SolverLoops {
     void (*axpy)(double a, const double* x, double* y, std::size_t n);
     // y[i] += sum over k < 4 of a[k] * x[k][i]: four rows for one pass over y.
     void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
-    // y[i] += a * x[i], summed in double.
+    // y[i] += a * x[i], accumulated in double.
     void (*axpy_narrow)(double a, const float* x, double* y, std::size_t n);
-    // y[i] += sum over k < 8 of a[k] * x[k][i], which is made in float.
+    // y[i] += sum over k < 8 of a[k] * x[k][i]; the sum is computed in float.
     void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
-    // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]: products and sums of two are exact, others float.
+    // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]; products and sums of two are exact, other sums are
+    // float.
     void (*add_fixed16)(const FixedWeights& weights, const std::int16_t* const* x, double* y, std::size_t n);
     void (*to_fixed)(const double* x, std::int16_t* fixed, std::size_t n);
     void (*from_fixed)(const std::int16_t* fixed, float* x, std::size_t n);
@@ -48,20 +49,21 @@ struct SolverLoops {
     void (*solve_forward)(TriangularFactor L, double* x);
     // x = L^-T x
     void (*solve_backward)(TriangularFactor L, double* x);
-    // (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the same array.
+    // Givens rotation: (out[i], carry[i]) = (c x[i] + s carry[i], c carry[i] - s x[i]). out may begin before x in the
+    // same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
-    // steps[i] = how far z[i] + step * dz[i] can go before it leaves [lower[i], upper[i]], infinite where dz[i] is 0.
+    // steps[i] = largest step for which z[i] + step * dz[i] stays in [lower[i], upper[i]]; infinite if dz[i] is 0.
     // Returns the smallest.
     double (*steps_to_bounds)(const double* z, const double* lower, const double* upper, const double* dz,
                               std::size_t n, double* steps);
-    // z[i] += step * dz[i], but not beyond the bounds.
+    // z[i] += step * dz[i], clipped to the bounds.
     void (*move_within)(double step, const double* dz, const double* lower, const double* upper, double* z,
                         std::size_t n);
     // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
     double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
                     std::size_t n);
-    // Writes the i with e[i] + b < limit where z[i] < upper[i], or -(e[i] + b) < limit where z[i] > lower[i], in order,
-    // for limit = slack - exact_at[i]; returns their number. There is room for n.
+    // Writes the i with e[i] + b < limit if z[i] < upper[i], or -(e[i] + b) < limit if z[i] > lower[i], in order, for
+    // limit = slack - exact_at[i]; returns their number. The output has room for n.
     std::size_t (*suspects)(const double* e, double b, const double* z, const double* lower, const double* upper,
                             double slack, const double* exact_at, std::size_t n, std::uint32_t* found);
     std::size_t (*count_nonzero)(const double* a, std::size_t n);

@@ -1,4 +1,4 @@
-// Feature maps whose bits do not depend on the level: see loops_map.hpp.
+// Feature maps with bit-identical results at every SIMD level; see loops_map.hpp.
 #pragma once
 
 #include "functions.hpp"
@@ -7,7 +7,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// The number as it is, rounded: the compiler cannot see through this, and so cannot fuse a product with a sum.
+// Optimization barrier: returns the rounded number, so the compiler cannot fuse a product with a sum.
 [[gnu::always_inline]] static inline VecD rounded(VecD product) {
 #if defined(__x86_64__) && defined(__FMA__)
     asm("" : "+v"(product));
@@ -19,7 +19,7 @@ namespace steelyard::STEELYARD_LEVEL {
     return product;
 }
 
-// The nearest integer, halves to even, for numbers below 2^51; never minus zero.
+// The nearest integer, halves to even, for numbers below 2^51; never -0.
 [[gnu::always_inline]] static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);
     return (x + magic) - magic;
@@ -33,7 +33,7 @@ template <size_t Terms>
     return value;
 }
 
-// cos(2 pi t) = sin(2 pi s) with |s| <= 1/4: the series of the sine, good to 1e-11.
+// cos(2 pi t) = sin(2 pi s) with |s| <= 1/4: Taylor series of the sine, accurate to 1e-11.
 [[gnu::always_inline]] static inline VecD cosine_of_turns(VecD t) {
     constexpr double series[] = {6.283185307179586,  -41.341702240399755, 81.60524927607504,  -76.70585975306136,
                                  42.058693944897634, -15.094642576822984, 3.8199525848482803, -0.7181223017785001};
@@ -44,7 +44,7 @@ template <size_t Terms>
     return rounded(s * polynomial(series, rounded(s * s)));
 }
 
-// 2^-t for t >= 0, good to 1e-10; 2^-60 beyond.
+// 2^-t for t >= 0, accurate to 1e-10; at least 2^-60.
 [[gnu::always_inline]] static inline VecD half_to_the(VecD t) {
     constexpr double series[] = {1.0,
                                  -0.6931471805599453,
@@ -68,14 +68,14 @@ struct Cosine {
     static constexpr bool starts = true;
     [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + x * w; }
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
-        return nearest(rounded(cosine_of_turns(t) * spec.amplitude)) * spec.quantum;
+        return nearest(rounded(cosine_of_turns(t) * spec.amplitude)) * spec.step;
     }
 };
 
 struct Rectified : Cosine {
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
         t = t > 0.0 ? t : VecD{};
-        return nearest((t < spec.ceiling ? t : broadcast(spec.ceiling)) * spec.amplitude) * spec.quantum;
+        return nearest((t < spec.ceiling ? t : broadcast(spec.ceiling)) * spec.amplitude) * spec.step;
     }
 };
 
@@ -83,7 +83,7 @@ struct Halving {
     static constexpr bool starts = false;
     [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + absolute<double>(x - w); }
     [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
-        return nearest(half_to_the(t) * spec.amplitude) * spec.quantum;
+        return nearest(half_to_the(t) * spec.amplitude) * spec.step;
     }
 };
 
@@ -168,11 +168,11 @@ static void map_sparse(const MapSpec& spec, const double* values, const size_t* 
     map_sparse_of<Rectified>(spec, values, features, n, block, out);
 }
 
-static void map_round(double* values, size_t n, double factor, double quantum) {
+static void map_round(double* values, size_t n, double factor, double step) {
     size_t i = 0;
-    for (; i + kDoubles <= n; i += kDoubles) store(values + i, nearest(load(values + i) * factor) * quantum);
+    for (; i + kDoubles <= n; i += kDoubles) store(values + i, nearest(load(values + i) * factor) * step);
     constexpr double magic = Lane<double>::round_to_int;
-    for (; i < n; ++i) values[i] = ((values[i] * factor + magic) - magic) * quantum;
+    for (; i < n; ++i) values[i] = ((values[i] * factor + magic) - magic) * step;
 }
 
 constexpr MapLoops map_loops{map_block, map_sparse, map_round};

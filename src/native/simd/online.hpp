@@ -11,7 +11,7 @@ static void gather(const Real* values, const std::uint32_t* index, Real* out, si
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
 }
 
-// As many columns as there are registers to sum them in, so that every row is read once and in one go.
+// As many columns as there are registers for their sums, so every row is read once.
 template <size_t Columns, class Real>
 static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
     constexpr size_t width = kLanes<Real>;
@@ -30,7 +30,7 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // A hundred numbers, the budget most often met, at once, or in two halves where these fit the registers.
+    // A budget of 100, the most common one, is handled at once, or in two halves if these fit in the registers.
     constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
@@ -38,7 +38,7 @@ static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows
     for (; j < n; j += width) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-// Adds the products of N rows of weights with one row of numbers to sums in four chains each.
+// Adds the products of N rows of weights with one row to sums in four chains each.
 template <class Real, size_t N>
 [[gnu::always_inline]] static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
                                                        Vec<Real> (&sums)[N][4]) {
@@ -52,7 +52,7 @@ template <class Real, size_t N>
     for (; j + 3 * width < n; j += 4 * width)
 #pragma GCC unroll 4
         for (size_t c = 0; c < 4; ++c) add(c, j + c * width);
-    // Chains by their names: counted through, the sums would have to stand in memory.
+    // The chains are separate variables; in an array they would be stored in memory.
     if (j < n) add(0, j);
     if (j + width < n) add(1, j + width);
     if (j + 2 * width < n) add(2, j + 2 * width);
@@ -80,7 +80,7 @@ static void dot_sides_twice(TwoDots<Real>& q) {
     q.products[1] = total<Real>(sums[1]);
 }
 
-// Changes places: of two rows, every second group of `Width` lanes of the first and every first of the second.
+// Transposition step: swaps every second group of `Width` lanes of the first row with every first group of the second.
 template <class Real, size_t Width>
 constexpr size_t exchanged_low(size_t lane) {
     return lane & Width ? kLanes<Real> + lane - Width : lane;
@@ -120,8 +120,7 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// The largest as whole keys, in which numbers below the smallest normal one differ whatever the processor makes of
-// them.
+// Maximum of the keys as integers, which distinguish subnormal numbers in any floating-point mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;
@@ -139,7 +138,7 @@ static size_t argmax_of_keys(const Real* values, size_t n) {
     return first;
 }
 
-// One bit a lane, set where a == b.
+// One bit per lane, set if a == b.
 template <class Real>
 [[gnu::always_inline]] static inline std::uint64_t bits_equal(Vec<Real> a, Vec<Real> b) {
 #if defined(__AVX512F__)
@@ -155,7 +154,7 @@ template <class Real>
 #endif
 }
 
-// The largest of all, then where it stands first. With Add, target[j] += factor * values[j] on the way.
+// Finds the maximum, then its first position. With Add, also target[j] += factor * values[j].
 template <bool Add, class Real>
 [[gnu::always_inline]] static inline size_t find_largest(const Real* values, size_t n, Real factor, Real* target) {
     constexpr size_t chains = 4, width = kLanes<Real>;
@@ -172,7 +171,7 @@ template <bool Add, class Real>
 #pragma GCC unroll 4
         for (size_t c = 0; c < chains; ++c) largest[c] = larger_of(visit(j + c * width), largest[c]);
     for (; j + width <= n; j += width) largest[0] = larger_of(visit(j), largest[0]);
-    if (j < n) {  // beyond the end the first value stands in
+    if (j < n) {  // lanes beyond the end repeat the first value
         const auto in_range = positions_from<Real>(j) < all_lanes<Real>(static_cast<Key<Real>>(n));
         const V here = visit(j);
         largest[1] = larger_of(in_range ? here : first_value, largest[1]);
@@ -180,7 +179,7 @@ template <bool Add, class Real>
     const V all = larger_of(larger_of(largest[1], largest[0]), larger_of(largest[3], largest[2]));
     const V bound = over_all_lanes<Real, larger_of<V>>(all);
     if (bound[0] == Real(0)) return argmax_of_keys(values, n);
-    for (size_t first = 0;; first += 64) {  // it is there
+    for (size_t first = 0;; first += 64) {  // terminates, because the maximum is present
         std::uint64_t found = 0;
         for (size_t at = first; at < n && at < first + 64; at += width)
             found |= bits_equal<Real>(load(values + at), bound) << (at - first);

@@ -1,4 +1,4 @@
-// Loops of pairwise steps: every sample is looked at once in each, without a branch.
+// Loops of SMO steps: each visits every sample once, without branches.
 #pragma once
 
 #include "simd/loops_pair.hpp"
@@ -7,7 +7,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-constexpr float kPairTiny = 1e-7f;  // of the diagonal: the least curvature
+constexpr float kPairTiny = 1e-7f;  // smallest curvature, relative to the diagonal
 
 [[gnu::always_inline]] static inline HalfVecF load_half(const float* p) {
     HalfVecF v;
@@ -40,7 +40,7 @@ static size_t pair_step(const PairSamples& s, double move, const float* up, cons
 
 typedef std::int32_t HalfMaskF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
 
-// Gains are only compared: single precision, in which divisions are three times as fast.
+// Gains are only compared, so single precision is enough; its divisions are three times as fast.
 static Partner pair_partner(const PairSamples& s, size_t up, const float* up_row) {
     const double lowest = s.e[up];
     const float own = s.diagonal[up], least_curvature = kPairTiny * (own > 0.0f ? own : 1.0f);

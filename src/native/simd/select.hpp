@@ -1,11 +1,9 @@
-// Which support vectors violate, and which of them are nearest. Similarities are compared as integers of the same
-// order.
+// Selection of the k nearest violators. Similarities are compared as integers of the same order.
 //
-// Few neighbours are found on words of 32 bits, of a double the upper half, because a vector holds twice as many of
-// them: the k-th largest of the largest in each of 16 groups leaves little more than k words, and who of them is among
-// the k largest is counted pair by pair. Only if the last one taken and the first one left are the same word do all
-// bits, or the positions, decide. Many neighbours are found by halving an interval of whole keys, which costs the same
-// for every k.
+// For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many: the
+// k-th largest of the maxima of 16 groups leaves little more than k candidates, whose ranks are counted pair by pair.
+// Only if the last chosen and the first other word are equal, all bits or the positions decide. For large k, the
+// threshold is found by bisection of the keys, whose cost does not depend on k.
 #pragma once
 
 #include "functions.hpp"
@@ -29,8 +27,8 @@ typedef IntVec<float> WordVec;
 constexpr size_t kWords = kLanes<float>;
 constexpr Word kNoWord = kNoKey<float>;
 
-constexpr size_t kGroups = 16;       // neighbours that counting can find
-constexpr size_t kMostCounted = 64;  // keys that are counted rather than halved
+constexpr size_t kGroups = 16;       // largest k for counting
+constexpr size_t kMostCounted = 64;  // largest number of candidates for counting
 constexpr size_t kGroupVectors = kGroups / kWords;
 static_assert(kKeyPadding == kGroups && kWords <= kGroups);
 
@@ -57,7 +55,7 @@ template <class Real>
     return at + static_cast<Key<Real>>(j);
 }
 
-// One bit a lane, the first lane's lowest, of a vector whose lanes are all zeros or all ones.
+// One bit per lane, the lowest for the first lane, of a mask vector.
 template <class Real>
 [[gnu::always_inline]] static inline std::uint64_t lane_bits(IntVec<Real> mask) {
     if constexpr (sizeof(Real) == 8) {
@@ -84,7 +82,7 @@ template <class Real>
     return bits;
 }
 
-// One bit a lane, set where a >= b. GCC would write the comparison to a vector and read the bits from there.
+// One bit per lane, set if a >= b. Written by hand because GCC stores the comparison in memory.
 [[gnu::always_inline]] static inline std::uint64_t bits_at_least(WordVec a, WordVec b) {
 #if defined(__AVX512F__)
     typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
@@ -96,8 +94,7 @@ template <class Real>
 #endif
 }
 
-// The lanes moved round by `Shift`: combining a vector with itself moved by 1, 2, 4, 8 puts the result of all lanes in
-// each.
+// Rotates the lanes by `Shift`: combining a vector with itself rotated by 1, 2, 4, 8 reduces all lanes.
 template <class Real, size_t Shift>
 constexpr size_t rotated_from(size_t lane) {
     return (lane + Shift) % kLanes<Real>;
@@ -120,7 +117,7 @@ template <class V>
     return a + b;
 }
 
-// The result of all lanes, in each lane.
+// Reduction of all lanes, broadcast to each lane.
 template <class Real, auto Combine, class V>
 [[gnu::always_inline]] static inline V over_all_lanes(V v) {
     if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
@@ -134,7 +131,7 @@ template <class Real, auto Combine, class V>
 }
 
 #if defined(__AVX512F__)
-// Appends the lanes in which the mask is set to the n that are there. Whole vectors are written.
+// Appends the lanes whose mask bit is set to the first n entries. Full vectors are written.
 template <class Out>
 [[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
     static_assert(sizeof(Out) == sizeof(Word));
@@ -146,7 +143,7 @@ template <class Out>
 }
 #endif
 
-// -- few neighbours: words --------------------------------------------------------------------------------------------
+// -- small k: words ---------------------------------------------------------------------------------------------------
 
 [[gnu::always_inline]] static inline WordVec load_words(const void* keys, size_t j) {
     WordVec words;
@@ -154,13 +151,13 @@ template <class Out>
     return words;
 }
 
-// Of the words at positions that differ by multiples of kGroups the largest.
+// The largest word of each group; positions of a group differ by multiples of kGroups.
 struct GroupWords {
     WordVec largest[kGroupVectors];
 };
 
-// The bits of the similarities where the loss is positive, and all ones, which is no number, elsewhere. Losses are
-// written. Unless all lanes are in range, those that are not are left out.
+// The bits of the similarities if the loss is positive, else all ones (NaN). Losses are written. Lanes out of range are
+// excluded.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
     typedef IntVec<Real> VecI;
@@ -173,11 +170,11 @@ template <class Real, bool InRange>
     return violates ? (VecI)load(q.similarities + j) : none;
 }
 
-// Of two vectors of doubles the upper halves.
+// The upper halves of two vectors of doubles.
 constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
 
-// Words in the order of the similarities, kNoWord where there is no violator. What a double has beyond a word is left
-// away, so that the order of words is that of the numbers where it tells. -0 and 0 are the same.
+// Words in the order of the similarities, kNoWord for non-violators. The lower half of a double is dropped, so
+// different words are ordered like the numbers. -0 and 0 are equal.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
     WordVec bits;
@@ -192,7 +189,7 @@ template <class Real, bool InRange>
     return bits ^ ((bits >> 31) & kLargestKey<float>);
 }
 
-// Writes losses, and words in place of keys up to a whole number of groups.
+// Writes losses, and words instead of keys, padded to full groups.
 template <class Real>
 [[gnu::always_inline]] static inline GroupWords mark_violators(const ViolatorQuery<Real>& q) {
     GroupWords groups;
@@ -229,9 +226,9 @@ template <size_t... Shift>
     (count_reached<Shift>(groups, reached), ...);
 }
 
-// In each lane a word that at least `most` of all equal or exceed, and not many more; most <= kGroups. If there are
-// less violators than that, a word that all of them equal or exceed. Lanes meet by being moved round: GCC would take a
-// lane out of a vector by way of memory, each time anew.
+// Returns in each lane a lower bound for the `most` largest words, with few other words above it; most <= kGroups. With
+// fewer violators, a lower bound for all of them. Lanes are combined by rotation, because GCC extracts lanes through
+// memory.
 [[gnu::always_inline]] static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
     WordVec reached[kGroupVectors] = {}, bound = all_lanes<float>(kNoWord + 1);
     count_all_reached(groups, reached, std::make_index_sequence<kWords>());
@@ -243,14 +240,14 @@ template <size_t... Shift>
     return over_all_lanes<float, larger_of<WordVec>>(bound);
 }
 
-// Words that are not kNoWord.
+// Number of words other than kNoWord.
 [[gnu::always_inline]] static inline size_t count_words(const void* words, size_t n) {
     WordVec counts = {};
     for (size_t j = 0; j < n; j += kWords) counts -= load_words(words, j) > all_lanes<float>(kNoWord);
     return static_cast<size_t>(over_lanes<float, sum_of<WordVec>>(counts));
 }
 
-// Positions of the words from `bound` on, ascending.
+// Positions of the words >= `bound`, ascending.
 [[gnu::always_inline]] static inline size_t positions_above(const void* words, size_t n, WordVec bound,
                                                             std::uint32_t* positions) {
     size_t found = 0;
@@ -269,13 +266,13 @@ template <size_t... Shift>
     return found;
 }
 
-// Words and where they stand; after the last two groups of kNoWord.
+// Words and their positions, followed by two groups of kNoWord.
 struct FewWords {
     size_t count = 0;
     Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
 };
 
-// The words from `bound` on, as long as they are few: at most kMostCounted, or some of more.
+// The words >= `bound`, if there are at most kMostCounted; else the first of them.
 [[gnu::always_inline]] static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
     size_t count = 0;
 #if defined(__AVX512F__)
@@ -286,7 +283,7 @@ struct FewWords {
         count = append(few.positions, count, positions_from<float>(j), lanes);
     }
 #else
-    // All bits first: which vectors have some is more than a processor can guess.
+    // Computes all bits first, because the branch predictor cannot guess which vectors have some.
     for (size_t first = 0; first < n; first += 64) {
         std::uint64_t above = 0;
         for (size_t j = first; j < n && j < first + 64; j += kWords)
@@ -303,7 +300,7 @@ struct FewWords {
     few.count = count;
 }
 
-// One bit for each of up to `Groups` groups of words, set where less than `most` of them are larger.
+// One bit for each word of up to `Groups` groups, set if fewer than `most` words are larger.
 template <size_t Groups>
 [[gnu::always_inline]] static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
     constexpr size_t vectors = Groups * kGroupVectors;
@@ -322,7 +319,7 @@ template <size_t Groups>
     return taken;
 }
 
-// Whether the `most` largest are larger than all others; then their positions are written, ascending.
+// Returns whether the `most` largest words are larger than all others; if so, writes their positions, ascending.
 [[gnu::always_inline]] static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
     static_assert(kMostCounted == 4 * kGroups);
     std::uint64_t taken = few.count <= kGroups       ? largest_of<1>(few, most)
@@ -338,16 +335,16 @@ template <size_t Groups>
     return true;
 }
 
-// -- whole keys -------------------------------------------------------------------------------------------------------
+// -- full keys --------------------------------------------------------------------------------------------------------
 
-// Integers in the order of the numbers; -0 and 0 are the same. Smaller integers than kNoKey + 1 do not occur.
+// Integers in the order of the numbers; -0 and 0 are equal. All keys are at least kNoKey + 1.
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
     const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
     return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
 }
 
-// The smallest key that a word can stand for. That of 0 also stands for the negative numbers next to it.
+// The smallest key of a word. The word of 0 also represents the negative numbers next to it.
 template <class Real>
 static Key<Real> smallest_key(Word word) {
     if constexpr (sizeof(Real) == sizeof(Word))
@@ -356,8 +353,8 @@ static Key<Real> smallest_key(Word word) {
         return (Key<Real>{word} << 32) - (word == 0 ? Key<Real>{1} << 32 : 0);
 }
 
-// ranks[j]: how many of the n keys come before key j, the larger ones and of equals those in front of it. n is a
-// multiple of the lanes.
+// ranks[j]: the number of keys before key j, i.e. larger keys and equal keys at lower positions. n is a multiple of the
+// vector width.
 template <class Real>
 static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     typedef IntVec<Real> VecI;
@@ -372,7 +369,7 @@ static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     }
 }
 
-// The positions of the `most` largest of few, ascending; of equals the lower positions.
+// The positions of the `most` largest of a few keys, ascending; of equal keys the lower positions.
 template <class Real>
 static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     constexpr size_t room = kMostCounted + kLanes<Real>;
@@ -392,7 +389,7 @@ static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     return taken;
 }
 
-// Keys of the similarities where losses, which are written already, are positive; kNoKey elsewhere.
+// Keys of the similarities whose losses (already written) are positive; kNoKey for the others.
 template <class Real>
 static void write_keys(const ViolatorQuery<Real>& q) {
     typedef IntVec<Real> VecI;
@@ -404,7 +401,7 @@ static void write_keys(const ViolatorQuery<Real>& q) {
     }
 }
 
-// How many keys lie at or above each of three bounds.
+// Number of keys at or above each of three bounds.
 struct Counts {
     size_t of[3];
 };
@@ -422,7 +419,7 @@ static Counts count_from(const Key<Real>* keys, size_t n, const Key<Real> (&boun
     return totals;
 }
 
-// Taken are all keys from `bound` on, and the first `ties` of those just below it.
+// Chosen are all keys >= `bound`, and the first `ties` keys equal to `bound` - 1.
 template <class Real>
 struct Cut {
     Key<Real> bound;
@@ -442,8 +439,8 @@ static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
     return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
 }
 
-// The cut that takes `most` of the keys, which are more; none of those that it takes is below `least`. Each pass
-// quarters the interval: three counts cost hardly more than one, since a pass is mostly waiting for its sum.
+// Finds the threshold that chooses exactly `most` keys, none below `least`. Each pass quarters the interval: three
+// counts cost hardly more than one, because a pass is bound by the latency of its sum.
 template <class Real>
 static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real> least) {
     typedef IntVec<Real> VecI;
@@ -456,10 +453,10 @@ static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real
     }
     Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
     Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
-    // Kernels so narrow or so wide that nearly all values are the same.
+    // For very narrow or wide kernels, nearly all values are equal.
     const size_t larger = count_above<Real>(keys, n, low);
     if (larger <= most) return {low + 1, most - larger};
-    // Always: more than `most` keys from `low` on, at most `most` from `high` on.
+    // Invariant: more than `most` keys are >= `low`, at most `most` are >= `high`.
     size_t above = 0;
     while (high - 1 > low && above != most) {
         const Key<Real> middle = middle_of(low, high);
@@ -497,7 +494,7 @@ static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint
 
 template <class Real>
 static size_t violators(const ViolatorQuery<Real>& query) {
-    const ViolatorQuery<Real> q = query;  // of our own: what is written cannot be part of it
+    const ViolatorQuery<Real> q = query;  // a local copy, which the output cannot alias
     const GroupWords groups = mark_violators(q);
     Key<Real> least = kNoKey<Real> + 1;
     if (q.most <= kGroups) {

@@ -1,8 +1,8 @@
-// Dynamic programming over two sequences, several second sequences in the lanes of a few vectors.
+// Dynamic programming over two sequences, with several second sequences in SIMD lanes.
 //
-// Sums over alignments leave the range of double at a few hundred elements, and a logarithm a cell would cost
-// more than all the rest. So a number is a pair (mantissa, exponent), both held as double: adding aligns
-// exponents by a multiplication, and no logarithm is taken before the end.
+// Sums over alignments leave the range of double after a few hundred elements, and one logarithm per cell would
+// dominate the cost. So a number is a pair (mantissa, exponent), both doubles: addition aligns the exponents by a
+// multiplication, and the only logarithm is taken at the end.
 #pragma once
 
 #include "functions.hpp"
@@ -20,7 +20,7 @@ struct Scaled {
 
 [[gnu::always_inline]] static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
 
-// 2^k for whole numbers k <= 0; what is too small to matter beside 1 becomes nearly 0.
+// 2^k for integers k <= 0; values that are negligible beside 1 become nearly 0.
 [[gnu::always_inline]] static inline VecD power_of_two(VecD k) {
     typedef Lane<double>::IntVec IntVec;
     const VecD magic = broadcast(Lane<double>::round_to_int);
@@ -40,7 +40,7 @@ struct Scaled {
             top};
 }
 
-// The same number with its mantissa in [1, 2).
+// Normalizes the mantissa to [1, 2).
 [[gnu::always_inline]] static inline Scaled normalized(VecD mantissa, VecD exponent) {
     typedef std::uint64_t Word __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
     constexpr int bits = Lane<double>::mantissa_bits;
@@ -77,7 +77,7 @@ static void read_ends(const double* cells, const size_t* lengths, double* mantis
 // w / (2 - w) for w = triangle * exp(minus_squared)
 [[gnu::always_inline]] static inline Scaled local_similarity(VecD minus_squared, double triangle) {
     typedef Lane<double>::IntVec IntVec;
-    // Below this a local similarity is 0 for every purpose, and exponents of whole paths stay exact.
+    // A smaller local similarity is treated as 0, so exponents of full paths stay exact.
     const ReducedExp<double> e = reduce_exp<double>(larger(minus_squared, broadcast(-1e6)));
     const VecD magic = broadcast(Lane<double>::round_to_int);
     const VecD exponent = (VecD)(e.n + (IntVec)magic) - magic;
@@ -93,7 +93,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     for (size_t i = 1; i <= n; ++i, x += d) {
         const size_t first = band && i >= band ? i - band + 1 : 1;
         const size_t last = band && i + band - 1 < L ? i + band - 1 : L;
-        if (first > L) break;  // nothing in the band any more: no end can be reached
+        if (first > L) break;  // outside the band no end can be reached
         Scaled left[kSequenceVectors], diagonal[kSequenceVectors];
         for (size_t v = 0; v < kSequenceVectors; ++v) {
             left[v] = scaled_zero();
@@ -123,11 +123,11 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     read_ends(work, panel.lengths, mantissa, exponent);
     for (size_t s = 0; s < kSequenceLanes; ++s) {
         const size_t length = panel.lengths[s], apart = n > length ? n - length : length - n;
-        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may be left over from an earlier row
+        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may contain a value of an earlier row
     }
 }
 
-// Three sums a cell, by what came last: a symbol kept or replaced, a deletion, an insertion.
+// Three sums per cell, by the last operation: match or substitution, deletion, insertion.
 static void edit_sums(const EditSpec& spec, const std::int32_t* x, size_t n, SequencePanel<std::int32_t> panel,
                       double* work, double* mantissa, double* exponent) {
     const size_t L = panel.longest;

@@ -39,7 +39,7 @@ const Loops* find_level(const std::string& name) {
 }
 
 const Loops* initial_level() {
-    // An unknown name, or a level that the processor lacks, falls back to the best there is.
+    // An unknown name, or an unsupported level, falls back to the best supported one.
     if (const char* wanted = std::getenv("STEELYARD_SIMD"))
         if (const Loops* level = find_level(wanted)) return level;
     return supported().back();

@@ -1,9 +1,9 @@
-// For authors of loops: which instruction sets a hot loop is compiled for, and how one is chosen.
+// SIMD dispatch: the instruction sets for which hot loops are compiled, and how one is chosen at run time.
 //
-// A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the
-// loops once; baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into a namespace
-// of their own, so that the linker can never mix code of one level into another. The best level that
-// the processor has is chosen once, at the first use; STEELYARD_SIMD=baseline|avx2|avx512 lowers it.
+// A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the loops once;
+// baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into separate namespaces, so the linker
+// cannot mix code of different levels. The best level of the processor is chosen at the first use;
+// STEELYARD_SIMD=baseline|avx2|avx512 lowers it.
 #pragma once
 
 #include <string>
@@ -41,10 +41,10 @@ struct Loops {
 // The loops in use.
 const Loops& loops();
 
-// The levels that this processor can run, slowest first. Tests compare each with the first.
+// The levels that this processor supports, slowest first. Tests compare each with the first.
 std::vector<std::string> available_levels();
 
-// Switches to a level for the whole process; false if this processor cannot run it.
+// Switches the whole process to a level; returns false if this processor does not support it.
 bool use_level(const std::string& name);
 
 }  // namespace steelyard

@@ -37,7 +37,7 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
     return total;
 }
-// The first vector of places: 0, 1, 2, ...
+// Lane numbers: 0, 1, 2, ...
 [[gnu::always_inline]] static inline VecD first_places() {
     VecD places;
     for (size_t lane = 0; lane < kDoubles; ++lane) places[lane] = static_cast<double>(lane);
@@ -49,8 +49,8 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     return least;
 }
 
-// Lane l of the result is lane From(l) of a, or, from the number of lanes on, of b. Both compilers know which one
-// instruction does that, as long as the places are constants.
+// Lane l of the result is lane From(l) of the concatenation of a and b. With constant positions, compilers emit one
+// instruction.
 template <size_t (*From)(size_t), class V, size_t... Lane>
 [[gnu::always_inline]] static inline V shuffled_lanes(V a, V b, std::index_sequence<Lane...>) {
 #if __has_builtin(__builtin_shufflevector)
@@ -65,7 +65,7 @@ template <size_t (*From)(size_t), class V>
     return shuffled_lanes<From>(a, b, std::make_index_sequence<sizeof(V) / sizeof(a[0])>());
 }
 
-// a * b + c, rounded as in the lanes of vectors: the compiler fuses it there if the processor can.
+// a * b + c, rounded as in vector lanes: fused if the processor supports it.
 [[gnu::always_inline]] static inline double multiply_add(double a, double b, double c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMA)
     return __builtin_fma(a, b, c);

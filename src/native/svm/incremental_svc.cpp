@@ -22,7 +22,7 @@ IncrementalSvc::IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFu
                                std::size_t budget_bytes)
     : rows_(n_features, spec, std::move(function), budget_bytes) {}
 
-// -- one change, all or nothing -----------------------------------------------------------------------------------
+// -- atomic update ------------------------------------------------------------------------------------------------
 
 void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& specs,
                             double tolerance) {
@@ -42,13 +42,14 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
         roll_back(n_before, leaving);
         throw;
     }
-    // Nothing below can fail.
+    // Nothing below can throw.
     problems_ = std::move(chosen);
     for (std::size_t k = 0; k < specs.size(); ++k) {
         problems_[k]->spec = specs[k];
         problems_[k]->svm.commit();
     }
-    std::sort(leaving.begin(), leaving.end(), std::greater<>());  // from the end: numbers below stay valid
+    std::sort(leaving.begin(), leaving.end(),
+              std::greater<>());  // from the end, so that smaller row numbers stay valid
     for (const std::uint32_t i : leaving) remove_row(i);
     release_rows();
     version_.fetch_add(1, std::memory_order_release);
@@ -177,7 +178,7 @@ void IncrementalSvc::prepare(Problem& problem, const ProblemSpec& spec, const st
 }
 
 void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving) {
-    for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);  // as they were
+    for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);  // in their former order
     for (auto& problem : problems_) {
         problem->svm.rollback();
         while (problem->svm.state().z.size() > n_before) problem->svm.pop();
@@ -193,7 +194,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
     while (rows_.size() > n_before) rows_.pop();
 }
 
-// The last row takes the number of the one that goes; its place in the index was cleared before.
+// The last row gets the number of the removed row, whose index entry was already cleared.
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
     count_row(codes_[i], -1);
@@ -210,7 +211,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Kernel rows are kept for support vectors, and for a while for others: who has left the solution often comes back.
+// Kernel rows of support vectors stay cached; others stay for a while, because rows that left the solution often
+// return.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

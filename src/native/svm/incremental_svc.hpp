@@ -1,4 +1,4 @@
-// The rows, labels and two-class problems of one learner: all problems share samples and kernel rows.
+// IncrementalSvc: rows, labels and binary problems of one learner. All problems share samples and kernel rows.
 #pragma once
 
 #include <atomic>
@@ -15,25 +15,25 @@
 
 namespace steelyard {
 
-// Rows that come in or go out. Equal rows are equal in values, code and weight.
+// Rows to add or to forget. Rows are equal if their values, codes and weights are equal.
 struct LabelledRows {
     const double* X;
     std::span<const std::int32_t> codes;
     std::span<const double> weights;  // positive
 };
 
-// One problem: the class `positive` against all others. Row i has the bound class_bounds[code_i] * weight_i.
+// One binary problem: the class `positive` against the rest. Row i has the bound class_bounds[code_i] * weight_i.
 struct ProblemSpec {
     std::int32_t positive;
     std::vector<double> class_bounds;
 };
 
-// Row `index` of the rows to forget was never learned, or not as often.
+// Error: row `index` of the rows to forget was never learned, or not as often.
 struct UnknownRow {
     std::size_t index;
 };
 
-// What was made of the rows: how kernel rows are kept, and of whom, and in which order equal rows are found.
+// Derived state of the rows: precision and list of the cached kernel rows, and the order in which equal rows are found.
 struct RowsInUse {
     Precision precision;
     std::span<const std::uint32_t> kept, order;
@@ -44,25 +44,28 @@ class IncrementalSvc {
   public:
     IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
-    // Learns and forgets, then solves every problem. When anything throws (UnknownRow, SolverFailure, whatever the
-    // kernel function throws), everything is as it was.
+    // Learns and forgets rows, then solves every problem. Atomic: after an exception (UnknownRow, SolverFailure, or one
+    // of the kernel function) nothing has changed.
     void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
 
-    // Counts changes, so that whoever keeps something derived can tell, on any thread, whether it is stale.
+    // Number of updates so far, readable from any thread; derived results are valid for one version.
     std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-    // One row in and one out, both of weight 1, on the problems as they are. False where that cannot be: a class would
-    // come or go, so that the problems would be others, the row to forget is unknown, or there is no solution to the
-    // tolerance. Nothing has changed then.
+    // Learns one row and forgets another, both of weight 1, without a change of the problems. Returns false, without
+    // changes, if a class would appear or disappear, the row to forget is unknown, or the tolerance is not reached.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
+    // True while a call works on the state without the interpreter's lock. The bindings set and clear it while they
+    // hold that lock.
+    bool is_running = false;
+
     const KernelRows& rows() const { return rows_; }
-    // Rows of a class.
+    // Number of rows of a class.
     std::size_t count(std::int32_t code) const;
-    // Rows with a coefficient other than 0 in any problem.
+    // Rows with a nonzero coefficient in any problem.
     std::vector<std::uint32_t> support() const;
-    // The score of a row in the only problem, of a kernel that the native loops know; the support vectors are packed
-    // when the first row after a change is scored.
+    // Score of a row in the only problem, for a native kernel. The support vectors are packed at the first score after
+    // an update.
     double score(const double* x);
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
@@ -70,10 +73,10 @@ class IncrementalSvc {
     const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
-    // For loading: rows without solving, then each problem with its state.
+    // For loading a file: the rows without solving, then each problem with its state.
     void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
-    // Rows in the order in which equal ones are found, the last one first.
+    // Rows in the order in which equal rows are found, the last one first.
     std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
@@ -107,7 +110,7 @@ class IncrementalSvc {
     RowIndex index_;
     Problems problems_;
     std::atomic<std::uint64_t> version_{0};
-    std::size_t n_wanted_ = 0;  // kernel rows that were in use when the others were last released
+    std::size_t n_wanted_ = 0;  // number of kernel rows in use when the others were last released
     std::optional<Expansion> expansion_;
 };
 

@@ -10,7 +10,7 @@ namespace steelyard {
 
 void MarginFactor::clear() {
     size_ = 0;
-    std::fill(columns_.begin(), columns_.end(), 0.0);  // they may not even be finite
+    std::fill(columns_.begin(), columns_.end(), 0.0);  // uninitialized memory may not be finite
     ones_.clear();
     inverse_.clear();
     ones_squared_ = 0.0;
@@ -49,9 +49,10 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
 
 void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
-    // L33 L33' + l l' for what stands right of and below the column that goes: one rotation a column.
+    // Rank-one update L33 L33' + l l' of the block right of and below the removed column: one Givens rotation per
+    // column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
-    // The same rotations take L^-1 e along, and whatever else was solved: they are orthogonal, so no digit is lost.
+    // The same rotations update L^-1 e and other solved vectors. They are orthogonal, so no precision is lost.
     const auto rotate = loops().solver.rotate;
     double one = ones_[k], other = solved ? solved[k] : 0.0;
     for (std::size_t j = k + 1; j < size_; ++j) {

@@ -1,4 +1,4 @@
-// A Cholesky factor that gains and loses rows, and the equations of the margin set solved with it.
+// MarginFactor: updatable Cholesky factor of the kernel matrix of the margin set, and the equations solved with it.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace steelyard {
 
-// A = L L' for the kernel matrix of the margin set with one constant added to every entry. The constant changes
-// nothing where coefficients sum to zero, and makes A positive definite as soon as the bordered matrix
-// [0 1'; 1 K] is regular: so one triangular factor serves in the place of the bordered inverse, and loses half as
-// many digits.
+// A = L L' for the kernel matrix K of the margin set plus a constant in every entry. The constant has no effect for
+// coefficients that sum to zero, and makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular. So
+// one triangular factor replaces the bordered inverse, and loses half as many digits.
 //
-// L is kept by columns of stride `capacity`, so that growing writes one entry a column and all loops run in order.
+// L is stored by columns with stride `capacity`, so a new row writes one entry per column and all loops read memory in
+// order.
 class MarginFactor {
   public:
     std::size_t size() const { return size_; }
@@ -24,20 +24,21 @@ class MarginFactor {
     // x = L^-T x
     void backward(double* x) const;
 
-    // What a row with entries a = L solved, and diagonal A_ss, leaves for its pivot: pivot^2.
+    // pivot^2 of a new row with entries a = L * solved and diagonal A_ss.
     double pivot_squared(const double* solved, double diagonal) const;
-    // Grows by a row whose entries are L * solved.
+    // Appends a row with the entries L * solved.
     void append(const double* solved, double pivot_squared);
-    // Shrinks by row and column k. What was solved = L^-1 a becomes L^-1 a of the smaller L and a.
+    // Removes row and column k. The vector solved = L^-1 a is updated for the smaller L and a.
     void remove(std::size_t k, double* solved = nullptr);
 
-    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total); dz takes its place.
+    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total), which is overwritten with
+    // dz.
     // Returns db.
     double solve_bordered(double* solved, double total) const;
-    // Curvature of the objective along a new row that moves while the margin set responds.
+    // Curvature of the objective along a new coefficient while the margin set adapts.
     double curvature(const double* solved, double pivot_squared) const;
 
-    // The lower triangle, row after row, and what was solved ahead: all that it takes to go on bit by bit.
+    // The lower triangle, row by row, and the solved vectors: the state for a bit-identical continuation.
     std::vector<double> packed() const;
     void restore(const std::vector<double>& packed, std::size_t size);
 

@@ -6,7 +6,7 @@ namespace steelyard {
 
 namespace {
 
-// Members that reach their bounds within this share of the step reach them together.
+// Members that reach their bounds within this fraction of the step are treated as reaching them together.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace

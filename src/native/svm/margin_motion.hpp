@@ -1,4 +1,4 @@
-// The coefficients of the margin set while it moves along a direction, up to where one of them reaches a bound.
+// MarginMotion: moves the coefficients of the margin set along a direction until one of them reaches a bound.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace steelyard {
 
-// Coefficients and bounds stand side by side, in the order of the margin set.
+// Coefficients and bounds in the order of the margin set.
 class MarginMotion {
   public:
-    // Which way and how fast; to be set before a step.
+    // Direction of the next step.
     std::vector<double> direction;
 
     void take_out(const SvmState& state);
     void put_back(SvmState& state) const;
-    // The largest step along the direction, up to limit; hits() then names the members that stop it.
+    // Returns the largest step along the direction, at most limit; hits() then lists the members that reach a bound.
     double first_hit(double limit);
     const std::vector<std::size_t>& hits() const { return hits_; }
     void advance(double step);
-    // The bound that a member is nearer to.
+    // The nearer bound of a member.
     double nearer_bound(std::size_t member) const;
     void drop(std::size_t member);
 

@@ -1,4 +1,4 @@
-// Kernel rows on demand, as many as a budget of memory holds; the one unused longest makes room.
+// LRU cache of kernel rows with a memory limit.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace steelyard {
 
 class RowCache {
   public:
-    // Rows are those of `rows` at the positions `members`; row i of the cache holds k(member i, every member).
+    // Row i of the cache contains k(member i, every member); members are the rows of `rows` at the positions `members`.
     RowCache(const KernelSpec& spec, Rows<double> rows, std::span<const std::uint32_t> members,
              std::size_t budget_bytes);
 
     // Valid until the second next call.
     const double* row(std::size_t i);
 
-    // Goes on with the members at the positions `kept` (ascending) only; what was computed for them is kept.
+    // Restricts the cache to the members at the positions `kept` (ascending); their computed values stay.
     void narrow(std::span<const std::uint32_t> kept);
 
   private:
@@ -37,7 +37,7 @@ class RowCache {
     PackedRows<double> packed_;
     std::size_t budget_bytes_;
     std::vector<Slot> slots_;
-    std::vector<std::int32_t> slot_of_;  // -1: not computed
+    std::vector<std::int32_t> slot_of_;  // -1 if not computed
     std::uint64_t clock_ = 0;
 };
 

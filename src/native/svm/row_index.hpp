@@ -1,4 +1,4 @@
-// Rows found by their hashes: which rows have this one, in a time that does not grow with their number.
+// RowIndex: hash index from row hashes to row numbers, with lookups in constant time.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace steelyard {
 
-// Rows of one hash form a chain; an open table leads to its first row. A row can be taken out and renumbered without
-// a look at the others of its chain, so that thousands of equal rows cost no more than one.
+// Open-addressing hash table of doubly linked chains of rows with equal hashes. Removing or renumbering a row does not
+// visit the rest of its chain, so thousands of equal rows cost no more than one.
 class RowIndex {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
 
-    // The first row with this hash, and the one after a row in its chain; kNone at the end.
+    // The first row with a hash, and the next row in a chain; kNone at the end.
     std::uint32_t first(std::uint64_t hash) const { return table_.empty() ? kNone : table_[place_of(hash)]; }
     std::uint32_t next(std::uint32_t row) const { return links_[row].next; }
 
@@ -52,7 +52,7 @@ class RowIndex {
             table_[place_of(link.hash)] = number;
     }
 
-    // All rows 0 .. n - 1 in an order in which inserting them gives these chains.
+    // All rows 0 .. n - 1 in an insertion order that gives these chains.
     std::vector<std::uint32_t> order(std::uint32_t n) const {
         std::vector<std::uint32_t> rows;
         for (std::uint32_t last = 0; last < n; ++last)
@@ -70,14 +70,14 @@ class RowIndex {
     std::size_t home_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash) & (table_.size() - 1); }
     std::size_t after(std::size_t place) const { return (place + 1) & (table_.size() - 1); }
 
-    // Where the chain of this hash is, or could begin.
+    // Table position of the chain of a hash, or where it would be inserted.
     std::size_t place_of(std::uint64_t hash) const {
         std::size_t place = home_of(hash);
         while (table_[place] != kNone && links_[table_[place]].hash != hash) place = after(place);
         return place;
     }
 
-    // Whoever was pushed past the place that becomes free moves back to it.
+    // Backward-shift deletion: entries displaced past the freed position move back.
     void close_gap(std::size_t gap) {
         --n_chains_;
         table_[gap] = kNone;
@@ -95,7 +95,7 @@ class RowIndex {
             if (row != kNone) table_[place_of(links_[row].hash)] = row;
     }
 
-    std::vector<std::uint32_t> table_;  // a power of two, at most half of it in use
+    std::vector<std::uint32_t> table_;  // size is a power of two, at most half of it used
     std::vector<Link> links_;           // by row
     std::size_t n_chains_ = 0;
 };

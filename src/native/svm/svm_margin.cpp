@@ -1,4 +1,4 @@
-// The margin set made anew: after pairwise steps, and when a change is taken back.
+// Rebuilding the margin set after SMO steps and after a rollback.
 #include <algorithm>
 
 #include "enclosing/pairwise_steps.hpp"
@@ -12,7 +12,7 @@ constexpr double kLeastPivot = 1e-13;
 
 }  // namespace
 
-// The margin set is not kept: resum() and rebuild_margin() follow.
+// The margin set becomes invalid; the caller then calls resum() and rebuild_margin().
 void SvmProblem::smo(double threshold, std::size_t max_steps) {
     sync();
     clear_margin();
@@ -25,7 +25,7 @@ double SvmProblem::mean_diagonal() const {
     return sum / static_cast<double>(std::max<std::size_t>(1, s_.z.size()));
 }
 
-// The margin set anew: everyone between the bounds whose kernel row does not depend on those before.
+// Rebuilds the margin set from all samples between their bounds whose kernel rows are linearly independent.
 void SvmProblem::rebuild_margin() {
     clear_margin();
     double sum = 0.0;
@@ -48,7 +48,7 @@ void SvmProblem::rebuild_margin() {
     if (n_between > 0) s_.bias = sum / static_cast<double>(n_between);
 }
 
-// The factor anew, for the margin set as it is. No kernel value is evaluated.
+// Factors the matrix of the current margin set again. No kernel value is computed.
 void SvmProblem::refactor() {
     s_.factor.clear();
     const std::vector<std::uint32_t> margin = std::move(s_.margin);

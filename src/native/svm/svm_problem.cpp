@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// -- samples come and go ------------------------------------------------------------------------------------------
+// -- adding and removing samples ----------------------------------------------------------------------------------
 
 void SvmProblem::restore(SvmState state, const std::vector<std::uint32_t>& active) {
     s_ = std::move(state);
@@ -120,7 +120,7 @@ void SvmProblem::rollback() {
     old_bounds_.clear();
 }
 
-// -- the way to the optimum ---------------------------------------------------------------------------------------
+// -- solving ------------------------------------------------------------------------------------------------------
 
 void SvmProblem::solve() {
     report_ = {};
@@ -130,7 +130,7 @@ void SvmProblem::solve() {
     n_checked_ = n;
     if (is_done && !s_.margin.empty()) return;
     take_snapshot();
-    if (is_done) return settle_bias();
+    if (is_done) return set_bias();
     if (is_stale()) resum();
     std::vector<Target> targets;
     targets.swap(targets_);
@@ -139,7 +139,8 @@ void SvmProblem::solve() {
     if (!targets.empty()) drive(targets);
     enter_new(first_new);
     if (optimise(1000 + 10 * n)) return;
-    for (const std::size_t max_steps : {20 * n + 10000, 200 * n + 1000000}) {  // the repair, then its last attempt
+    for (const std::size_t max_steps :
+         {20 * n + 10000, 200 * n + 1000000}) {  // SMO with a small, then with a large number of steps
         while (!rows_.is_wide()) rows_.widen();
         resum();
         smo(threshold(), max_steps);
@@ -153,15 +154,15 @@ void SvmProblem::solve() {
 bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
-    settle_bias();
-    if (!is_done) violators(tolerance_);  // sums up
+    set_bias();
+    if (!is_done) violators(tolerance_);  // computes the sums
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
 
-// -- conditions ---------------------------------------------------------------------------------------------------
+// -- optimality conditions ----------------------------------------------------------------------------------------
 
-// Where sums may be off, whoever could be at an end of the interval is summed exactly.
+// If sums may be inexact, samples that could determine an end of the interval are summed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;
@@ -187,22 +188,22 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // looking must not change what follows, not even by rounding
+    e.swap(s_.e);  // reading must not change later results, not even by rounding
     return largest;
 }
 
-// The rounding is not finite as soon as one coefficient is not.
+// The rounding bound is not finite if any coefficient is not.
 void SvmProblem::measure_coefficients() {
     n_support_ = loops().solver.count_nonzero(s_.z.data(), s_.z.size());
     const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
     rounding_ = std::numeric_limits<double>::epsilon() * sum * rows_.largest_norm();
 }
 
-// Steps go on below the tolerance as long as they see more than rounding.
+// Steps continue below the tolerance as long as violations exceed rounding errors.
 double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
 bool SvmProblem::is_optimal() {
-    const double limit = 0.5 * tolerance_;  // sums are up to date and margins exact: only news can violate
+    const double limit = 0.5 * tolerance_;  // sums are current and margins exact, so only new samples can violate
     if (s_.margin.empty()) {
         const BiasInterval interval = bias_interval();
         return interval.low - interval.high <= 2.0 * limit;
@@ -212,7 +213,7 @@ bool SvmProblem::is_optimal() {
     return true;
 }
 
-void SvmProblem::settle_bias() {
+void SvmProblem::set_bias() {
     double sum = 0.0;
     std::size_t n_between = 0;
     for (const std::uint32_t i : s_.margin)
@@ -226,7 +227,7 @@ void SvmProblem::settle_bias() {
         s_.bias = sum / static_cast<double>(n_between);
         return;
     }
-    // Nobody pins the bias, not even by a rounding's breadth: the middle of where it may be.
+    // No free sample determines the bias, so it is the middle of its interval.
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const double nearer = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
         if (s_.z[i] != nearer) place_at(i, nearer);

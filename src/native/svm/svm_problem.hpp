@@ -1,21 +1,22 @@
-// One two-class C-SVM, kept at its optimum while samples come, go and change their bounds.
+// SvmProblem: one binary C-SVM that stays at its optimum while samples are added, removed and change their bounds
+// (incremental SVM of Cauwenberghs and Poggio).
 //
 // In signed coefficients z_i = y_i alpha_i the dual problem is
 //
-//     minimise 1/2 z'Kz - y'z   subject to   sum(z) = 0,   lower_i <= z_i <= upper_i
+//     minimize 1/2 z'Kz - y'z   subject to   sum(z) = 0,   lower_i <= z_i <= upper_i
 //
 // with [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1. With e_i = (Kz)_i - y_i and the bias b the
 // decision function is f(x) = k(x)'z + b, and z is optimal when
 //
-//     e_i + b >= 0 wherever z_i could grow,   e_i + b <= 0 wherever z_i could fall.
+//     e_i + b >= 0 if z_i < upper_i,   e_i + b <= 0 if z_i > lower_i.
 //
-// The margin set holds samples strictly between their bounds for which e_i + b = 0 is kept by a factor of their
-// kernel matrix. Samples outside of it may lie between their bounds too, if their kernel rows depend on those of the
-// margin set: then e_i + b = 0 follows.
+// The margin set contains samples strictly between their bounds; a factor of their kernel matrix maintains e_i + b = 0.
+// Other samples may be between their bounds too, if their kernel rows are linearly dependent on those of the margin
+// set; then e_i + b = 0 follows.
 //
-// Samples that move are in the active set, for which e is kept in double. For all others it may be off by what sums of
-// kernel rows in fewer bytes can have cost since it was last exact: who is that near to violating is summed exactly
-// before anything is concluded. So the conditions hold as they would with doubles throughout.
+// The active set contains the samples that move; their e is exact in double. For other samples e has an error bound,
+// because it is summed from kernel rows with fewer bits. A sample whose distance to a violation is below the bound is
+// summed exactly before any decision. So the conditions hold as with doubles throughout.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +33,12 @@
 
 namespace steelyard {
 
-// The conditions could not be met to the tolerance; whoever called goes back to the state before.
+// Error: the conditions do not hold to the tolerance. The caller rolls back.
 struct SolverFailure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// How the last solve went.
+// Statistics of the last solve.
 struct SolveReport {
     std::size_t steps = 0, rounds = 0, smo_steps = 0;
 };
@@ -51,20 +52,20 @@ class SvmProblem {
     void restore(SvmState state, const std::vector<std::uint32_t>& active);
     void set_tolerance(double tolerance) { tolerance_ = tolerance; }
 
-    // Samples of the kernel rows that the problem does not know yet become samples of the problem, without weight.
+    // Adds new samples of the kernel rows to the problem, with bound 0.
     void extend(const std::vector<double>& y, const std::vector<double>& bounds);
-    // Wants a sample to have this bound; 0 takes it out of the solution. Takes effect in solve().
+    // Sets the bound of a sample for the next solve(); 0 removes the sample from the solution.
     void set_bound(std::size_t i, double bound);
-    // Sample i, without weight, goes; the last one takes its number.
+    // Removes sample i, which has bound 0; the last sample gets its number.
     void swap_remove(std::size_t i);
     void pop() { swap_remove(s_.z.size() - 1); }
 
-    // Brings the problem to its optimum. When it throws, rollback() leads back.
+    // Solves the problem. After an exception, rollback() restores the state before.
     void solve();
     void rollback();
     void commit();
 
-    // The largest violation of the conditions above, from sums made anew; of sum(z) = 0, as a share of sum(|z|).
+    // The largest violation of the conditions above, from newly computed sums; for sum(z) = 0 relative to sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
 
@@ -82,7 +83,7 @@ class SvmProblem {
     void index_margin();
     bool optimise(std::size_t max_steps);
 
-    // Steps along which the margin set responds (svm_steps.cpp).
+    // Adiabatic steps (svm_steps.cpp).
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void balance(double negligible);
@@ -101,13 +102,13 @@ class SvmProblem {
     double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
     void gather_margin(const double* by_slot, double added);
 
-    // The margin set anew (svm_margin.cpp).
+    // Rebuilding the margin set (svm_margin.cpp).
     void smo(double threshold, std::size_t max_steps);
     double mean_diagonal() const;
     void rebuild_margin();
     void refactor();
 
-    // Sums (svm_sums.cpp): e is brought up to date only when it is looked at.
+    // Sums (svm_sums.cpp): e is updated lazily, when it is read.
     void place_at(std::size_t i, double z);
     void activate(std::size_t i);
     void deactivate(std::size_t slot);
@@ -124,30 +125,30 @@ class SvmProblem {
     bool is_stale() const;
     std::vector<std::uint32_t> violators(double threshold);
 
-    // Conditions.
+    // Optimality conditions.
     BiasInterval bias_interval();
     void measure_coefficients();
     double threshold() const;
     bool is_optimal();
-    void settle_bias();
+    void set_bias();
 
     KernelRows& rows_;
     double tolerance_;
-    // Of the coefficients that e knows: how many are not 0, and
+    // Number of nonzero coefficients that are included in e, and
     std::size_t n_support_ = 0;
-    double rounding_ = 0.0;      // an upper bound of what one rounding in each term of (Kz)_i can amount to
-    SvmState s_, snapshot_;      // the snapshot has no labels, no bounds and no factor
-    std::size_t n_checked_ = 0;  // samples that met their conditions when last looked at
+    double rounding_ = 0.0;      // an upper bound of the effect of one rounding in each term of (Kz)_i
+    SvmState s_, snapshot_;      // the snapshot has neither labels nor bounds nor a factor
+    std::size_t n_checked_ = 0;  // number of samples that met their conditions at the last check
     std::size_t n_active_before_ = 0;
     bool has_snapshot_ = false;
-    std::vector<Target> targets_;       // where samples must go because their bounds moved
+    std::vector<Target> targets_;       // new coefficients of samples whose bounds changed
     std::vector<OldBound> old_bounds_;  // for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
-    std::vector<std::int32_t> place_;           // position in the margin set, or one of these
-    std::vector<double> base_;                  // z that e knows
-    std::vector<std::uint32_t> moved_outside_;  // of the active set, since e knew of all
+    std::vector<std::int32_t> place_;           // position in the margin set, or one of these codes
+    std::vector<double> base_;                  // z that is included in e
+    std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was complete
     ActiveSet active_;
-    std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z of the member that it knows
+    std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z that it includes
     MarginMotion motion_;
     std::vector<double> solved_, changes_, values_;
     std::vector<std::uint32_t> changed_;

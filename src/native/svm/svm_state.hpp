@@ -1,4 +1,4 @@
-// What is known of a two-class C-SVM, and the conditions of its optimum; the formulas stand in svm_problem.hpp.
+// State of a binary C-SVM and its optimality conditions; svm_problem.hpp has the formulas.
 #pragma once
 
 #include <cstddef>
@@ -9,30 +9,31 @@
 
 namespace steelyard {
 
-// A coefficient this close to a bound, as a share of the way between the bounds, is at the bound.
+// A coefficient this close to a bound, relative to the distance of the bounds, is at the bound.
 constexpr double kAtBound = 1e-10;
 
 struct SvmState {
     std::vector<double> y, z, e, lower, upper;
     std::vector<std::uint32_t> margin;  // samples of the margin set, in the order of the factor
     MarginFactor factor;
-    double constant = 1.0;  // what the factor adds to every kernel value
+    double constant = 1.0;  // constant that the factor adds to every kernel value
     double bias = 0.0;
-    double slack = 0.0;            // what all sums so far can have cost
-    std::vector<double> exact_at;  // slack when e was exact: e_i may be off by slack - exact_at_i
-    std::uint64_t n_sums = 0;      // additions to e since it was last summed anew
+    double slack = 0.0;            // error bound of all sums so far
+    std::vector<double> exact_at;  // slack when e was exact; the error of e_i is at most slack - exact_at_i
+    std::uint64_t n_sums = 0;      // additions to e since it was last recomputed
 };
 
-// By how much sample i, with the e that is given, violates its conditions.
+// Violation of the conditions of sample i for a given e.
 double violation_of(const SvmState& state, std::size_t i, double e);
-// The largest violation of all samples, by the e of the state.
+// The largest violation of all samples.
 double worst_violation(const SvmState& state);
-// What the coefficients lack to sum to zero, as a share of their absolute values.
+// |sum(z)| relative to sum(|z|).
 double imbalance_of(const SvmState& state);
-// Whether a coefficient lies strictly between its bounds, by more than roundings.
+// Whether a coefficient is strictly between its bounds, by more than rounding errors.
 bool is_between_bounds(const SvmState& state, std::size_t i);
 
-// Where the bias may lie: at least `low`, because of who could grow, and at most `high`, because of who could fall.
+// Interval of the bias: at least `low`, from samples below their upper bound, and at most `high`, from samples above
+// their lower bound.
 struct BiasInterval {
     double low, high;
     std::size_t low_sample, high_sample;

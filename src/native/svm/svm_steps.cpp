@@ -1,5 +1,5 @@
-// Adiabatic steps: some coefficients move, the margin set responds so that its conditions keep holding, and every
-// step ends where a member of the margin set reaches a bound or the moving ones arrive.
+// Adiabatic increments: some coefficients move while the margin set adapts so that its conditions hold. A step ends
+// when a member of the margin set reaches a bound or the moving coefficients reach their targets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -14,11 +14,11 @@ namespace steelyard {
 
 namespace {
 
-// A pivot this small beside its diagonal means that the kernel row depends on those of the margin set.
+// With a smaller pivot, relative to its diagonal, the kernel row is linearly dependent on those of the margin set.
 constexpr double kDependent = 1e-13;
-// More violators than the margin set and this many: pairwise steps get near faster.
+// With more violators than the size of the margin set plus this number, SMO steps are faster.
 constexpr std::size_t kManyViolators = 64;
-// The active set is looked at so often, at most, before all samples are.
+// Largest number of passes over the active set before a pass over all samples.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -51,13 +51,13 @@ void SvmProblem::clear_margin() {
     s_.factor.clear();
 }
 
-// solved_ = values of the margin set, which the factor is then applied to.
+// solved_ = L^-1 times the values of the margin set.
 void SvmProblem::gather_margin(const double* by_slot, double added) {
     solved_.resize(s_.margin.size());
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
 }
 
-// Those who stopped the step are at the nearer bound, exactly, and no longer respond.
+// Members that stopped the step get the exact value of the nearer bound and leave the margin set.
 void SvmProblem::drop_hits(double* solved) {
     for (auto hit = motion_.hits().rbegin(); hit != motion_.hits().rend(); ++hit) {
         s_.z[s_.margin[*hit]] = motion_.nearer_bound(*hit);
@@ -66,12 +66,12 @@ void SvmProblem::drop_hits(double* solved) {
     }
 }
 
-// -- moving to given coefficients ---------------------------------------------------------------------------------
+// -- moves to target coefficients ---------------------------------------------------------------------------------
 
-// Brings samples to their targets and the conditions of the margin set to zero, both in the same proportion.
+// Moves samples to their targets and the residuals of the margin set to zero, both in the same proportion.
 void SvmProblem::drive(const std::vector<Target>& targets) {
     const SolverLoops& solver = loops().solver;
-    std::vector<double> change(targets.size()), push;  // what is still to come: of z, and of e in the active set
+    std::vector<double> change(targets.size()), push;  // remaining changes of z, and of e in the active set
     double total = solver.sums(s_.z.data(), s_.z.size()).sum, size = 0.0;
     for (std::size_t p = 0; p < targets.size(); ++p) {
         change[p] = targets[p].z - s_.z[targets[p].sample];
@@ -79,7 +79,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         size += std::abs(change[p]);
         place_[targets[p].sample] = kMoving;
     }
-    auto start = [&] {  // what the margin set has to respond to
+    auto start = [&] {  // the right-hand side for the margin set
         sync_active();
         push.assign(active_.size(), 0.0);
         values_.resize(active_.size());
@@ -97,8 +97,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     };
     const double negligible = 1e-14 * size;
     start();
-    // Members of the margin set stop a move one by one, so the steps are few; but what a file says of a solution
-    // may be no solution, and then they need not come to an end. Whatever is wrong after them is found and repaired.
+    // Each step removes members of the margin set, so there are few steps. A damaged file may contain no valid
+    // solution, so the number of steps is limited; later checks repair the result.
     const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
     while (report_.steps < limit) {
         poll_interrupt();
@@ -118,7 +118,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             const std::uint32_t i = targets[p].sample;
             s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
             change[p] *= 1.0 - step;
-            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // its e knows
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // its e already includes the change
         }
         solver.axpy(step, push.data(), active_e_.data(), push.size());
         if (step == 1.0) break;
@@ -135,7 +135,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// When nobody was left to respond, the targets need not sum to zero: whoever has room makes up for it.
+// Without a margin set, the targets need not sum to zero; samples between their bounds absorb the difference.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
@@ -146,10 +146,10 @@ void SvmProblem::balance(double negligible) {
     }
 }
 
-// The margin set is empty and the sum of the coefficients has to change: whoever loses least responds.
+// The margin set is empty and the sum of the coefficients must change: the sample with the smallest loss moves.
 void SvmProblem::find_partner(double total) {
     sync();
-    const double sign = total > 0.0 ? 1.0 : -1.0;  // someone has to fall, or to grow
+    const double sign = total > 0.0 ? 1.0 : -1.0;  // a coefficient must decrease or increase
     std::size_t partner = s_.z.size();
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const bool can_move = total > 0.0 ? s_.z[i] > s_.lower[i] : s_.z[i] < s_.upper[i];
@@ -161,26 +161,26 @@ void SvmProblem::find_partner(double total) {
     s_.bias = -active_e(active_.slot(partner));
 }
 
-// -- looking for violators and letting them in --------------------------------------------------------------------
+// -- removing violations ------------------------------------------------------------------------------------------
 
 void SvmProblem::correct_margin() {
     for (int attempt = 0; attempt < 4; ++attempt) {
         double largest = 0.0;
         for (const std::uint32_t i : s_.margin) largest = std::max(largest, std::abs(s_.e[i] + s_.bias));
         if (largest <= 0.1 * threshold()) return;
-        if (attempt == 2) rebuild_margin();  // the factor has degraded
+        if (attempt == 2) rebuild_margin();  // the factor has lost precision
         drive({});
         sync();
     }
 }
 
-// Makes one of two samples that violate together the margin set; the other one violates alone then.
+// Starts the margin set with one of two violating samples; then only the other violates.
 void SvmProblem::open_pair(const BiasInterval& interval) {
     start_margin(interval.high_sample);
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// A few new samples are let in before the others are looked at: their own sums are all that has to be known.
+// Handles a few new samples before all others are checked; only their own sums are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -191,8 +191,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// Who starts to violate has often just left the margin. Letting those in first, for the price of the active set,
-// saves passes over all samples; the last one of these still decides.
+// New violators have often just left the margin set. Checking the active set first saves passes over all samples; the
+// final pass over all samples still decides.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
@@ -202,7 +202,7 @@ void SvmProblem::enter_active(std::size_t step_limit) {
             values_[slot] = s_.z[active_.sample(slot)] - active_z_[slot];
         for (std::size_t slot = 0; slot < active_.size(); ++slot) {
             const std::uint32_t i = active_.sample(slot);
-            if (place_[i] >= 0) continue;  // e of the margin set is known without a sum
+            if (place_[i] >= 0) continue;  // e of the margin set needs no sum
             const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
             const double violation = violation_of(s_, i, e);
             if (violation > threshold()) list.emplace_back(violation, i);
@@ -216,7 +216,7 @@ void SvmProblem::enter_active(std::size_t step_limit) {
     }
 }
 
-// True when nobody violates the conditions by more than threshold().
+// Returns true if no violation exceeds threshold().
 bool SvmProblem::run_rounds(std::size_t max_steps) {
     const std::size_t limit = report_.steps + max_steps;
     bool may_use_smo = report_.smo_steps == 0;
@@ -247,7 +247,7 @@ bool SvmProblem::run_rounds(std::size_t max_steps) {
     }
 }
 
-// Moves one violator, and the margin set with it, until it violates no more or has reached its bound.
+// Moves one violator, while the margin set adapts, until its condition holds or it reaches its bound.
 void SvmProblem::enter(std::size_t i) {
     const std::uint32_t slot = active_.slot(i);
     gather_margin(active_.row(slot), s_.constant);

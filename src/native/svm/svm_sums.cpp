@@ -1,4 +1,4 @@
-// Sums of kernel values: exact for the active set at any time, within the slack for all others after sync().
+// Sums of kernel values: always exact for the active set, within the error bound (slack) for all others after sync().
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,13 +11,14 @@ namespace steelyard {
 
 namespace {
 
-// Sums that are made anew and may be off by more are made from more precise kernel values.
+// Recomputed sums with a larger error bound use more precise kernel values.
 constexpr double kLargestFreshSlack = 1e-3;
-// Sums that may be off by as much tell nothing, and may even have overflowed.
+// Sums with a larger error bound are useless, and may even have overflowed.
 constexpr double kUselessError = 1.0;
-// Rounding builds up in sums that are only ever added to.
+// Recompute sums after this many additions, because rounding errors accumulate.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
-// More samples than these, and this share of all, too near to violating: doubles cost less than single sums.
+// With more samples, and a larger fraction of all, too close to a violation, doubles for all cost less than single
+// exact sums.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace
@@ -31,7 +32,7 @@ void SvmProblem::activate(std::size_t i) {
     active_e_.push_back(e);
     active_z_.push_back(s_.z[i]);
     const std::size_t slot = active_.size() - 1;
-    active_e_[slot] -= active_e(slot) - e;  // what others have moved since they were last looked at comes later
+    active_e_[slot] -= active_e(slot) - e;  // changes outside the active set are added later
 }
 
 void SvmProblem::deactivate(std::size_t slot) {
@@ -42,8 +43,8 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
-// Who has left the margin often comes back, but not for ever. The more rows there are, the more it is worth to know
-// who violates without a look at all of them.
+// Samples that left the margin set often return, but not forever. The more rows there are, the larger the active set
+// may be, because it saves passes over all rows.
 void SvmProblem::trim_active() {
     const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
@@ -51,7 +52,7 @@ void SvmProblem::trim_active() {
         if (place_[active_.sample(slot)] < 0) deactivate(slot);
 }
 
-// The active set learns at once of what is not its own.
+// Adds changes of samples outside the active set to e of the active set at once.
 void SvmProblem::place_at(std::size_t i, double z) {
     const double change = z - s_.z[i];
     s_.z[i] = z;
@@ -130,7 +131,7 @@ void SvmProblem::make_exact(std::size_t i) {
     s_.exact_at[i] = s_.slack;
 }
 
-// Sums anew for all but the active set, where they are exact.
+// Recomputes the sums of all samples outside the active set, whose sums are exact.
 void SvmProblem::resum_outside() {
     s_.slack = rows_.sum_rows(s_.z.data(), s_.e.data());
     while (!(s_.slack <= kLargestFreshSlack) && !rows_.is_wide()) {
@@ -157,8 +158,8 @@ void SvmProblem::resum() {
     s_.n_sums = 0;
 }
 
-// Who violates by more than the threshold, the worst first. Sums are made exactly for whoever may be among them, as far
-// as the slack lets one see.
+// Returns the samples that violate by more than the threshold, the largest violation first. Candidates within the error
+// bound are summed exactly.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

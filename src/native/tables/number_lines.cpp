@@ -12,19 +12,19 @@ namespace {
 
 constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-constexpr int kLargestPower = 22;  // that is a double
-constexpr std::uint64_t kWhole = std::uint64_t{1} << 53;
-constexpr std::ptrdiff_t kMostDigits = 19;  // that fit 64 bits
+constexpr int kMaxExactPower = 22;  // 10^22 is the largest power of ten that is a double
+constexpr std::uint64_t kMaxExactInteger = std::uint64_t{1} << 53;
+constexpr std::ptrdiff_t kMaxDigits = 19;  // more do not fit into 64 bits
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Digits from p on are appended to a number; where they end.
+// Appends the digits at p to a number; returns their end.
 const char* read_digits(const char* p, const char* end, std::uint64_t& number) {
     while (p != end && is_digit(*p)) number = 10 * number + static_cast<std::uint64_t>(*p++ - '0');
     return p;
 }
 
-// The exponent from p on, which stands at an e; where it ends, null if there is none.
+// Parses the exponent at p, which points to an e; returns its end, null if it is invalid.
 const char* read_exponent(const char* p, const char* end, int& exponent) {
     ++p;
     const bool negative = p != end && *p == '-';
@@ -36,17 +36,17 @@ const char* read_exponent(const char* p, const char* end, int& exponent) {
     return last;
 }
 
-// A number that has too many digits for the short way.
+// Parses a number with too many digits for the exact conversion below.
 bool read_long([[maybe_unused]] const char* begin, [[maybe_unused]] const char* end, [[maybe_unused]] double& value) {
 #ifdef __cpp_lib_to_chars
     const auto [last, error] = std::from_chars(begin, end, value);
     return error == std::errc{} && last == end;
 #else
-    return false;  // a library without it leaves such lines to others
+    return false;  // without from_chars the general parser reads such lines
 #endif
 }
 
-// The number that begins at p; where it ends, null if it is not plain.
+// Parses the number at p; returns its end, null if it is not a plain decimal number.
 const char* read_number(const char* p, const char* end, double& value) {
     const char* const begin = p;
     const bool negative = p != end && *p == '-';
@@ -70,8 +70,8 @@ const char* read_number(const char* p, const char* end, double& value) {
         if (!p) return nullptr;
         power += exponent;
     }
-    // Both numbers are doubles, so their quotient or product is rounded once.
-    if (n_digits <= kMostDigits && digits <= kWhole && std::abs(power) <= kLargestPower) {
+    // Both operands are exact doubles, so the quotient or product is rounded only once.
+    if (n_digits <= kMaxDigits && digits <= kMaxExactInteger && std::abs(power) <= kMaxExactPower) {
         const auto number = static_cast<double>(digits);
         const double size = power < 0 ? number / kPowers[-power] : number * kPowers[power];
         value = negative ? -size : size;
@@ -80,26 +80,26 @@ const char* read_number(const char* p, const char* end, double& value) {
     return read_long(begin, p, value) ? p : nullptr;
 }
 
-// The end of a cell that nobody wants; null if it has quotes.
+// Skips a cell; returns its end, null if it has quotes.
 const char* skip_cell(const char* p, const char* end, char delimiter) {
     for (; p != end && *p != delimiter && *p != '\n' && *p != '\r'; ++p)
         if (*p == '"') return nullptr;
     return p;
 }
 
-// One line; where the next one begins, null if it is not plain.
-const char* read_line(const char* p, const char* end, char delimiter, std::span<const std::int32_t> places,
+// Parses a line; returns the start of the next line, null on failure.
+const char* read_line(const char* p, const char* end, char delimiter, std::span<const std::int32_t> indices,
                       double* row) {
     const auto at_border = [&] { return p == end || *p == delimiter || *p == '\n' || *p == '\r'; };
     if (*p == '\n' || *p == '\r') return nullptr;
-    for (std::size_t c = 0; c < places.size(); ++c) {
+    for (std::size_t c = 0; c < indices.size(); ++c) {
         if (c && (p == end || *p++ != delimiter)) return nullptr;
-        if (places[c] < 0)
+        if (indices[c] < 0)
             p = skip_cell(p, end, delimiter);
         else if (at_border())
-            row[places[c]] = std::numeric_limits<double>::quiet_NaN();
+            row[indices[c]] = std::numeric_limits<double>::quiet_NaN();
         else
-            p = read_number(p, end, row[places[c]]);
+            p = read_number(p, end, row[indices[c]]);
         if (!p) return nullptr;
     }
     if (p != end && *p == '\r') ++p;
@@ -110,14 +110,14 @@ const char* read_line(const char* p, const char* end, char delimiter, std::span<
 }  // namespace
 
 std::optional<NumberTable> read_number_lines(std::string_view lines, char delimiter,
-                                             std::span<const std::int32_t> places, std::size_t n_wanted) {
+                                             std::span<const std::int32_t> indices, std::size_t n_wanted) {
     const char *p = lines.data(), *const end = p + lines.size();
-    const bool is_cut = !lines.empty() && lines.back() != '\n';
+    const bool lacks_newline = !lines.empty() && lines.back() != '\n';
     NumberTable table;
-    table.n_rows = static_cast<std::size_t>(std::count(p, end, '\n')) + (is_cut ? 1 : 0);
+    table.n_rows = static_cast<std::size_t>(std::count(p, end, '\n')) + (lacks_newline ? 1 : 0);
     table.values = std::make_unique_for_overwrite<double[]>(table.n_rows * n_wanted);
     for (double* row = table.values.get(); p != end; row += n_wanted) {
-        p = read_line(p, end, delimiter, places, row);
+        p = read_line(p, end, delimiter, indices, row);
         if (!p) return std::nullopt;
     }
     return table;

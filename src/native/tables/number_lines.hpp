@@ -1,4 +1,4 @@
-// Lines of plain numbers as a table: the common case of a CSV file, read without making anything on the way.
+// Parser of CSV lines that contain only numbers; it allocates nothing but the result.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace steelyard {
 
 struct NumberTable {
-    std::unique_ptr<double[]> values;  // row by row
+    std::unique_ptr<double[]> values;  // row-major
     std::size_t n_rows = 0;
 };
 
-// The numbers in whole lines of text. places[c] says where in a row the numbers of column c go, -1 if they
-// are not wanted; n_wanted is how many are. An empty cell is nan. Every number is the double next to what is written.
+// Parses complete lines. indices[c] is the position of column c in a result row, -1 to skip the column; n_wanted is
+// the width of a result row. An empty cell is nan. Numbers are correctly rounded.
 //
-// Nothing, where any line is not plain: not as many cells as places, a quote, a cell that is wanted and no number in
-// digits (signs before, a point between them, an exponent behind). Others know what such a line means.
+// Returns nullopt if any line has another number of cells, a quote, or a requested cell that is not a decimal number
+// with optional sign, fraction and exponent. The caller then uses a general parser.
 std::optional<NumberTable> read_number_lines(std::string_view lines, char delimiter,
-                                             std::span<const std::int32_t> places, std::size_t n_wanted);
+                                             std::span<const std::int32_t> indices, std::size_t n_wanted);
 
 }  // namespace steelyard

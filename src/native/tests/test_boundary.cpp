@@ -14,7 +14,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-// A matrix of inner products, and factors that make other inner products of it.
+// A matrix of inner products and factors that scale it.
 struct Made {
     std::size_t n, d = 4;
     std::vector<double> phi, K, factor, self;
@@ -61,7 +61,7 @@ bool is_near(double a, double b) { return std::abs(a - b) <= 1e-9 * (1.0 + std::
 
 }  // namespace
 
-TEST(weighted_rows_are_the_product_with_the_matrix) {
+TEST(weighted_rows_match_matrix_vector_product) {
     for (const std::size_t n : {1, 7, 600, 1025}) {
         const Made made(n);
         const std::vector<double> all = random_values<double>(n, 9);
@@ -83,7 +83,7 @@ TEST(weighted_rows_are_the_product_with_the_matrix) {
     }
 }
 
-TEST(one_wrong_entry_of_a_symmetric_matrix_is_found) {
+TEST(find_asymmetry_finds_a_single_wrong_entry) {
     for (const std::size_t n : {1, 2, 63, 64, 65, 200}) {
         Made made(n);
         CHECK(find_asymmetry(made.K.data(), n, 1e-9, 2) == n * n, n);
@@ -101,7 +101,7 @@ TEST(one_wrong_entry_of_a_symmetric_matrix_is_found) {
     }
 }
 
-TEST(scaled_parts_are_symmetric_to_the_last_bit) {
+TEST(scaled_part_is_exactly_symmetric) {
     const Made made(150);
     for (const std::size_t step : {1, 3}) {
         std::vector<std::int64_t> rows;
@@ -118,7 +118,7 @@ TEST(scaled_parts_are_symmetric_to_the_last_bit) {
     }
 }
 
-TEST(bumps_are_those_of_explicit_points_however_the_matrix_is_read) {
+TEST(largest_exponents_match_explicit_points_in_both_orders) {
     const Made made(700);
     for (const std::size_t count : {1, 5, 90}) {
         const Points points(made, count);
@@ -143,7 +143,7 @@ TEST(bumps_are_those_of_explicit_points_however_the_matrix_is_read) {
     }
 }
 
-TEST(widths_are_means_over_the_near_points) {
+TEST(mean_near_distances_match_explicit_points) {
     const Made made(60);
     const Points points(made, 25);
     for (const double limit : {1e-6, 2.0, HUGE_VAL})
@@ -173,7 +173,7 @@ TEST(widths_are_means_over_the_near_points) {
         }
 }
 
-TEST(a_table_answers_for_the_places_that_rows_name) {
+TEST(lookup_kernel_reads_the_table_at_row_slots) {
     on_every_level([&](const std::string& level) {
         const Made made(50);
         const KernelTable table{made.K.data(), made.n};

@@ -50,7 +50,7 @@ void check_optimal(const Cloud& cloud, const KernelSpec& spec, const Ball& ball,
 
 }  // namespace
 
-TEST(every_row_is_inside_on_or_outside_as_its_weight_says) {
+TEST(enclosing_ball_meets_the_optimality_conditions) {
     const KernelSpec specs[] = {{KernelKind::linear}, {KernelKind::rbf, 0.3}, {KernelKind::polynomial, 0.5, 1.0, 2}};
     on_every_level([&](const std::string& level) {
         for (const KernelSpec& spec : specs)
@@ -62,7 +62,7 @@ TEST(every_row_is_inside_on_or_outside_as_its_weight_says) {
     });
 }
 
-TEST(cache_and_threads_change_no_bit_of_a_ball) {
+TEST(enclosing_ball_is_bitwise_independent_of_cache_and_threads) {
     const Cloud cloud(2100, 5, 20.0 / 2100, 3);
     const KernelSpec spec{KernelKind::rbf, 0.5};
     const Ball roomy = cloud.solve(spec, kRoomyCache);
@@ -72,7 +72,7 @@ TEST(cache_and_threads_change_no_bit_of_a_ball) {
     }
 }
 
-TEST(many_free_weights_are_found_through_shrinking) {
+TEST(enclosing_ball_with_many_free_weights_converges_with_shrinking) {
     const Cloud cloud(1500, 2, 5.0 / 1500, 5);
     const KernelSpec spec{KernelKind::rbf, 3.0};
     const Ball ball = cloud.solve(spec, kRoomyCache);
@@ -80,7 +80,7 @@ TEST(many_free_weights_are_found_through_shrinking) {
     check_optimal(cloud, spec, ball, "shrunk");
 }
 
-TEST(distances_to_bodies_equal_the_written_sums) {
+TEST(body_distances_match_plain_sums) {
     on_every_level([](const std::string& level) {
         for (const std::size_t n : {1, 9, 70, 300}) {
             constexpr std::size_t d = 6;
@@ -109,7 +109,7 @@ TEST(distances_to_bodies_equal_the_written_sums) {
     });
 }
 
-TEST(products_near_the_least_are_counted_at_every_length) {
+TEST(screening_counts_products_near_the_minimum) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
             std::vector<double> a = random_values<double>(n, static_cast<unsigned>(n)), b(n, 2.0);
@@ -124,7 +124,7 @@ TEST(products_near_the_least_are_counted_at_every_length) {
     });
 }
 
-TEST(sums_that_can_be_the_least_are_counted_whatever_is_doubtful) {
+TEST(screening_counts_candidates_within_rounding) {
     constexpr std::size_t n = 16;
     const std::vector<double> factors(n, 1.0);
     on_every_level([&](const std::string& level) {
@@ -143,7 +143,7 @@ TEST(sums_that_can_be_the_least_are_counted_whatever_is_doubtful) {
     });
 }
 
-TEST(the_nearest_body_is_that_of_the_smallest_ratio) {
+TEST(nearest_body_has_the_smallest_ratio) {
     constexpr std::size_t n = 70, d = 13, m = 11;
     const std::vector<double> X = random_values<double>(n * d, 1), centers = random_values<double>(m * d, 2);
     std::vector<double> radii(m, 1.5);

@@ -4,8 +4,8 @@
 #include <random>
 
 #include "check.hpp"
-#include "proximal/exact_sums.hpp"
 #include "proximal/gram.hpp"
+#include "proximal/sufficient_statistics.hpp"
 
 using namespace steelyard;
 using namespace steelyard::tests;
@@ -84,7 +84,7 @@ ExactState state_of(std::size_t d) {
 
 }  // namespace
 
-TEST(wide_numbers_add_multiply_shift_and_divide_as_128_bits_do) {
+TEST(big_arithmetic_equals_128_bit_arithmetic) {
     std::mt19937_64 bits(1);
     for (int k = 0; k < 2000; ++k) {
         const int128 a = random_wide(bits, 1 + static_cast<int>(bits() % 120)),
@@ -107,7 +107,7 @@ TEST(wide_numbers_add_multiply_shift_and_divide_as_128_bits_do) {
     }
 }
 
-TEST(products_of_digits_are_those_of_whole_numbers_on_every_level) {
+TEST(digit_products_equal_integer_products_at_every_level) {
     for (const std::size_t n : {1, 9, 400, 2500})
         for (const std::size_t d : {1, 7, 8, 23})
             for (const std::size_t n_wide : {std::size_t{0}, d / 4, d}) {
@@ -116,8 +116,8 @@ TEST(products_of_digits_are_those_of_whole_numbers_on_every_level) {
             }
 }
 
-// Blocks of one digit, of some or all features of two, and rows beyond both, one kind after the other.
-TEST(rows_that_nobody_has_looked_at_are_summed_as_whole_numbers_on_every_level) {
+// Consecutive blocks with one digit, with two digits for some or all features, and with rows beyond both.
+TEST(unscanned_rows_are_summed_exactly_at_every_level) {
     constexpr std::size_t n = 4000, n_classes = 3;
     for (const std::size_t d : {3, 23}) {
         std::vector<double> X = whole_numbers(n * d, 1000.0, 5);
@@ -140,20 +140,20 @@ TEST(rows_that_nobody_has_looked_at_are_summed_as_whole_numbers_on_every_level) 
                 std::vector<Share> shares;
                 for (std::size_t c = 0; c < n_classes; ++c) shares.push_back({index[c], &sums[c]});
                 std::vector<std::uint32_t> beyond;
-                CHECK(add_unseen<double>({X.data(), n, d}, steps, shares, beyond, n_threads), level);
+                CHECK(add_unscanned<double>({X.data(), n, d}, steps, shares, beyond, n_threads), level);
                 std::sort(beyond.begin(), beyond.end());
                 CHECK((beyond == std::vector<std::uint32_t>{5, 1700, 2500}), level);
                 for (std::size_t c = 0; c < n_classes; ++c)
                     check_equal(sums[c], one_by_one(near[c], d, 1), text(level, d, n_threads, c));
                 std::vector<double> halves = X;
-                halves[3999 * d + d - 1] += 0.5;  // would have to be rounded
-                CHECK(!add_unseen<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
+                halves[3999 * d + d - 1] += 0.5;  // not representable without rounding
+                CHECK(!add_unscanned<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
             }
         });
     }
 }
 
-TEST(sums_at_the_ends_of_the_digits_are_exact) {
+TEST(sums_at_the_digit_limits_are_exact) {
     constexpr std::size_t n = 8192 + 5, d = 3;
     for (const double value : {0x1p20 - 1.0, -0x1p20, 0x1p20, 0x1p41, -0x1p41, 0x1p41 - 1.0}) {
         const std::vector<double> X(n * d, value), inverse(d, 1.0), origin(d, 0.0), largest(d, std::fabs(value));
@@ -165,7 +165,7 @@ TEST(sums_at_the_ends_of_the_digits_are_exact) {
     }
 }
 
-TEST(rows_that_come_and_go_leave_the_sums_of_those_that_stay) {
+TEST(added_and_removed_rows_leave_the_sums_of_the_remaining_rows) {
     constexpr std::size_t n = 900, d = 5;
     std::vector<double> X = random_values<double>(n * d, 3);
     for (std::size_t i = 0; i < n; ++i) X[i * d] = std::floor(4.0 * X[i * d]);
@@ -180,7 +180,7 @@ TEST(rows_that_come_and_go_leave_the_sums_of_those_that_stay) {
     };
     for (std::size_t i = 0; i < n; i += 90) add_rows(lived, part(i, i + 90), 1);
     ExactState fresh = state_of(d);
-    settle(fresh, lived.grid);
+    freeze_quantizer(fresh, lived.quantizer);
     add_rows(fresh, part(450, n), 1);
     for (std::size_t i = 0; i < 450; i += 50)
         CHECK(remove_rows(lived, part(i, i + 50), 1).refusal == Refusal::none, text(i));
@@ -192,15 +192,15 @@ TEST(rows_that_come_and_go_leave_the_sums_of_those_that_stay) {
     for (const std::size_t slot : {0, 1, 2}) CHECK(!has_rows(lived, slot), text(slot));
 }
 
-TEST(a_view_does_not_depend_on_the_grid_of_whole_numbers) {
+TEST(view_does_not_depend_on_the_quantizer) {
     constexpr std::size_t n = 300, d = 4;
     const std::vector<double> X = whole_numbers(n * d, 50.0, 4);
     const std::vector<std::int32_t> slots(n, 0);
-    ExactGrid grid{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    ExactState settled = state_of(d), given = state_of(d);
-    settle(given, grid);
-    for (ExactState* state : {&settled, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
-    const ExactView one(settled, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
+    Quantizer quantizer{{0, -3, -20, 0}, {0.0, 5.0, 0.0, -100.0}, {0, 0, 0, 0}, {0, 0, 0, 0}};
+    ExactState fitted = state_of(d), given = state_of(d);
+    freeze_quantizer(given, quantizer);
+    for (ExactState* state : {&fitted, &given}) add_rows(*state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
+    const ExactView one(fitted, SlotGroups{{0}}, 1), other(given, SlotGroups{{0}}, 1);
     CHECK(one.canonical(0) == other.canonical(0), "canonical");
     CHECK(one.origin() == other.origin(), "origin");
     std::vector<double> a((d + 1) * (d + 1)), b(a);
@@ -209,7 +209,7 @@ TEST(a_view_does_not_depend_on_the_grid_of_whole_numbers) {
     CHECK(a == b, "matrix");
 }
 
-TEST(values_that_are_not_finite_change_nothing) {
+TEST(nonfinite_values_throw_and_change_nothing) {
     std::vector<double> X = random_values<double>(400, 5);
     const std::vector<std::int32_t> slots(400, 0);
     ExactState state = state_of(1);
@@ -229,22 +229,22 @@ TEST(values_that_are_not_finite_change_nothing) {
     }
 }
 
-TEST(sums_of_rows_are_semidefinite_and_those_that_no_rows_leave_are_not) {
+TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
     constexpr std::size_t n = 300, d = 4;
     std::vector<double> X = whole_numbers(n * d, 50.0, 4);
-    for (std::size_t i = 0; i < n; ++i) X[i * d + 3] = X[i * d] - 2.0 * X[i * d + 1];  // a direction of no length
+    for (std::size_t i = 0; i < n; ++i) X[i * d + 3] = X[i * d] - 2.0 * X[i * d + 1];  // linearly dependent feature
     const std::vector<std::int32_t> slots(n, 0);
     ExactState state = state_of(d);
     add_rows(state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
     on_every_level([&](const std::string& level) {
         CHECK(ExactView(state, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // A row beside the plane of all others, taken out: it was never there.
+        // Removes a row outside the subspace of all others, which was never added.
         ExactState less = state;
-        const std::vector<double> stranger{3.0, 5.0, 1.0, 40.0};
-        remove_rows(less, ExactBatch<double>{{stranger.data(), 1, d}, {slots.data(), 1}, {}}, 1);
+        const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
+        remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // Where coarser values were merged into a feature, it proves nothing.
-        less.grid.mixed[3] = 1;
+        // A feature with merged coarser values is ignored.
+        less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });
 }

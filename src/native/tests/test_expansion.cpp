@@ -1,4 +1,4 @@
-// NORMA, the randomized budget perceptron, the Forgetron and the Projectron from their formulas.
+// NORMA, the randomized budget perceptron, the Forgetron and the Projectron against their formulas.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Stream {
     }
 };
 
-// The decision function at every row of the stream beside what the weights of a reference give.
+// Compares the decision function at every row of the stream with that of reference weights.
 void check_scores(const Stream& stream, const KernelExpansion<double>& learner, const std::vector<double>& weights,
                   double bias, double tolerance, const char* what) {
     std::vector<double> scores(kRows);
@@ -52,7 +52,7 @@ void check_scores(const Stream& stream, const KernelExpansion<double>& learner, 
     }
 }
 
-// Learns the stream in two parts, with a list made from its own state between them.
+// Learns the stream in two parts and restores the list from its state in between.
 template <class Rule>
 KernelExpansion<double> learned(const Stream& stream, const Rule& rule, bool interrupted) {
     KernelExpansion<double> learner(stream.kernel, kFeatures);
@@ -67,7 +67,8 @@ KernelExpansion<double> learned(const Stream& stream, const Rule& rule, bool int
     return again;
 }
 
-// Weights c that make sum c_i k(x_i, .) nearest to k(x_t, .), by Gauss with pivots on the kernel matrix of `kept`.
+// Returns weights c that minimize the distance of sum c_i k(x_i, .) to k(x_t, .), by Gaussian elimination with
+// pivoting.
 std::vector<double> project(const Stream& stream, const std::vector<std::size_t>& kept, std::size_t t) {
     const std::size_t n = kept.size();
     std::vector<std::vector<long double>> A(n, std::vector<long double>(n + 1));
@@ -93,7 +94,7 @@ std::vector<double> project(const Stream& stream, const std::vector<std::size_t>
 
 }  // namespace
 
-TEST(norma_is_its_gradient_steps) {
+TEST(norma_matches_its_formulas) {
     const Stream stream;
     for (const std::uint64_t memory : {0, 30})
         for (const bool interrupted : {false, true}) {
@@ -113,7 +114,7 @@ TEST(norma_is_its_gradient_steps) {
         }
 }
 
-TEST(the_random_budget_keeps_whom_the_draws_spare) {
+TEST(random_budget_perceptron_matches_its_formulas) {
     const Stream stream;
     const std::size_t budget = 9;
     std::vector<std::size_t> kept;
@@ -133,7 +134,7 @@ TEST(the_random_budget_keeps_whom_the_draws_spare) {
         check_scores(stream, learned(stream, RandomBudgetRule{budget, 7}, interrupted), weights, 0.0, 1e-12, "budget");
 }
 
-TEST(the_forgetron_shrinks_as_little_as_its_bound_allows) {
+TEST(forgetron_matches_its_formulas) {
     const Stream stream;
     const std::size_t budget = 12;
     std::vector<double> weights(kRows);
@@ -150,7 +151,7 @@ TEST(the_forgetron_shrinks_as_little_as_its_bound_allows) {
         const auto cost = [&](double phi) {
             return phi * phi * weight * weight + 2.0 * weight * phi * (1.0 - phi * mu);
         };
-        double low = 0.0, high = 1.0;  // the largest phi, by halving: the cost grows up to it
+        double low = 0.0, high = 1.0;  // bisection for the largest phi: the cost is increasing up to it
         for (int step = 0; step < 200; ++step) {
             const double middle = 0.5 * (low + high);
             (deviation + cost(middle) <= 15.0 / 32.0 * mistakes ? low : high) = middle;
@@ -165,7 +166,7 @@ TEST(the_forgetron_shrinks_as_little_as_its_bound_allows) {
         check_scores(stream, learned(stream, ForgetronRule{budget}, interrupted), weights, 0.0, 1e-9, "forgetron");
 }
 
-TEST(the_projectron_projects_onto_the_span_of_what_it_keeps) {
+TEST(projectron_matches_its_formulas) {
     const Stream stream;
     for (const double threshold : {0.2, 0.6})
         for (const bool margin : {false, true}) {
@@ -198,7 +199,7 @@ TEST(the_projectron_projects_onto_the_span_of_what_it_keeps) {
         }
 }
 
-TEST(an_expansion_of_floats_is_that_of_the_doubles_they_are) {
+TEST(float32_expansion_matches_float64) {
     const auto X = random_values<float>(kRows * kFeatures, 4);
     const std::vector<double> wide(X.begin(), X.end());
     const Stream stream;

@@ -30,12 +30,12 @@ double scalar_kernel(const KernelSpec& spec, const T* x, const T* z, std::size_t
         case KernelKind::sigmoid: return std::tanh(spec.gamma * product + spec.coef0);
         case KernelKind::squared_distance: return squared;
         case KernelKind::cityblock: return absolute;
-        case KernelKind::lookup: break;  // no function of two vectors
+        case KernelKind::lookup: break;  // not a function of two vectors
     }
     return 0.0;
 }
 
-// Room for d <= 40 features of unit size: a few dozen roundings, amplified by the third power.
+// Tolerance for d <= 40 features of unit size: a few dozen roundings, amplified by the third power.
 template <class Sum>
 bool is_near(Sum value, double expected) {
     const double tolerance = 400.0 * static_cast<double>(std::numeric_limits<Sum>::epsilon());
@@ -46,7 +46,7 @@ template <class T, class Sum>
 void compare_at(std::size_t n_x, std::size_t n_z, std::size_t d) {
     const std::vector<T> X = random_values<T>(n_x * d, 1), Z = random_values<T>(n_z * d, 2);
     const PackedRows<T, Sum> packed(Rows<T>{Z.data(), n_z, d});
-    const std::size_t ld = n_z + 3;  // what stands beside the block must stay
+    const std::size_t ld = n_z + 3;  // values beside the block must not change
     for (const KernelSpec& spec : kSpecs)
         on_every_level([&](const std::string& level) {
             std::vector<Sum> block(n_x * ld, Sum(-7)), row(n_z);
@@ -70,7 +70,7 @@ void compare_at_tail_sizes() {
     for (std::size_t n_z = 0; n_z <= 70; ++n_z) compare_at<T, Sum>(9, n_z, 5);
 }
 
-// exp(-t) and tanh(t) for chosen t: laplacian and sigmoid of one feature pass it on unchanged.
+// Evaluates exp(-t) and tanh(t) for chosen t through the laplacian and sigmoid kernels of one feature.
 template <class T>
 std::vector<T> function_values(KernelKind kind, const std::vector<T>& t) {
     const T x = kind == KernelKind::sigmoid ? T(1) : T(0);
@@ -137,14 +137,14 @@ void check_threads_and_symmetry(std::size_t d) {
 
 }  // namespace
 
-TEST(kernel_values_equal_the_scalar_loop_at_tail_sizes_in_double) { compare_at_tail_sizes<double, double>(); }
-TEST(kernel_values_equal_the_scalar_loop_at_tail_sizes_in_float) { compare_at_tail_sizes<float, float>(); }
-TEST(kernel_values_equal_the_scalar_loop_at_tail_sizes_float_in_double) { compare_at_tail_sizes<float, double>(); }
+TEST(kernel_values_match_scalar_loop_at_tail_sizes_in_double) { compare_at_tail_sizes<double, double>(); }
+TEST(kernel_values_match_scalar_loop_at_tail_sizes_in_float) { compare_at_tail_sizes<float, float>(); }
+TEST(kernel_values_match_scalar_loop_at_tail_sizes_float_in_double) { compare_at_tail_sizes<float, double>(); }
 
-TEST(exp_is_right_to_the_last_digits_in_double) { check_exp<double>(2.3e-16, 760.0); }
-TEST(exp_is_right_to_the_last_digits_in_float) { check_exp<float>(1.2e-7, 110.0); }
-TEST(tanh_is_right_to_the_last_digits_in_double) { check_tanh<double>(6e-16); }
-TEST(tanh_is_right_to_the_last_digits_in_float) { check_tanh<float>(3.5e-7); }
+TEST(exp_is_accurate_in_double) { check_exp<double>(2.3e-16, 760.0); }
+TEST(exp_is_accurate_in_float) { check_exp<float>(1.2e-7, 110.0); }
+TEST(tanh_is_accurate_in_double) { check_tanh<double>(6e-16); }
+TEST(tanh_is_accurate_in_float) { check_tanh<float>(3.5e-7); }
 
 TEST(exp_is_exactly_1_at_0_and_0_far_out) {
     on_every_level([](const std::string& level) {
@@ -158,7 +158,7 @@ TEST(exp_is_exactly_1_at_0_and_0_far_out) {
     });
 }
 
-TEST(what_is_not_a_number_stays_so) {
+TEST(exp_and_tanh_of_nan_are_nan) {
     on_every_level([](const std::string& level) {
         const double nan = std::numeric_limits<double>::quiet_NaN();
         for (const KernelKind kind : {KernelKind::laplacian, KernelKind::rbf, KernelKind::sigmoid})
@@ -166,14 +166,14 @@ TEST(what_is_not_a_number_stays_so) {
     });
 }
 
-TEST(neither_threads_nor_halving_change_a_bit_in_double) {
-    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);  // computed whole, and mirrored
+TEST(threads_and_mirroring_are_bitwise_neutral_in_double) {
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);  // fully computed, and mirrored
 }
-TEST(neither_threads_nor_halving_change_a_bit_in_float) {
-    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);  // computed whole, and mirrored
+TEST(threads_and_mirroring_are_bitwise_neutral_in_float) {
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);  // fully computed, and mirrored
 }
 
-TEST(a_common_offset_costs_no_accuracy) {
+TEST(distances_are_exact_under_a_common_offset) {
     const std::size_t n = 20, d = 9;
     std::vector<double> X = random_values<double>(n * d, 4), shifted(X);
     for (std::size_t at = 0; at < X.size(); ++at) shifted[at] = X[at] + 1e6, X[at] = shifted[at] - 1e6;
@@ -186,7 +186,7 @@ TEST(a_common_offset_costs_no_accuracy) {
         });
 }
 
-TEST(sums_equal_the_weighted_rows) {
+TEST(kernel_sums_match_weighted_kernel_rows) {
     const std::size_t n = 3001, n_z = 37, d = 6;  // enough work for a second thread
     const auto X = random_values<float>(n * d, 5), Z = random_values<float>(n_z * d, 6);
     const auto weights = random_values<double>(n_z, 7);
@@ -206,7 +206,7 @@ TEST(sums_equal_the_weighted_rows) {
     });
 }
 
-TEST(products_become_kernel_values) {
+TEST(kernel_from_products_matches_kernel_block) {
     const std::size_t n = 13, d = 4;
     const std::vector<double> X = random_values<double>(n * d, 8);
     const Rows<double> rows{X.data(), n, d};
@@ -225,7 +225,7 @@ TEST(products_become_kernel_values) {
     });
 }
 
-TEST(packed_rows_hold_what_any_history_leaves) {
+TEST(packed_rows_match_a_list_after_random_changes) {
     const std::size_t d = 3;
     PackedRows<float, double> packed(d);
     std::vector<std::vector<float>> model;

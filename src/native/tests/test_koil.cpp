@@ -1,4 +1,4 @@
-// KOIL against its algorithm written down without caches, batches, windows or threads.
+// KOIL against a plain implementation without caches, batches, windows or threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Matrix {
     double operator()(std::size_t i, std::size_t j) const { return values[i * n + j]; }
 };
 
-// Two buffers of samples with weights; places in a buffer stay, every score is computed afresh.
+// Plain KOIL: two buffers of weighted samples with fixed positions; every score is computed from scratch.
 struct SlowKoil {
     struct Vector {
         std::size_t sample;
@@ -107,18 +107,18 @@ struct Stream {
                 signs.push_back(positive ? 1 : -1);
                 if (positive) X[i * d + target % d] += 1.0;
             }
-        for (double& value : X) value = static_cast<double>(static_cast<float>(value));  // the same numbers as float
+        for (double& value : X) value = static_cast<double>(static_cast<float>(value));  // representable as float
     }
 };
 
 constexpr BufferPolicy kPolicies[] = {BufferPolicy::reservoir_plus, BufferPolicy::fifo_plus, BufferPolicy::reservoir,
                                       BufferPolicy::fifo, BufferPolicy::unbounded};
 
-// What some hundred steps in a type may be off.
+// Error tolerance after some hundred steps.
 template <class T>
 constexpr double kRounding = sizeof(T) == sizeof(double) ? 1e-9 : 2e-5;
 
-// Learns a stream in batches of made-up lengths.
+// Learns a stream in batches of pseudo-random lengths.
 template <class T>
 void learn_all(KoilEnsemble<T>& ensemble, const Stream& stream, const KoilRule& rule, unsigned n_threads) {
     const std::vector<T> X(stream.X.begin(), stream.X.end());
@@ -173,12 +173,12 @@ void compare_with_slow(const Stream& stream, const std::vector<KernelSpec>& kern
 bool same_states(const std::vector<KoilMachineState>& a, const std::vector<KoilMachineState>& b) {
     if (a.size() != b.size()) return false;
     for (std::size_t m = 0; m < a.size(); ++m) {
-        if (a[m].behind != b[m].behind || a[m].scale != b[m].scale || a[m].log_weight != b[m].log_weight ||
+        if (a[m].stale_side != b[m].stale_side || a[m].scale != b[m].scale || a[m].log_weight != b[m].log_weight ||
             a[m].steps != b[m].steps)
             return false;
         for (int s = 0; s < 2; ++s) {
             const auto &x = a[m].sides[s], &y = b[m].sides[s];
-            if (x.ids != y.ids || x.coef != y.coef || x.scores != y.scores || x.counted != y.counted ||
+            if (x.ids != y.ids || x.coef != y.coef || x.scores != y.scores || x.applied != y.applied ||
                 x.oldest != y.oldest || x.seen != y.seen)
                 return false;
         }
@@ -188,7 +188,7 @@ bool same_states(const std::vector<KoilMachineState>& a, const std::vector<KoilM
 
 }  // namespace
 
-TEST(koil_learns_what_its_algorithm_says_under_every_policy) {
+TEST(koil_matches_the_plain_algorithm_for_every_policy) {
     const Stream stream(700, 4, 1, 1);
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
@@ -200,7 +200,7 @@ TEST(koil_learns_what_its_algorithm_says_under_every_policy) {
     });
 }
 
-TEST(koil_on_floats_learns_the_same_as_on_the_doubles_they_are_but_for_rounding) {
+TEST(float32_koil_matches_float64_koil_up_to_rounding) {
     const Stream stream(500, 3, 1, 2);
     on_every_level([&](const std::string& level) {
         for (const BufferPolicy policy : kPolicies)
@@ -209,7 +209,7 @@ TEST(koil_on_floats_learns_the_same_as_on_the_doubles_they_are_but_for_rounding)
     });
 }
 
-TEST(machines_of_floats_share_sums_and_keep_their_scores_right_through_many_refreshes) {
+TEST(float32_scores_stay_accurate_with_shared_sums_and_refreshes) {
     const Stream stream(6000, 20, 2, 12);
     KoilEnsemble<float> ensemble(20, {{.gamma = 0.05}, {.gamma = 0.2}, {.kind = KernelKind::laplacian, .gamma = 0.1}},
                                  {33, 40}, 3);
@@ -225,12 +225,12 @@ TEST(machines_of_floats_share_sums_and_keep_their_scores_right_through_many_refr
     }
 }
 
-TEST(weights_in_units_too_small_for_floats_are_taken_in_others) {
+TEST(state_with_scale_too_small_for_float32_is_rescaled) {
     KoilMachineState state;
     state.scale = 1e-90;
     for (auto& side : state.sides) {
         side.ids = {static_cast<std::uint32_t>(&side - state.sides)};
-        side.coef = side.counted = {0.25e90};
+        side.coef = side.applied = {0.25e90};
         side.scores = {0.5e90};
         side.seen = 1;
     }
@@ -241,7 +241,7 @@ TEST(weights_in_units_too_small_for_floats_are_taken_in_others) {
     for (const double score : scores) CHECK(std::abs(score - 0.25 * (1.0 + std::exp(-1.0))) < 1e-6, score);
 }
 
-TEST(several_targets_and_kernels_learn_as_if_each_were_alone) {
+TEST(targets_and_kernels_of_an_ensemble_match_separate_machines) {
     const Stream stream(600, 20, 3, 3);
     const std::vector<KernelSpec> kernels = {
         {.gamma = 0.05},
@@ -255,7 +255,7 @@ TEST(several_targets_and_kernels_learn_as_if_each_were_alone) {
         }
 }
 
-TEST(threads_give_the_bits_that_one_gives) {
+TEST(result_is_bitwise_independent_of_the_number_of_threads) {
     const Stream stream(900, 6, 4, 4);
     const KoilRule rule{0.5, 0.05, 4, false, false, BufferPolicy::reservoir_plus, 0.02, 0.0};
     std::vector<std::vector<KoilMachineState>> states;
@@ -287,12 +287,12 @@ void check_going_on() {
     CHECK(after == again_after);
 }
 
-TEST(an_ensemble_made_from_its_states_goes_on_bit_by_bit) {
+TEST(ensemble_restored_from_states_continues_bitwise_equal) {
     check_going_on<double>();
     check_going_on<float>();
 }
 
-TEST(a_copied_target_is_the_target) {
+TEST(copied_target_equals_the_original) {
     const Stream stream(300, 4, 2, 8);
     const KoilRule rule{1.0, 0.05, 4, false, true, BufferPolicy::fifo, 0.0, 0.0};
     KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}}, {10, 10}, 3);
@@ -306,7 +306,7 @@ TEST(a_copied_target_is_the_target) {
     for (std::size_t t = 0; t < stream.n; ++t) CHECK(scores[stream.n + t] == scores[2 * stream.n + t], t);
 }
 
-TEST(many_threads_may_ask_an_ensemble_at_once) {
+TEST(concurrent_scores_calls_are_correct) {
     const Stream stream(300, 4, 2, 9);
     KoilEnsemble<double> ensemble(4, {{.gamma = 0.3}, {.gamma = 1.0}}, {10, 10}, 3);
     ensemble.add_target();
@@ -325,7 +325,7 @@ TEST(many_threads_may_ask_an_ensemble_at_once) {
     for (const auto& answer : answers) CHECK(answer == answers[0]);
 }
 
-TEST(a_sample_more_than_the_budget_of_an_ensemble_without_features_is_no_harm) {
+TEST(ensemble_without_features_accepts_more_samples_than_its_budget) {
     KoilEnsemble<double> ensemble(0, {{.gamma = 0.3}}, {2, 2}, 3);
     ensemble.add_target();
     const std::int8_t signs[] = {1, -1, 1, -1, 1, -1, 1};

@@ -55,7 +55,7 @@ TEST(margin_factor_solves_after_growing_and_shrinking) {
     }
 }
 
-TEST(margin_factor_takes_along_what_was_solved_when_it_shrinks) {
+TEST(margin_factor_updates_solved_vectors_when_it_shrinks) {
     MarginFactor factor;
     std::vector<double> points;
     for (int step = 0; step < 20; ++step) {
@@ -69,13 +69,13 @@ TEST(margin_factor_takes_along_what_was_solved_when_it_shrinks) {
     for (const std::size_t k : {19u, 7u, 0u, 3u}) {
         factor.remove(k, solved.data());
         points.erase(points.begin() + static_cast<std::ptrdiff_t>(k));
-        std::vector<double> anew = column(points, 7.1);
-        factor.forward(anew.data());
-        for (std::size_t i = 0; i < points.size(); ++i) CHECK(std::abs(anew[i] - solved[i]) < 1e-13, k, i);
+        std::vector<double> expected = column(points, 7.1);
+        factor.forward(expected.data());
+        for (std::size_t i = 0; i < points.size(); ++i) CHECK(std::abs(expected[i] - solved[i]) < 1e-13, k, i);
     }
 }
 
-TEST(margin_factor_keeps_the_sum_that_is_asked_for) {
+TEST(margin_factor_solution_has_the_requested_sum) {
     MarginFactor factor;
     std::vector<double> points;
     for (const double x : {0.0, 1.0, 2.5}) {
@@ -97,8 +97,8 @@ TEST(margin_factor_keeps_the_sum_that_is_asked_for) {
     }
 }
 
-TEST(margin_factor_goes_on_from_what_was_packed) {
-    MarginFactor factor, twin;
+TEST(margin_factor_continues_from_its_packed_state) {
+    MarginFactor factor, restored;
     std::vector<double> points;
     for (const double x : {0.0, 1.0, 2.0, 4.0}) {
         std::vector<double> solved = column(points, x);
@@ -107,8 +107,8 @@ TEST(margin_factor_goes_on_from_what_was_packed) {
         points.push_back(x);
     }
     factor.remove(1);
-    twin.restore(factor.packed(), factor.size());
+    restored.restore(factor.packed(), factor.size());
     factor.remove(0);
-    twin.remove(0);
-    CHECK(factor.packed() == twin.packed());
+    restored.remove(0);
+    CHECK(factor.packed() == restored.packed());
 }

@@ -1,4 +1,4 @@
-// The loops of the online learners against loops that a reader believes, on every level.
+// SIMD loops of the online learners against plain loops, on every level.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -28,11 +28,11 @@ AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps)
     return values;
 }
 
-// What a sum of a few numbers of a type may be off.
+// Error tolerance of a short sum.
 template <class Real>
 constexpr double kRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
 
-// All violators, or the `most` nearest of them; of equals the lower positions.
+// Returns all violators, or the `most` nearest of them; ties go to lower positions.
 template <class Real>
 std::vector<std::uint32_t> reference_violators(const ViolatorQuery<Real>& q) {
     std::vector<std::uint32_t> found;
@@ -170,8 +170,8 @@ void check_two_products(const std::string& level) {
         }
 }
 
-// Similarities that differ in their last bits alone, or are too small for a normal number, are told apart, also where
-// arithmetic takes such numbers as zero.
+// Similarities that differ only in the last bits, or are denormal, are ordered correctly, also when denormals are
+// flushed to zero.
 template <class Real>
 void check_small_differences(const std::string& level) {
     const Real steps[] = {std::numeric_limits<Real>::epsilon(), std::numeric_limits<Real>::denorm_min()};
@@ -218,42 +218,42 @@ void check_columns(const std::string& level) {
 
 }  // namespace
 
-TEST(the_nearest_violators_are_those_that_a_stable_sort_takes) {
+TEST(violators_match_a_stable_sort) {
     on_every_level(check_violators<double>);
     on_every_level(check_violators<float>);
 }
 
-TEST(negative_zero_is_as_near_as_zero) {
+TEST(negative_zero_ties_with_zero) {
     on_every_level(check_zeros<double>);
     on_every_level(check_zeros<float>);
 }
 
-TEST(rows_are_added_and_gathered_as_written) {
+TEST(add_rows_and_gather_match_plain_loops) {
     on_every_level(check_rows<double>);
     on_every_level(check_rows<float>);
 }
 
-TEST(both_sides_are_multiplied_and_the_first_largest_is_found) {
+TEST(dot_sides_and_argmax_match_plain_loops) {
     on_every_level(check_sides<double>);
     on_every_level(check_sides<float>);
 }
 
-TEST(two_products_at_once_are_the_same_bits_as_one_by_one) {
+TEST(dot_sides_twice_is_bitwise_equal_to_two_dot_sides) {
     on_every_level(check_two_products<double>);
     on_every_level(check_two_products<float>);
 }
 
-TEST(similarities_that_hardly_differ_are_told_apart) {
+TEST(argmax_and_violators_distinguish_values_that_differ_in_the_last_bit) {
     on_every_level(check_small_differences<double>);
     on_every_level(check_small_differences<float>);
 }
 
-TEST(rows_of_one_cache_line_become_columns) {
+TEST(transpose_matches_plain_loops) {
     on_every_level(check_columns<double>);
     on_every_level(check_columns<float>);
 }
 
-TEST(the_perceptron_moves_on_mistakes_alone) {
+TEST(perceptron_updates_on_mistakes_only) {
     const std::size_t n = 200, d = 5;
     const auto X = random_values<double>(n * d, 1);
     const auto y = random_signs(n, 2, 0.3);
@@ -270,7 +270,7 @@ TEST(the_perceptron_moves_on_mistakes_alone) {
     CHECK(bias == expected_bias);
 }
 
-TEST(a_pairwise_step_never_passes_its_bound_nor_the_budget) {
+TEST(oam_matches_its_formulas_within_bound_and_budget) {
     const std::size_t n = 150, d = 4, budget = 6;
     const auto X = random_values<float>(n * d, 3);
     const auto y = random_signs(n, 4, 0.4);
@@ -279,7 +279,7 @@ TEST(a_pairwise_step_never_passes_its_bound_nor_the_budget) {
     std::uint64_t stored[2] = {0, 0}, seen[2] = {0, 0};
     oam_sweep<float>({X.data(), n, d}, y.data(),
                      {weights.data(), {buffers.data(), buffers.data() + budget * d}, stored, seen}, budget, C, 11);
-    // The same from the formulas: a reservoir a class, a passive-aggressive step for each pair.
+    // Reference: one reservoir per class, a passive-aggressive step for each pair.
     std::vector<double> expected(d);
     std::vector<std::vector<double>> kept[2];
     std::uint64_t counts[2] = {0, 0};
@@ -306,7 +306,7 @@ TEST(a_pairwise_step_never_passes_its_bound_nor_the_budget) {
     CHECK(stored[0] == kept[0].size() && stored[1] == kept[1].size());
 }
 
-TEST(means_and_covariances_are_those_of_the_rows_seen) {
+TEST(opauc_means_and_covariances_match_the_rows) {
     const std::size_t n = 120, d = 3;
     const auto X = random_values<double>(n * d, 5, 2.0);
     const auto y = random_signs(n, 6, 0.5);

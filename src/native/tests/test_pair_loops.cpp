@@ -1,4 +1,4 @@
-// Pairwise steps and the loops of boundary points, against their definitions, at all sizes around a vector's.
+// Pairwise steps and the loops of boundary points against their definitions, at sizes around a vector's width.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -42,7 +42,7 @@ bool is_near(double a, double b, double tolerance) { return std::abs(a - b) <= t
 
 }  // namespace
 
-TEST(a_pairwise_step_moves_all_and_finds_the_least_that_can_grow_on_every_level) {
+TEST(pair_step_matches_its_definition_on_every_level) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
             Samples samples(n);
@@ -61,7 +61,7 @@ TEST(a_pairwise_step_moves_all_and_finds_the_least_that_can_grow_on_every_level)
     });
 }
 
-TEST(the_partner_has_the_largest_gain_of_those_that_can_fall_on_every_level) {
+TEST(pair_partner_has_the_largest_gain_on_every_level) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
             Samples samples(n);
@@ -85,7 +85,7 @@ TEST(the_partner_has_the_largest_gain_of_those_that_can_fall_on_every_level) {
     });
 }
 
-TEST(picked_kernel_values_carry_both_factors_on_every_level) {
+TEST(pick_applies_both_factors_on_every_level) {
     on_every_level([](const std::string& level) {
         const std::vector<double> row = random_values<double>(90, 4), factor = random_values<double>(40, 5);
         for (std::size_t n = 0; n <= 40; ++n) {
@@ -99,7 +99,7 @@ TEST(picked_kernel_values_carry_both_factors_on_every_level) {
     });
 }
 
-TEST(a_bump_raises_rows_to_their_exponent_on_every_level) {
+TEST(boundary_raise_matches_its_definition_on_every_level) {
     on_every_level([](const std::string& level) {
         const auto rare = random_values<double>(40, 6), other = random_values<double>(40, 7);
         const auto self = random_values<double>(40, 8), factor = random_values<double>(40, 9);
@@ -115,7 +115,7 @@ TEST(a_bump_raises_rows_to_their_exponent_on_every_level) {
     });
 }
 
-TEST(a_rough_machine_meets_the_conditions_of_the_optimum_also_for_samples_that_were_not_likely) {
+TEST(solve_roughly_meets_optimality_outside_the_initial_working_set) {
     constexpr std::size_t n = 60;
     const std::vector<double> X = random_values<double>(n * 3, 11);
     std::vector<double> K(n * n), signs(n), factor(n, 1.0), bounds(n, 2.0), z(n), scores(n);
@@ -127,10 +127,10 @@ TEST(a_rough_machine_meets_the_conditions_of_the_optimum_also_for_samples_that_w
             K[i * n + j] = std::exp(-squared);
         }
     }
-    bool likely[n] = {};
-    std::fill_n(likely, 12, true);
-    bounds[30] = 0.0;  // takes no part
-    RoughMachine machine{factor.data(), bounds.data(), likely, z.data(), scores.data()};
+    bool working[n] = {};
+    std::fill_n(working, 12, true);
+    bounds[30] = 0.0;  // is not used
+    RoughMachine machine{factor.data(), bounds.data(), working, z.data(), scores.data()};
     solve_roughly({K.data(), signs.data(), n}, &machine, 1, {1e-3, 3e-3}, 1);
     CHECK(std::abs(std::accumulate(z.begin(), z.end(), 0.0)) < 1e-9, n);
     CHECK(z[30] == 0.0, n);

@@ -43,7 +43,7 @@ std::vector<std::int32_t> slots_up_to(std::size_t n) {
     return slots;
 }
 
-// Solves a dense system by elimination, in the widest numbers there are.
+// Solves a dense system by Gaussian elimination in long double.
 std::vector<long double> eliminated(std::vector<long double> A, std::vector<long double> b) {
     const std::size_t n = b.size();
     for (std::size_t p = 0; p < n; ++p)
@@ -59,7 +59,7 @@ std::vector<long double> eliminated(std::vector<long double> A, std::vector<long
     return b;
 }
 
-// The balanced plane of a class from the rows themselves, standardized: normals and intercept.
+// Reference: the balanced plane of a class from standardized rows.
 std::vector<long double> plane_of(const Labelled& rows, std::size_t d, std::int32_t positive, long double C) {
     const std::size_t n = rows.slots.size(), size = d + 1;
     std::vector<long double> mean(d, 0.0L), deviation(d, 0.0L), A(size * size, 0.0L), b(size, 0.0L);
@@ -106,7 +106,7 @@ struct Solved {
 
 }  // namespace
 
-TEST(planes_are_those_of_the_rows_alone_and_side_by_side_on_every_level) {
+TEST(planes_equal_the_reference_alone_and_in_lanes_at_every_level) {
     for (const std::size_t d : {1u, 4u, 20u, 70u})
         for (const std::size_t n_classes : {2u, 3u, 4u, 8u, 13u}) {
             const Labelled rows = rows_of(kRows, d, n_classes, static_cast<unsigned>(d + n_classes));
@@ -128,11 +128,11 @@ TEST(planes_are_those_of_the_rows_alone_and_side_by_side_on_every_level) {
         }
 }
 
-TEST(a_plane_does_not_depend_on_the_planes_beside_it_nor_on_how_its_class_is_kept) {
+TEST(plane_does_not_depend_on_other_planes_nor_on_pending_rows) {
     const std::size_t d = 6, n_classes = 11;
     const Labelled rows = rows_of(3000, d, n_classes, 5);
     const ExactState state = state_of(rows, d);  // sums
-    ExactState piecewise;                        // and rows that wait
+    ExactState piecewise;                        // pending rows
     piecewise.n_features = d;
     for (std::size_t i = 0; i < rows.slots.size(); i += 300)
         add_rows<double>(piecewise, {{rows.X.data() + i * d, 300, d}, {rows.slots.data() + i, 300}, {}}, 1);
@@ -149,11 +149,11 @@ TEST(a_plane_does_not_depend_on_the_planes_beside_it_nor_on_how_its_class_is_kep
     });
 }
 
-TEST(a_factor_times_itself_is_the_matrix_on_every_level) {
+TEST(cholesky_factor_reproduces_the_matrix_at_every_level) {
     for (std::size_t n : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 32u, 33u, 40u, 67u, 130u, 385u, 420u}) {
         const std::size_t stride = n + 3;
         const std::vector<double> rows = random_values<double>(2 * n * n, 6);
-        std::vector<double> matrix(n * stride, std::nan(""));  // above the diagonal nobody looks
+        std::vector<double> matrix(n * stride, std::nan(""));  // entries above the diagonal are not read
         for (std::size_t i = 0; i < n; ++i)
             for (std::size_t j = 0; j <= i; ++j) {
                 matrix[i * stride + j] = i == j ? 0.5 : 0.0;
@@ -176,7 +176,7 @@ TEST(a_factor_times_itself_is_the_matrix_on_every_level) {
     }
 }
 
-TEST(an_inverse_times_its_matrix_is_the_unit_matrix_on_every_level) {
+TEST(inverse_times_matrix_is_the_identity_at_every_level) {
     for (const std::size_t n : {1u, 2u, 4u, 7u, 8u, 9u, 31u, 40u, 101u}) {
         const std::size_t stride = (n + 7) / 8 * 8;
         const std::vector<double> rows = random_values<double>(2 * n * n, 7);
@@ -187,10 +187,10 @@ TEST(an_inverse_times_its_matrix_is_the_unit_matrix_on_every_level) {
                 for (std::size_t r = 0; r < 2 * n; ++r) matrix[i * n + j] += rows[r * n + i] * rows[r * n + j];
             }
         on_every_level([&](const std::string& level) {
-            AlignedVector<double> factor(n * stride), room(n * stride), inverse(n * stride);
+            AlignedVector<double> factor(n * stride), work(n * stride), inverse(n * stride);
             for (std::size_t i = 0; i < n; ++i) std::copy_n(&matrix[i * n], i + 1, &factor[i * stride]);
             CHECK(loops().factor.factor(factor.data(), n, stride), level, n);
-            loops().factor.invert(factor.data(), n, stride, room.data(), inverse.data());
+            loops().factor.invert(factor.data(), n, stride, work.data(), inverse.data());
             for (std::size_t i = 0; i < n; ++i)
                 for (std::size_t j = 0; j < n; ++j) {
                     double product = 0.0;
@@ -202,7 +202,7 @@ TEST(an_inverse_times_its_matrix_is_the_unit_matrix_on_every_level) {
     }
 }
 
-TEST(sums_that_are_made_ready_chunk_by_chunk_are_those_of_all_rows_at_once) {
+TEST(sums_formed_batch_by_batch_equal_sums_formed_at_once) {
     const std::size_t d = 9;
     const Labelled rows = rows_of(2000, d, 2, 51);
     const ExactState whole = state_of(rows, d);
@@ -211,13 +211,13 @@ TEST(sums_that_are_made_ready_chunk_by_chunk_are_those_of_all_rows_at_once) {
             state_of({{rows.X.begin(), rows.X.begin() + 400 * d}, {rows.slots.begin(), rows.slots.begin() + 400}}, d));
         for (std::size_t i = 400; i < 2000; i += step) {
             const std::size_t n = std::min(step, 2000 - i);
-            const ExactSums kept(sums.snapshot());  // who holds a copy keeps it as it is
-            const Big before = kept.look([](const ExactState& state) { return count_of(state, 0); });
-            sums.change([&](ExactState& state) {
+            const ExactSums kept(sums.snapshot());  // a copy must not change
+            const Big before = kept.read([](const ExactState& state) { return count_of(state, 0); });
+            sums.update([&](ExactState& state) {
                 add_rows<double>(state, {{rows.X.data() + i * d, n, d}, {rows.slots.data() + i, n}, {}}, 1);
             });
             if (i % 3 == 0) sums.view(slots_up_to(2), 1);
-            CHECK(kept.look([](const ExactState& state) { return count_of(state, 0); }) == before, step, i);
+            CHECK(kept.read([](const ExactState& state) { return count_of(state, 0); }) == before, step, i);
         }
         for (std::size_t k = 0; k < 2; ++k)
             CHECK(sums.view(slots_up_to(2), 1).canonical(k) == ExactView(whole, slots_up_to(2), 1).canonical(k), step,
@@ -225,7 +225,7 @@ TEST(sums_that_are_made_ready_chunk_by_chunk_are_those_of_all_rows_at_once) {
     }
 }
 
-TEST(matrices_that_are_not_definite_are_told) {
+TEST(indefinite_matrix_returns_false) {
     const std::size_t d = 2, n_classes = 5;
     Labelled rows = rows_of(kRows, d, n_classes, 3);
     for (std::size_t i = 0; i < kRows; ++i) rows.X[i * d + 1] = rows.X[i * d] *= 0x1p40;
@@ -236,12 +236,12 @@ TEST(matrices_that_are_not_definite_are_told) {
     });
 }
 
-TEST(few_rows_make_up_the_matrix_of_a_class_however_it_is_kept) {
+TEST(pivoted_cholesky_factor_reproduces_the_class_matrix) {
     const std::size_t d = 30, size = d + 1;
     const Labelled rows = rows_of(kRows, d, 2, 8);
     ExactState few = state_of(rows, d);
-    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of a class of their own
-    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another size
+    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of their own class
+    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another scale
     const std::vector<std::int32_t> third(6, 2);
     add_rows<double>(few, {{own.data(), 6, d}, third, {}}, 1);
     ExactState summed = few;
@@ -262,13 +262,13 @@ TEST(few_rows_make_up_the_matrix_of_a_class_however_it_is_kept) {
         }
 }
 
-TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
+TEST(single_row_model_equals_the_general_path) {
     const std::size_t d = 5;
     for (const std::size_t n_classes : {1u, 2u, 3u, 6u, 12u}) {
         const PlaneRule rule{.gmean = n_classes % 2 == 0};
         const Labelled rows = rows_of(kRows, d, n_classes, 21), stream = rows_of(200, d, n_classes, 22);
         ExactSums sums(state_of(rows, d)), others(state_of(rows, d));
-        RowAnswers answers(sums, sums.version(), slots_up_to(n_classes), rule);
+        SingleRowModel answers(sums, sums.version(), slots_up_to(n_classes), rule);
         for (std::size_t i = 0; i < 200; ++i) {
             const std::span<const double> row(stream.X.data() + i * d, d);
             const Solved solved(others.view(slots_up_to(n_classes), 1), rule);
@@ -279,7 +279,7 @@ TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
             const auto winner = answers.winner(row);
             CHECK(winner && *winner == expected, n_classes, i);
             CHECK(answers.learn(row, stream.slots[i]), n_classes, i);
-            others.change([&](ExactState& state) {
+            others.update([&](ExactState& state) {
                 add_rows<double>(state, {{row.data(), 1, d}, {&stream.slots[i], 1}, {}}, 1);
             });
         }
@@ -288,11 +288,11 @@ TEST(single_rows_are_answered_and_learned_as_by_the_long_way) {
     }
 }
 
-TEST(what_is_out_of_the_ordinary_is_left_to_others_and_changes_nothing) {
+TEST(single_row_model_declines_unusual_input_without_changes) {
     const std::size_t d = 5;
     const Labelled rows = rows_of(kRows, d, 2, 31);
     ExactSums sums(state_of(rows, d));
-    RowAnswers answers(sums, sums.version(), slots_up_to(2), {});
+    SingleRowModel answers(sums, sums.version(), slots_up_to(2), {});
     const std::span<const double> row(rows.X.data(), d);
     std::vector<double> bad(row.begin(), row.end());
     bad[2] = std::nan("");
@@ -302,16 +302,16 @@ TEST(what_is_out_of_the_ordinary_is_left_to_others_and_changes_nothing) {
     CHECK(sums.version() == version);
     CHECK(answers.winner(row).has_value());
     const std::int32_t slot = 1;
-    sums.change([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
-    CHECK(!answers.winner(row));  // someone else has changed the sums
+    sums.update([&](ExactState& state) { add_rows<double>(state, {{row.data(), 1, d}, {&slot, 1}, {}}, 1); });
+    CHECK(!answers.winner(row));  // the sums were changed outside the model
     CHECK(!answers.learn(row, 0));
 }
 
-TEST(threads_may_ask_while_one_learns) {
+TEST(threads_may_predict_while_one_learns) {
     const std::size_t d = 5;
     const Labelled rows = rows_of(kRows, d, 3, 41), stream = rows_of(2000, d, 3, 42);
     ExactSums sums(state_of(rows, d));
-    RowAnswers answers(sums, sums.version(), slots_up_to(3), {});
+    SingleRowModel answers(sums, sums.version(), slots_up_to(3), {});
     std::atomic<bool> stop{false};
     std::atomic<std::size_t> answered{0};
     std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Hashes of rows, and the index that finds rows by them, against a list that is searched.
+// Row hashes, and the row index against a linear search.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -14,19 +14,19 @@
 using namespace steelyard;
 using namespace steelyard::tests;
 
-TEST(zeros_of_both_signs_have_no_share_in_a_hash) {
+TEST(zeros_do_not_contribute_to_a_hash) {
     CHECK(hash_value(3, 0.0) == 0);
     CHECK(hash_value(3, -0.0) == 0);
     CHECK(hash_value(3, std::numeric_limits<double>::denorm_min()) != 0);
 }
 
-TEST(a_float_hashes_as_the_double_it_is) {
+TEST(float_and_double_have_equal_hashes) {
     for (const float value : random_values<float>(100, 1))
         CHECK(hash_value(7, static_cast<double>(value)) == hash_value(7, double{value}));
     CHECK(hash_value(7, 0.1F) != hash_value(7, 0.1));
 }
 
-TEST(a_hash_tells_columns_values_and_signs_apart) {
+TEST(hash_differs_for_columns_values_and_signs) {
     std::set<std::uint64_t> seen;
     std::size_t n = 0;
     for (std::size_t column = 0; column < 200; ++column)
@@ -37,15 +37,15 @@ TEST(a_hash_tells_columns_values_and_signs_apart) {
     CHECK(seen.size() == n);
 }
 
-TEST(scrambling_loses_no_bit) {
+TEST(scramble_is_injective) {
     std::set<std::uint64_t> seen;
     for (std::uint64_t bit = 0; bit < 64; ++bit) seen.insert(scramble(std::uint64_t{1} << bit));
     for (std::uint64_t number = 0; number < 10000; ++number) seen.insert(scramble(number));
-    CHECK(seen.size() == 10000 + 64 - 14);  // 1, 2, 4, ..., 8192 are among both
+    CHECK(seen.size() == 10000 + 64 - 14);  // 1, 2, 4, ..., 8192 are in both sets
 }
 
-// Rows come, go and change their numbers; hashes are few, so that chains and places in the table collide.
-TEST(an_index_finds_what_a_search_through_a_list_finds) {
+// Rows are inserted, removed and renumbered; few different hashes cause collisions.
+TEST(row_index_equals_a_linear_search) {
     for (const std::uint64_t n_hashes : {1, 3, 50, 1000000}) {
         RowIndex index;
         std::vector<std::uint64_t> hashes;  // by row number, 0 .. size - 1
@@ -59,15 +59,16 @@ TEST(an_index_finds_what_a_search_through_a_list_finds) {
         for (std::size_t t = 0; t < 1500; ++t) {
             const bool grows = hashes.empty() || uniform_at(9, t) < (t < 1000 ? 0.7 : 0.3);
             if (grows) {
-                hashes.push_back(mix_bits(t) % n_hashes * 64);  // equal low bits: all begin at the same place
+                hashes.push_back(mix_bits(t) % n_hashes * 64);  // equal low bits cause collisions in the table
                 index.insert(static_cast<std::uint32_t>(hashes.size() - 1), hashes.back());
             } else {
-                const auto gone = static_cast<std::uint32_t>(uniform_at(9, t, 1) * static_cast<double>(hashes.size()));
+                const auto removed =
+                    static_cast<std::uint32_t>(uniform_at(9, t, 1) * static_cast<double>(hashes.size()));
                 const auto last = static_cast<std::uint32_t>(hashes.size() - 1);
-                index.erase(gone);
-                if (gone != last) {
-                    index.renumber(last, gone);
-                    hashes[gone] = hashes[last];
+                index.erase(removed);
+                if (removed != last) {
+                    index.renumber(last, removed);
+                    hashes[removed] = hashes[last];
                 }
                 hashes.pop_back();
             }
@@ -79,7 +80,7 @@ TEST(an_index_finds_what_a_search_through_a_list_finds) {
                 CHECK(rows_with(hash) == expected, n_hashes, t);
             }
         }
-        // Inserted in the order that the index gives, rows form the same chains.
+        // Inserting rows in the order of the index gives the same chains.
         RowIndex again;
         const auto order = index.order(static_cast<std::uint32_t>(hashes.size()));
         CHECK(order.size() == hashes.size(), n_hashes);

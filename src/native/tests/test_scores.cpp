@@ -16,7 +16,7 @@ struct Case {
     std::size_t n, d, n_planes;
 };
 
-// Widths below, at and beside those of the vectors; planes of one panel, several, and more than a group.
+// Numbers of features around the vector width; planes of one panel, several panels, and more than a group.
 const Case kCases[] = {{1, 1, 1}, {5, 3, 1}, {131, 8, 1}, {5000, 54, 1}, {9, 17, 2}, {300, 54, 10}, {77, 5, 60}};
 
 template <class T>
@@ -48,13 +48,13 @@ void check_case(const Case& c, const std::string& level) {
     }
 }
 
-TEST(linear_scores_are_products_at_every_level) {
+TEST(linear_scores_equal_products_at_every_level) {
     on_every_level([](const std::string& level) {
         for (const Case& c : kCases) check_case<double>(c, level), check_case<float>(c, level);
     });
 }
 
-TEST(a_score_that_is_not_finite_is_noticed) {
+TEST(nonfinite_score_returns_false) {
     const std::vector<double> normals{1.0, 1.0}, intercepts{0.0};
     for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
         std::vector<double> X(2 * 3000, 0.5), scores(3000);

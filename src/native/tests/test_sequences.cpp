@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// Sequences of made-up lengths, 1 and those around a panel's width among them.
+// Sequences of pseudo-random lengths, including 1 and lengths around a panel's width.
 template <class Symbol>
 struct Collection {
     std::vector<Symbol> symbols;
@@ -68,7 +68,7 @@ double reference(const AlignmentSpec& spec, const Sequences<double>& X, std::siz
     return sum > 0.0L ? static_cast<double>(std::log(sum)) : kNever;
 }
 
-// By what came last: all ways, and those that do not end with an insertion.
+// Sums over all scripts, and over those that do not end with an insertion.
 double reference(const EditSpec& spec, const Sequences<std::int32_t>& X, std::size_t a,
                  const Sequences<std::int32_t>& Z, std::size_t b) {
     const std::size_t n = X.length(a), m = Z.length(b), ld = m + 1;
@@ -141,30 +141,30 @@ void check_matrix(const Spec& spec, const Collection<Symbol>& X) {
 
 }  // namespace
 
-TEST(alignment_sums_equal_the_recursion_for_every_panel_size_and_dimension) {
+TEST(alignment_kernel_matches_recursion_for_every_panel_size_and_dimension) {
     for (const std::size_t n : {1, 15, 16, 17, 33})
         for (const std::size_t d : {1, 2, 5})
             check_block(AlignmentSpec{0.4, 0}, trajectories(9, 12, d, 3), trajectories(n, 20, d, 50));
 }
 
-TEST(a_band_cuts_off_what_lies_too_far_apart) {
+TEST(alignment_kernel_with_band_matches_recursion) {
     for (const std::size_t band : {1, 2, 5, 100})
         check_block(AlignmentSpec{0.1, band}, trajectories(20, 15, 2, 7), trajectories(18, 15, 2, 90));
 }
 
-TEST(edit_sums_equal_the_recursion_also_for_empty_strings) {
+TEST(edit_kernel_matches_recursion_including_empty_strings) {
     for (const std::size_t n : {1, 16, 17, 40}) check_block(EditSpec{0.3, 0.2}, strings(11, 9, 2), strings(n, 14, 60));
     check_block(EditSpec{1.0, 1.0}, strings(8, 6, 1), strings(8, 6, 9));
     check_block(EditSpec{1e-300, 1e-300}, strings(8, 6, 1), strings(8, 6, 9));
 }
 
-TEST(a_matrix_is_symmetric_and_does_not_depend_on_threads) {
+TEST(sequence_matrix_is_symmetric_and_independent_of_threads) {
     check_matrix(AlignmentSpec{0.2, 0}, trajectories(37, 22, 2, 5));
     check_matrix(AlignmentSpec{0.2, 6}, trajectories(37, 22, 2, 5));
     check_matrix(EditSpec{0.4, 0.3}, strings(37, 22, 5));
 }
 
-TEST(sums_of_long_sequences_neither_overflow_nor_vanish) {
+TEST(long_sequences_neither_overflow_nor_underflow) {
     on_every_level([&](const std::string& level) {
         for (const double apart : {0.0, 30.0}) {
             Collection<double> X{std::vector<double>(3000, 0.0), {0, 3000}, 1};
@@ -177,7 +177,7 @@ TEST(sums_of_long_sequences_neither_overflow_nor_vanish) {
     });
 }
 
-TEST(no_sequences_make_no_values) {
+TEST(empty_collections_give_empty_results) {
     const Collection<double> none{{}, {0}, 2}, some = trajectories(3, 4, 2, 1);
     log_alignment_block({1.0, 0}, none.view(), some.view(), nullptr, 2);
     log_alignment_matrix({1.0, 0}, none.view(), nullptr, 2);

@@ -27,7 +27,7 @@ double kernel(const KernelRows& rows, std::size_t i, std::size_t j) {
 
 }  // namespace
 
-TEST(triangular_solves_are_those_of_the_definition_on_every_level) {
+TEST(triangular_solves_equal_the_definition_at_every_level) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 1; n <= 40; ++n) {
             const std::size_t stride = n + 3;
@@ -54,7 +54,7 @@ TEST(triangular_solves_are_those_of_the_definition_on_every_level) {
     });
 }
 
-TEST(steps_end_at_the_first_bound_on_every_level) {
+TEST(steps_end_at_the_first_bound_at_every_level) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 0; n <= 40; ++n) {
             std::vector<double> dz = random_values<double>(n, 10), z(n), lower(n), upper(n), steps(n);
@@ -82,7 +82,7 @@ TEST(steps_end_at_the_first_bound_on_every_level) {
     });
 }
 
-TEST(suspects_are_all_who_are_nearer_to_violating_than_the_limit) {
+TEST(suspects_are_all_samples_within_the_limit_of_a_violation) {
     on_every_level([](const std::string& level) {
         for (std::size_t n = 0; n <= 40; ++n) {
             const std::vector<double> e = random_values<double>(n, 3), lower(n, 0.0), upper(n, 1.0);
@@ -106,7 +106,7 @@ TEST(suspects_are_all_who_are_nearer_to_violating_than_the_limit) {
     });
 }
 
-TEST(sums_over_kept_rows_are_no_farther_off_than_they_say) {
+TEST(sums_over_cached_rows_respect_their_error_bound) {
     on_every_level([](const std::string& level) {
         for (const std::size_t n : {1u, 7u, 8u, 33u, 100u}) {
             KernelRows rows = rows_of(random_values<double>(n * kFeatures, 4, 100.0));
@@ -139,7 +139,7 @@ TEST(sums_over_kept_rows_are_no_farther_off_than_they_say) {
     });
 }
 
-TEST(rows_of_16_bits_are_read_as_they_were_kept) {
+TEST(fixed_point_rows_are_read_as_stored) {
     on_every_level([](const std::string& level) {
         KernelRows rows = rows_of(random_values<double>(50 * kFeatures, 6));
         const float *first = rows.row<float>(3), *second = rows.row<float>(7);
@@ -151,7 +151,7 @@ TEST(rows_of_16_bits_are_read_as_they_were_kept) {
     });
 }
 
-TEST(weights_of_any_size_keep_the_promise_of_the_sum) {
+TEST(sums_with_weights_of_any_size_respect_their_error_bound) {
     KernelRows rows = rows_of(random_values<double>(20 * kFeatures, 11));
     std::vector<std::uint32_t> samples(20);
     for (std::uint32_t i = 0; i < 20; ++i) samples[i] = i;
@@ -166,7 +166,7 @@ TEST(weights_of_any_size_keep_the_promise_of_the_sum) {
     }
 }
 
-TEST(the_active_set_has_the_kernel_values_of_its_members_whoever_comes_and_goes) {
+TEST(active_set_has_the_kernel_values_of_its_members) {
     std::mt19937 bits(8);
     KernelRows rows = rows_of(random_values<double>(60 * kFeatures, 9));
     ActiveSet active(rows);
@@ -177,7 +177,7 @@ TEST(the_active_set_has_the_kernel_values_of_its_members_whoever_comes_and_goes)
             active.add(i);
         else if (step % 7 != 0 || rows.size() < 20)
             active.drop(active.slot(i));
-        else {  // the sample goes for good
+        else {  // the sample is removed
             active.drop(active.slot(i));
             active.swap_remove(i);
             rows.swap_remove(i);
@@ -193,15 +193,15 @@ TEST(the_active_set_has_the_kernel_values_of_its_members_whoever_comes_and_goes)
     }
 }
 
-TEST(rows_are_found_by_their_hashes_whoever_comes_goes_and_is_renumbered) {
+TEST(row_index_finds_rows_after_insertions_removals_and_renumbering) {
     std::mt19937 bits(13);
     RowIndex index;
     std::vector<std::uint64_t> hashes;
     for (int step = 0; step < 3000; ++step) {
         if (hashes.empty() || bits() % 5 < 3) {
-            hashes.push_back(bits() % 40 * (step % 2 ? 1 : 64));  // many equal ones, and many at the same place
+            hashes.push_back(bits() % 40 * (step % 2 ? 1 : 64));  // many equal hashes and many collisions
             index.insert(static_cast<std::uint32_t>(hashes.size() - 1), hashes.back());
-        } else {  // the last row takes the number of the one that goes
+        } else {  // the last row gets the number of the removed row
             const auto row = static_cast<std::uint32_t>(bits() % hashes.size());
             const auto last = static_cast<std::uint32_t>(hashes.size() - 1);
             index.erase(row);
@@ -221,10 +221,10 @@ TEST(rows_are_found_by_their_hashes_whoever_comes_goes_and_is_renumbered) {
         same.insert(row, hashes[row]);
     for (std::uint64_t hash = 0; hash < 40; ++hash) {
         std::uint32_t row = index.first(hash);
-        for (std::uint32_t twin = same.first(hash); row != RowIndex::kNone || twin != RowIndex::kNone;) {
-            CHECK(row == twin, hash);
-            if (row != twin) break;
-            row = index.next(row), twin = same.next(twin);
+        for (std::uint32_t other = same.first(hash); row != RowIndex::kNone || other != RowIndex::kNone;) {
+            CHECK(row == other, hash);
+            if (row != other) break;
+            row = index.next(row), other = same.next(other);
         }
     }
 }

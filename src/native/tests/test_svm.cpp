@@ -1,4 +1,4 @@
-// The incremental SVM against the conditions of an optimum, and against a slow solver that starts from nothing.
+// The incremental SVM against the optimality conditions and a slow reference solver.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 constexpr double kTolerance = 1e-8;
 constexpr std::size_t kBudget = std::size_t{64} << 20;
 
-// Labelled rows that stay where they are.
+// Labelled rows with stable addresses.
 struct Table {
     std::size_t d;
     std::vector<double> X, weights;
@@ -40,7 +40,11 @@ struct Table {
     }
 };
 
-enum class Shape { clouds, grid, repeated };  // a grid has many equal kernel values, repeated rows singular matrices
+enum class Shape {
+    clouds,
+    lattice,
+    repeated
+};  // a lattice has many equal kernel values, repeated rows singular matrices
 
 Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_classes, unsigned seed) {
     Table table{d, {}, {}, {}};
@@ -50,7 +54,7 @@ Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_class
         std::vector<double> x(noise.begin() + static_cast<std::ptrdiff_t>(i * d),
                               noise.begin() + static_cast<std::ptrdiff_t>((i + 1) * d));
         x[static_cast<std::size_t>(code) % d] += 1.5;
-        if (shape == Shape::grid)
+        if (shape == Shape::lattice)
             for (double& value : x) value = std::round(value);
         if (shape == Shape::repeated && i >= 8) std::copy_n(table.X.data() + i % 8 * d, d, x.begin());
         table.push(x.data(), code, i % 5 == 0 ? 2.0 : 1.0);
@@ -58,7 +62,7 @@ Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_class
     return table;
 }
 
-// One two-class problem spelled out: kernel matrix, labels, bounds.
+// One binary problem in dense form: kernel matrix, labels, bounds.
 struct Dense {
     std::size_t n;
     std::vector<double> K, y, lower, upper;
@@ -88,7 +92,7 @@ struct Dense {
         return sum;
     }
 
-    // The largest violation of the conditions of an optimum.
+    // The largest violation of the optimality conditions.
     double violation(const std::vector<double>& z, double bias) const {
         double worst = std::abs(std::accumulate(z.begin(), z.end(), 0.0));
         for (std::size_t i = 0; i < n; ++i) {
@@ -100,7 +104,7 @@ struct Dense {
         return worst;
     }
 
-    // Pairs of the largest violation, one step at a time, until none violates: slow, and nothing is kept.
+    // Reference solver: SMO with the maximal violating pair, without caches.
     std::vector<double> solved() const {
         std::vector<double> z(n), sums(n);
         for (std::size_t i = 0; i < n; ++i) sums[i] = -y[i];
@@ -122,7 +126,7 @@ struct Dense {
     }
 };
 
-// Everything that can be wrong with a problem after an update.
+// Checks all invariants of a problem after an update.
 void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel, bool against_slow,
                    const std::string& what) {
     const ProblemSpec& spec = svc.spec(k);
@@ -133,14 +137,14 @@ void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel,
     CHECK(state.z.size() == dense.n, what);
     const double violation = dense.violation(state.z, state.bias);
     CHECK(violation <= kTolerance + 1e-12 * scale, what, std::to_string(violation / kTolerance), "tolerances");
-    // What the problem says of itself is true.
+    // The reported violation is correct.
     CHECK(std::abs(svc.problem(k).violation() - violation) <= kTolerance + 1e-11 * scale, what);
-    // Sums are right to within the slack that they claim.
+    // Sums are within their error bounds.
     for (std::size_t i = 0; i < dense.n; ++i) {
         const double off = std::abs(state.e[i] - dense.e(state.z, i));
         CHECK(off <= state.slack - state.exact_at[i] + 1e-11 * scale, what, i, off);
     }
-    // The factor is that of the margin set, and everyone in the margin set stands between the bounds.
+    // The factor is that of the margin set, whose members are between their bounds.
     const std::vector<double> packed = state.factor.packed();
     const auto L = [&](std::size_t i, std::size_t j) { return j > i ? 0.0 : packed[i * (i + 1) / 2 + j]; };
     for (std::size_t i = 0; i < state.margin.size(); ++i) {
@@ -157,7 +161,7 @@ void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel,
     const std::vector<double> slow = dense.solved();
     const double best = dense.objective(slow), reached = dense.objective(state.z);
     CHECK(std::abs(best - reached) <= 1e-6 * (1.0 + std::abs(best)), what, best, reached);
-    for (std::size_t i = 0; i < dense.n; ++i)  // f without the bias is unique, whatever the coefficients
+    for (std::size_t i = 0; i < dense.n; ++i)  // f without the bias is unique, even if the coefficients are not
         CHECK(std::abs(dense.e(slow, i) - dense.e(state.z, i)) <= 2e-4 * scale, what, i);
 }
 
@@ -169,7 +173,7 @@ std::vector<ProblemSpec> specs_for(std::int32_t n_classes, double C) {
     return specs;
 }
 
-// Rows come one by one, several or many at once, and go in some other order; bounds change on the way.
+// Adds rows one by one and in batches, removes them in another order, and changes bounds.
 void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, bool as_function, double C,
                  const std::string& what) {
     const std::size_t d = 3;
@@ -200,7 +204,7 @@ void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, 
     step(20, 3, C, true);
     for (int slide = 0; slide < 15; ++slide) step(1, 1, C, slide % 5 == 0);
     step(0, 0, 3.0 * C, true);
-    step(120, 0, 3.0 * C, false);  // more violators than steps one by one are worth
+    step(120, 0, 3.0 * C, false);  // so many violators that SMO is used
     step(0, 0, 0.2 * C, false);
     for (int slide = 0; slide < 8; ++slide) step(4, 5, 0.2 * C, false);
     step(0, present.size() - 6, C, true);
@@ -208,7 +212,7 @@ void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, 
     step(5, 0, C, true);
 }
 
-// All that a problem knows, to compare bit by bit.
+// The full state of a problem, for bitwise comparison.
 std::vector<double> fingerprint(IncrementalSvc& svc) {
     std::vector<double> values;
     for (std::size_t k = 0; k < svc.n_problems(); ++k) {
@@ -227,15 +231,15 @@ std::vector<double> fingerprint(IncrementalSvc& svc) {
 
 }  // namespace
 
-TEST(every_history_of_rows_ends_at_the_optimum) {
+TEST(every_history_ends_at_the_optimum) {
     on_every_level([](const std::string& level) {
-        for (const Shape shape : {Shape::clouds, Shape::grid, Shape::repeated})
+        for (const Shape shape : {Shape::clouds, Shape::lattice, Shape::repeated})
             for (const double C : {0.3, 30.0})
                 run_history(shape, 2, {.gamma = 0.4}, false, C, text(level, static_cast<int>(shape), C));
     });
 }
 
-TEST(other_kernels_and_kernel_functions_end_at_the_optimum_too) {
+TEST(other_kernels_and_kernel_functions_end_at_the_optimum) {
     const KernelSpec linear{.kind = KernelKind::linear}, laplacian{.kind = KernelKind::laplacian, .gamma = 0.5};
     const KernelSpec polynomial{.kind = KernelKind::polynomial, .gamma = 0.3, .coef0 = 1.0, .degree = 3};
     run_history(Shape::clouds, 2, linear, false, 0.5, "linear");
@@ -244,11 +248,9 @@ TEST(other_kernels_and_kernel_functions_end_at_the_optimum_too) {
     run_history(Shape::clouds, 2, laplacian, true, 2.0, "function");
 }
 
-TEST(three_classes_are_three_problems_at_their_optimum) {
-    run_history(Shape::clouds, 3, {.gamma = 0.4}, false, 1.0, "three");
-}
+TEST(three_classes_are_three_optimal_problems) { run_history(Shape::clouds, 3, {.gamma = 0.4}, false, 1.0, "three"); }
 
-TEST(adding_at_once_and_one_by_one_end_at_the_same_decision_function) {
+TEST(adding_at_once_and_one_by_one_give_the_same_decision_function) {
     const KernelSpec kernel{.gamma = 0.4};
     const Table all = made_table(Shape::clouds, 300, 3, 2, 4);
     IncrementalSvc at_once(3, kernel, {}, kBudget), one_by_one(3, kernel, {}, kBudget);
@@ -260,21 +262,21 @@ TEST(adding_at_once_and_one_by_one_end_at_the_same_decision_function) {
     check_problem(one_by_one, 0, kernel, false, "one by one");
     const auto &a = at_once.problem(0).state(), &b = one_by_one.problem(0).state();
     CHECK(std::abs(a.bias - b.bias) <= 1e-5, a.bias, b.bias);
-    const Dense dense(at_once, at_once.spec(0), kernel);  // both hold the rows in the same order
+    const Dense dense(at_once, at_once.spec(0), kernel);  // both have the rows in the same order
     for (std::size_t i = 0; i < all.size(); ++i) CHECK(std::abs(dense.e(a.z, i) - dense.e(b.z, i)) <= 1e-5, i);
 }
 
-TEST(rows_that_were_never_learned_change_nothing) {
+TEST(forgetting_unknown_rows_throws_and_changes_nothing) {
     const Table all = made_table(Shape::clouds, 60, 3, 2, 5);
     IncrementalSvc svc(3, {.gamma = 0.4}, {}, kBudget);
     svc.update(all.view(), {}, specs_for(2, 1.0), kTolerance);
     const auto before = fingerprint(svc);
     Table retire{3, {}, {}, {}};
     retire.push(all.X.data(), all.codes[0], all.weights[0]);
-    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // the other class never had this row
+    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // the other class does not contain this row
     bool refused = false;
     try {
-        svc.update(made_table(Shape::grid, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);
+        svc.update(made_table(Shape::lattice, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);
     } catch (const UnknownRow& unknown) {
         refused = unknown.index == 1;
     }
@@ -282,7 +284,7 @@ TEST(rows_that_were_never_learned_change_nothing) {
     CHECK(fingerprint(svc) == before);
 }
 
-TEST(a_window_slides_as_long_as_every_class_stays) {
+TEST(slide_returns_false_if_the_classes_would_change) {
     const KernelSpec kernel{.gamma = 0.4};
     Table all = made_table(Shape::clouds, 80, 3, 2, 12);
     std::fill(all.weights.begin(), all.weights.end(), 1.0);
@@ -291,9 +293,9 @@ TEST(a_window_slides_as_long_as_every_class_stays) {
     svc.update({all.X.data(), {all.codes.data(), 40}, {all.weights.data(), 40}}, {}, specs_for(2, 1.0), kTolerance);
     const auto x = [&](std::size_t i) { return all.X.data() + i * 3; };
     const auto before = fingerprint(svc);
-    CHECK(!svc.slide(x(40), 0, x(0), 1, kTolerance));   // class 1 would go
-    CHECK(!svc.slide(x(40), 2, x(1), 0, kTolerance));   // class 2 would come
-    CHECK(!svc.slide(x(40), 1, x(40), 0, kTolerance));  // was never learned
+    CHECK(!svc.slide(x(40), 0, x(0), 1, kTolerance));   // class 1 would disappear
+    CHECK(!svc.slide(x(40), 2, x(1), 0, kTolerance));   // class 2 would appear
+    CHECK(!svc.slide(x(40), 1, x(40), 0, kTolerance));  // unknown row
     CHECK(fingerprint(svc) == before);
     for (std::size_t i = 1; i < 30; ++i) {
         CHECK(svc.slide(x(40 + i), static_cast<std::int32_t>(i % 2), x(i), 0, kTolerance), i);
@@ -305,7 +307,7 @@ TEST(a_window_slides_as_long_as_every_class_stays) {
         CHECK((svc.problem(0).state().z[i] != 0.0) == std::binary_search(support.begin(), support.end(), i), i);
 }
 
-TEST(a_kernel_function_that_throws_at_any_call_changes_nothing) {
+TEST(throwing_kernel_function_changes_nothing) {
     const KernelSpec kernel{.gamma = 0.4};
     const Table all = made_table(Shape::clouds, 40, 3, 2, 7), more = made_table(Shape::clouds, 6, 3, 2, 8);
     int calls_left = -1, n_calls = 0;
@@ -337,7 +339,7 @@ TEST(a_kernel_function_that_throws_at_any_call_changes_nothing) {
     check_problem(svc, 0, kernel, true, "after all");
 }
 
-TEST(a_problem_restored_from_its_state_goes_on_bit_by_bit) {
+TEST(restored_problem_continues_bit_identically) {
     const Table all = made_table(Shape::clouds, 80, 3, 2, 9), more = made_table(Shape::clouds, 10, 3, 2, 10);
     IncrementalSvc svc(3, {.gamma = 0.4}, {}, kBudget), again(3, {.gamma = 0.4}, {}, kBudget);
     svc.update(all.view(), {}, specs_for(2, 1.0), kTolerance);
@@ -348,7 +350,7 @@ TEST(a_problem_restored_from_its_state_goes_on_bit_by_bit) {
     CHECK(fingerprint(svc) == fingerprint(again));
 }
 
-TEST(a_small_budget_of_memory_changes_the_time_and_not_the_solution) {
+TEST(cache_size_does_not_change_the_solution) {
     const KernelSpec kernel{.gamma = 0.4};
     const Table all = made_table(Shape::clouds, 200, 3, 2, 11);
     IncrementalSvc svc(3, kernel, {}, 2000);

@@ -18,7 +18,7 @@ void RowExperts::score(const double* row, double* ranks_out, double* scores) con
         kernel_sums(machine.spec, Rows<double>{ranks_out, 1, n_features}, *machine.vectors, machine.coef, score, 1);
         *score += machine.intercept;
     }
-    for (const Trees& mine : trees) forest_scores({row, 1, n_features}, *mine.forest, 1, scores + mine.expert);
+    for (const Trees& expert : trees) expert.scorer->score({row, 1, n_features}, scores + expert.expert);
 }
 
 }  // namespace steelyard

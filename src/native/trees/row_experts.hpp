@@ -1,4 +1,4 @@
-// What several experts of one plane say about a single row, in one go: a row costs less than many small calls.
+// Scores of several binary experts for a single row, in one call instead of one call per expert.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 #include "kernels/feature_maps.hpp"
 #include "kernels/kernels.hpp"
-#include "trees/boosting.hpp"
 #include "trees/piecewise.hpp"
+#include "trees/tree_ensemble.hpp"
 
 namespace steelyard {
 
-// Whatever is pointed to belongs to others, who keep it.
+// The caller owns all arrays and objects that are pointed to, and keeps them alive.
 struct RowExperts {
     struct Plane {
         std::size_t expert;
-        bool is_mapped;  // over what the map makes of the ranks, else over the row as it is
+        bool is_mapped;  // a plane over the mapped ranks, else over the row itself
         std::span<const double> normal;
         double intercept;
     };
@@ -30,7 +30,7 @@ struct RowExperts {
     };
     struct Trees {
         std::size_t expert;
-        const Forest* forest;
+        const TreeScorer* scorer;
     };
 
     std::size_t n_features;
@@ -40,7 +40,7 @@ struct RowExperts {
     std::vector<Machine> machines;
     std::vector<Trees> trees;
 
-    // Writes the ranks of a row, if there are any, and the score of every expert that is here.
+    // Writes the ranks of a row, if `ranks` is set, and the score of every expert.
     void score(const double* row, double* ranks_out, double* scores) const;
 };
 

@@ -1,8 +1,8 @@
-"""Kernel boundary alignment: an SVM whose kernel is reshaped around the boundary of the rarer class.
+"""Kernel boundary alignment: an SVM whose kernel is transformed near the decision boundary.
 
-``view`` (rows as the current kernel sees them), ``boundary`` and ``conformal`` (the two ways to reshape),
-``holdout`` (judging on held-out rows), ``rough`` (machines that only judge), ``machine`` (one side against
-the other), ``classifier``.
+``view`` holds kernel values after the transformations so far, ``boundary`` (KBA) and ``conformal`` (ACT) hold
+the two transformations, ``holdout`` the validation loss, ``rough`` an approximate SVM solver for validation,
+``machine`` the rounds of one binary problem.
 """
 
 from steelyard.alignment.classifier import AlignedSVC

@@ -1,7 +1,7 @@
-"""Kernel boundary alignment in kernel values alone: the shift, the boundary points and their bumps.
+"""Kernel boundary alignment (KBA): the shift, the boundary points and their bumps, from kernel values alone.
 
-Letters of the paper and names here: eta ``shift``, beta ``beta``, tau_b^2 ``widths``, D(x) ``factor``, SI+
-and SI- the support rows of the rarer side (sign +1) and of the other one.
+Symbols of the paper and names here: eta is ``shift``, beta ``beta``, tau_b^2 ``widths``, D(x) ``factor``; SI+
+and SI- are the support rows of the rarer class (sign +1) and of the other class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
-from steelyard.alignment.view import Indices, Reading, View, blocks, combined
+from steelyard.alignment.view import Indices, Variant, View, blocks, combined
 
 __all__ = [
     "COST_NAMES",
@@ -28,43 +28,44 @@ __all__ = [
     "shift_cost",
 ]
 
-Cost = Callable[[FloatArray], FloatArray]  # of margins, decreasing
-Costs = tuple[str | Cost, str | Cost]  # c_p of missed rows of the rarer side, c_n of false alarms
+Cost = Callable[[FloatArray], FloatArray]  # decreasing function of margins
+Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): cost of missed rows of the rarer class, of false alarms
 _LOSSES: dict[str, Cost] = {
     "exponential": lambda margins: np.exp(-margins),
     "logistic": lambda margins: np.logaddexp(0.0, -margins),
     "hinge": lambda margins: np.maximum(0.0, 1.0 - margins),
 }
 COST_NAMES = tuple(_LOSSES)
-DEFAULT_COSTS: Costs = ("exponential", "logistic")  # of the paper, where nothing better is known
-_TRIED = 33  # shifts that are tried before the best is refined
-_MOST_PAIRS = 2000  # of pairs="all"; beyond that an even selection of them
-_NEAREST = 5  # of neighbours="nearest"
+DEFAULT_COSTS: Costs = ("exponential", "logistic")  # the paper's choice
+_N_GRID_SHIFTS = 33  # grid of shifts that are tried before the best one is refined
+_MAX_PAIRS = 2000  # with pairing="all"; evenly spaced pairs are used if there are more
+_N_NEAREST = 5  # with neighbours="nearest"
 
 
 def shift_cost(shift: float, scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Cost of moving the boundary: c_p of missed rows of the rarer side and c_n of the others.
+    """Return the cost of shifting the boundary: c_p of missed rows of the rarer class plus c_n of false
+    alarms.
 
     Only rows that are misclassified inside the margin count.
     """
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     margins = signs[counted] * (scores[counted] + shift)
     rare = signs[counted] > 0
-    of_missed, of_others = (_LOSSES[cost] if isinstance(cost, str) else cost for cost in costs)
-    return float(np.sum(of_missed(margins[rare])) + np.sum(of_others(margins[~rare])))
+    c_p, c_n = (_LOSSES[cost] if isinstance(cost, str) else cost for cost in costs)
+    return float(np.sum(c_p(margins[rare])) + np.sum(c_n(margins[~rare])))
 
 
 def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT_COSTS) -> float:
-    """Return the shift in [0, 1] of least cost; costs need not be convex in it."""
+    """Return the shift in [0, 1] with the lowest cost; the cost need not be convex."""
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
-        return 0.0  # only false alarms: no shift is too small
+        return 0.0  # only false alarms: every shift adds cost
     if not (signs < 0).any():
         return 1.0
-    tried = np.linspace(0.0, 1.0, _TRIED)
-    best = min(tried, key=lambda shift: shift_cost(shift, scores, signs, costs))
-    bounds = (max(0.0, best - tried[1]), min(1.0, best + tried[1]))
+    grid = np.linspace(0.0, 1.0, _N_GRID_SHIFTS)
+    best = min(grid, key=lambda shift: shift_cost(shift, scores, signs, costs))
+    bounds = (max(0.0, best - grid[1]), min(1.0, best + grid[1]))
     found = minimize_scalar(
         shift_cost, bounds=bounds, args=(scores, signs, costs), method="bounded", options={"xatol": 1e-8}
     )
@@ -72,23 +73,23 @@ def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT
     return float(min([(float(found.fun), float(found.x)), *ends])[1])
 
 
-def match_pairs(view: View, rare: Indices, other: Indices, pairs: str) -> tuple[Indices, Indices]:
-    """Pairs of support rows of opposite sides: each with its nearest opposite, or every pair."""
-    if pairs == "all":
+def match_pairs(view: View, rare: Indices, other: Indices, pairing: str) -> tuple[Indices, Indices]:
+    """Return pairs of support rows of opposite classes: each with its nearest opposite row, or every pair."""
+    if pairing == "all":
         first, second = (grid.ravel() for grid in np.meshgrid(rare, other, indexing="ij"))
-        wanted = min(len(first), _MOST_PAIRS)
-        chosen = np.linspace(0, len(first) - 1, wanted).astype(np.intp)
+        n_pairs = min(len(first), _MAX_PAIRS)
+        chosen = np.linspace(0, len(first) - 1, n_pairs).astype(np.intp)
         return first[chosen], second[chosen]
     own = view.self_similarity()
     nearest_of_rare = np.empty(len(rare), np.intp)
     nearest_of_other, best = np.zeros(len(other), np.intp), np.full(len(other), np.inf)
-    for part in blocks(len(rare), len(other)):
-        mine = rare[part]
-        squared = own[mine, None] + own[other] - 2.0 * view.values(mine, other)
-        nearest_of_rare[part] = other[squared.argmin(axis=1)]
+    for block in blocks(len(rare), len(other)):
+        rows = rare[block]
+        squared = own[rows, None] + own[other] - 2.0 * view.values(rows, other)
+        nearest_of_rare[block] = other[squared.argmin(axis=1)]
         closest = squared.argmin(axis=0)
         distance = squared[closest, np.arange(len(other))]
-        nearest_of_other = np.where(distance < best, mine[closest], nearest_of_other)
+        nearest_of_other = np.where(distance < best, rows[closest], nearest_of_other)
         best = np.minimum(best, distance)
     matched = np.concatenate(
         [np.column_stack([rare, nearest_of_rare]), np.column_stack([nearest_of_other, other])]
@@ -99,7 +100,7 @@ def match_pairs(view: View, rare: Indices, other: Indices, pairs: str) -> tuple[
 
 @dataclass(frozen=True)
 class BoundaryBumps:
-    """Gaussian bumps in feature space around points between rows of opposite sides.
+    """Gaussian bumps in feature space around points between rows of opposite classes.
 
     Attributes
     ----------
@@ -112,9 +113,9 @@ class BoundaryBumps:
     widths : ndarray of shape (n_points,)
         Squared width of each bump.
     combine, floor
-        See :class:`~steelyard.alignment.view.Reading`.
+        See :class:`~steelyard.alignment.view.Variant`.
     scale : float
-        What the combined bumps are multiplied by.
+        Factor of the combined bumps.
     """
 
     rare: Indices
@@ -127,7 +128,7 @@ class BoundaryBumps:
     scale: float = 1.0
 
     def squared_distances(self, view: View, rows: slice) -> FloatArray:
-        """Equation 6: from rows to boundary points, by the kernel trick."""
+        """Return squared distances from rows to boundary points by the kernel trick (equation 6)."""
         products = (1.0 - self.beta) * view.values(rows, self.rare) + self.beta * view.values(
             rows, self.other
         )
@@ -135,7 +136,7 @@ class BoundaryBumps:
         return np.maximum(squared, 0.0)
 
     def factor(self, view: View) -> FloatArray:
-        """D(x) of every row of the view."""
+        """Return D(x) of every row of the view."""
         result = np.empty(view.n_rows)
         if self.combine == "max":
             _native.largest_exponents(
@@ -157,17 +158,17 @@ class BoundaryBumps:
 
 
 def make_boundary_bumps(
-    view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, reading: Reading
+    view: View, pairs: tuple[Indices, Indices], beta: float, margin: float, variant: Variant
 ) -> BoundaryBumps:
-    """Bumps on the points between the given pairs of rows; rows and reference rows are the same here."""
+    """Return bumps on the points between the given pairs of rows; the view must be symmetric."""
     rare, other = pairs
     own, between = view.self_similarity(), view.pair_values(rare, other)
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
-    widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=reading.neighbours)
-    # A lone point takes the distance between its two rows; rows of equal features take any width.
+    widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
+    # A point without neighbours takes the distance between its two rows, or 1 if the two rows are equal.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
-    return BoundaryBumps(rare, other, beta, lengths, widths, reading.combine, reading.floor)
+    return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 
 
 def bump_widths(
@@ -179,10 +180,17 @@ def bump_widths(
     margin: float,
     neighbours: str,
 ) -> FloatArray:
-    """Equation 7: mean squared distance to the other boundary points that are near; 0 where there is none."""
+    """Return the mean squared distance of each boundary point to its neighbours (equation 7).
+
+    Boundary points that coincide with the point are not counted, unlike in equation 7 as printed; this
+    matters at beta = 1, where many points share a row. If no point is near, the squared distance of the
+    nearest one is returned, or 0 if all points coincide.
+    """
     kernel, factor, _, _ = view.arrays()
     limit = {"margin": margin**2, "printed": margin}.get(neighbours, np.inf)
-    most = _NEAREST if neighbours == "nearest" else len(lengths)
+    max_neighbours = _N_NEAREST if neighbours == "nearest" else len(lengths)
     widths = np.empty(len(lengths))
-    _native.mean_near_distances(kernel, factor, *pairs, beta, lengths, limit, most, widths, num_threads())
+    _native.mean_near_distances(
+        kernel, factor, *pairs, beta, lengths, limit, max_neighbours, widths, num_threads()
+    )
     return widths

@@ -1,4 +1,4 @@
-"""AlignedSVC: a support vector machine whose kernel is reshaped around the boundary of the rarer class."""
+"""AlignedSVC: a support vector machine with kernel boundary alignment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from sklearn.svm import SVC
 
 from steelyard import _native
 from steelyard._concurrency import snapshot_read
+from steelyard._deprecation import renamed_parameters
 from steelyard._memory import check_fits_memory
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
 from steelyard.alignment.holdout import deal_splits
-from steelyard.alignment.machine import Machine, Round, Settings, silent_machine, train_machine
+from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
 from steelyard.alignment.rough import Matrix, Problem
 from steelyard.alignment.state import (
@@ -28,7 +30,7 @@ from steelyard.alignment.state import (
     round_from_tree,
     round_to_tree,
 )
-from steelyard.alignment.view import Reading, ReadingConstraint, blocks
+from steelyard.alignment.view import Variant, VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
@@ -50,7 +52,7 @@ from steelyard.persistence import storable
 
 __all__ = ["AlignedSVC"]
 
-_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
+_KERNEL_NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
 class _Callable:
@@ -60,69 +62,70 @@ class _Callable:
         return callable(value)
 
 
-@storable("AlignedSVC")
+@renamed_parameters(reading="variant", pairs="pairing", costs="class_costs")
+@storable("AlignedSVC", former_parameters={"reading": "variant", "pairs": "pairing", "costs": "class_costs"})
 class AlignedSVC(BatchLearner):
-    r"""Support vector machine with kernel boundary alignment.
+    r"""Support vector machine with kernel boundary alignment (KBA).
 
-    Trained on imbalanced classes, an SVM puts its boundary too near to the rarer class. Each round of this
-    learner finds out on held-out rows how far the boundary should move, places points along the boundary that
-    it should be, and stretches the space around them: the kernel becomes :math:`D(x) D(z) k(x, z)`. Rounds go
-    on while held-out rows are ranked better. At the end the boundary itself is shifted to where the smoothed
-    scores of held-out rows have the largest G-mean. Only kernel values are needed, so sequences can be
-    learned too.
+    On imbalanced classes, an SVM places its boundary too close to the rarer class. Each round of this learner
+    estimates on held-out rows how far the boundary should move, places points along the moved boundary, and
+    magnifies the feature space around them: the kernel becomes :math:`D(x) D(z) k(x, z)`. Rounds continue
+    while the AUC of held-out rows improves. Finally the decision function is shifted to the largest G-mean
+    of the smoothed held-out scores. Only kernel values are needed, so sequences can be learned too.
 
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the errors.
+        Penalty of the errors.
     kernel : str or callable, default="rbf"
-        "linear", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed", or a function of two
-        collections of samples that returns the matrix of their kernel values, such as
+        "linear", "polynomial", "rbf", "laplacian", "sigmoid", "precomputed", or a function that takes two
+        collections of samples and returns the matrix of their kernel values, such as
         :class:`~steelyard.kernels.GlobalAlignmentKernel`, which takes lists of trajectories. With
-        "precomputed", ``fit`` takes the square matrix of the training rows; ``predict`` and the others take
-        one row for each new sample: its kernel values with *all* training rows and, in one more column at the
-        end, with itself. That last column may be left out if all training rows have the same similarity with
-        themselves, which new samples are then taken to have too.
+        "precomputed", ``fit`` takes the square kernel matrix of the training rows, and ``predict`` takes one
+        row per new sample: its kernel values with *all* training rows and, in one more column at the end,
+        with itself. The last column may be omitted if k(x, x) is the same for all training rows; new samples
+        are then assumed to have the same value.
     gamma : float or {"scale", "auto", "median"}, default="scale"
-        Number of the kernel; see :class:`~steelyard.kernels.Kernel`.
+        Kernel coefficient; see :class:`~steelyard.kernels.Kernel`.
     class_weight : {"balanced", None} or dict, default=None
-        Factor of C for each class, 0 to leave its rows out. "balanced" gives both sides of a machine the same
-        total weight.
+        Factor of C for each class; 0 ignores its rows. "balanced" gives both classes of a binary problem the
+        same total weight.
     alignment : {"kba", "act", None}, default="kba"
         "kba" is kernel boundary alignment. "act" is the earlier adaptive conformal transformation, which puts
-        bumps on the support vectors in input space and so needs a table of numbers. None is a plain SVC:
-        nothing is held out, reshaped or shifted.
+        bumps on the support vectors in input space and needs rows of numbers. None is a plain SVC without
+        held-out rows, transformation or shift.
     norm : {"l2", "l1"}, default="l2"
-        Of ACT's bumps: squared Euclidean distances in their exponents, or sums of absolute differences.
-    reading : {"adapted", "printed"} or dict, default="adapted"
-        How the paper is read. "printed" is KBA to the letter of its equations 5 and 7: the mean of the bumps,
-        widths from boundary points whose squared distance is below the margin, no floor, no scale. "adapted"
-        has the maximum, the five nearest points, a floor of 0.3 and the trace of the kernel matrix kept. A
-        dict changes some of ``combine`` ("max", "mean", "sum"), ``neighbours`` ("nearest", "printed",
-        "margin", "all"), ``floor`` (0 to 1) and ``normalize`` ("trace", "peak", None) of the latter.
-    costs : pair of {"exponential", "logistic", "hinge"} or callable, default=("exponential", "logistic")
-        c_p and c_n: what missed rows of the rarer side and false alarms cost, as decreasing functions of
-        their margins. Functions take an array and return one.
-    pairs : {"nearest", "all"}, default="nearest"
-        Boundary points lie between each support row and its nearest opposite one, or between all opposite
-        pairs (an even selection of 2,000 of them if there are more).
+        Distance in the exponents of ACT: squared Euclidean, or sum of absolute differences.
+    variant : {"adapted", "printed"} or dict, default="adapted"
+        Variant of KBA. "printed" follows equations 5 and 7 of the paper: the mean of the bumps, widths from
+        boundary points whose squared distance is below the margin, no floor, no scale. "adapted" uses the
+        maximum, the five nearest points, a floor of 0.3, and preserves the trace of the kernel matrix. A dict
+        changes some of ``combine`` ("max", "mean", "sum"), ``neighbours`` ("nearest", "printed", "margin",
+        "all"), ``floor`` (0 to 1) and ``normalize`` ("trace", "peak", None) of "adapted".
+    class_costs : pair of str or callable, default=("exponential", "logistic")
+        c_p and c_n, each "exponential", "logistic", "hinge" or a function: the costs of missed rows of the
+        rarer class and of false alarms, as decreasing functions of their margins. Functions map an array to
+        an array.
+    pairing : {"nearest", "all"}, default="nearest"
+        Pairs of support rows that define boundary points: each support row with its nearest opposite row, or
+        all opposite pairs (2,000 evenly spaced pairs if there are more).
     shift : bool, default=True
-        Whether the decision function is shifted to where the scores of held-out rows, made a smooth
-        distribution for each side, have the largest G-mean.
+        Whether to shift the decision function to the largest G-mean of the held-out scores, smoothed by a
+        kernel density estimate per class.
     max_iter : int, default=5
-        Most rounds of reshaping; with 0 the boundary is shifted and the kernel left alone.
+        Maximum number of rounds; 0 shifts the boundary and leaves the kernel unchanged.
     tol : float, default=1e-3
-        How much the share of wrongly ranked pairs of held-out rows must fall for a round to be kept. It must
-        also fall by more than its own standard error: a few held-out rows are not taken at their word.
+        Minimum decrease of the validation loss (the fraction of pairs in the wrong order) for a round to be
+        kept. The decrease must also exceed its standard error, because held-out rows can be few.
     early_stopping : bool, default=True
-        Whether rounds end when held-out rows are no longer ranked better. With False there are ``max_iter``
-        rounds, whatever they do.
+        Whether rounds end when the validation loss no longer falls. With False there are always ``max_iter``
+        rounds.
     validation_fraction : float, default=0.2
-        Part of the rows held out by one split. If that leaves fewer than 60 rows of the rarer side, more
-        splits of the same size are made, and all of them are judged together. A class of one row cannot be
-        held out; then the machine is a plain SVC.
+        Fraction of the rows held out by one split. If that leaves fewer than 60 rows of the rarer class, more
+        disjoint splits are added and evaluated together. A class of one row cannot be held out; the model is
+        then a plain SVC.
     random_state : int, generator or None, default=None
-        Shuffles the rows before they are held out. None takes them at regular places, which is reproducible
+        Shuffles the rows before they are split. None splits them at regular intervals, which is reproducible
         too.
 
     Attributes
@@ -130,23 +133,24 @@ class AlignedSVC(BatchLearner):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     rounds_ : list of Round
-        What each round did: ``eta``, ``beta``, ``n_support``, ``validation_loss``, ``kept``. For more than
-        two classes a list of such lists, one for each class against the rest.
+        Result of each round: ``eta``, ``beta``, ``n_support``, ``validation_loss``, ``kept``. For more than
+        two classes a list of such lists, one per one-vs-rest problem.
     n_iter_ : int
-        Rounds tried, the plain one before any reshaping included; the most of all classes.
+        Number of rounds tried, including the plain SVM before any transformation; the maximum over all
+        classes.
     shift_ : float or ndarray of shape (n_classes,)
-        What was added to the scores of the rarer side.
+        Shift of the scores of the rarer class.
     svc_ : sklearn.svm.SVC
-        The SVM of the last round kept, on its reshaped kernel with the rarer side as +1; a list of them for
-        more than two classes, with None for a class whose rows all have weight 0. It is not saved.
+        The SVM of the last round kept, on its transformed kernel with the rarer class as +1; a list of them
+        for more than two classes, with None for a class whose rows all have weight 0. It is not saved.
     n_features_in_ : int
-        Number of features seen; of sequences the dimensions of their elements, 1 for strings.
+        Number of features seen; for sequences the dimension of their elements, 1 for strings.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
     Notes
     -----
-    With support rows :math:`x_+` of the rarer and :math:`x_-` of the other side, a round has
+    With support rows :math:`x_+` of the rarer and :math:`x_-` of the other class, a round computes
 
     .. math::
 
@@ -156,17 +160,19 @@ class AlignedSVC(BatchLearner):
         D(x) &= s\, \bigl(c + (1 - c) \max_b e^{-\lVert \phi(x) - \phi_b \rVert^2 / \tau_b^2}\bigr)
 
     where the sums run over held-out rows misclassified inside the margin and :math:`\tau_b^2` is the mean
-    squared distance to the five nearest boundary points. The paper prints those whose squared distance is
-    below the margin, the mean of the bumps, c = 0 and s = 1 (``reading="printed"``; with
-    ``early_stopping=False, max_iter=1, shift=False`` it is KBA as printed); the maximum, c = 0.3 and the s
-    that keeps the trace of the kernel matrix are what makes the rounds help. The stopping rule is ours too,
-    and so is the cut by G-mean: each held-out score becomes a Gaussian bump of standard deviation
-    :math:`1.06\, \sigma\, n^{-1/5}`, where :math:`\sigma` and :math:`n` belong to its side. Numbers are on
-    the documentation page.
+    squared distance to the five nearest boundary points that do not coincide with b. The paper prints the
+    points whose squared distance is below the margin, the mean of the bumps, c = 0 and s = 1;
+    ``variant="printed", early_stopping=False, max_iter=1, shift=False`` is KBA as printed. The rounds improve
+    results only with the maximum, c = 0.3 and the s that preserves the trace of the kernel matrix. The
+    stopping rule and the shift to the largest G-mean are additions of this library: each held-out score
+    becomes a Gaussian density of standard deviation :math:`1.06\, \sigma\, n^{-1/5}`, where :math:`\sigma`
+    and :math:`n` are those of its class. The documentation page shows measurements.
 
     References
     ----------
-    G. Wu and E. Y. Chang, "Aligning boundary in kernel space for learning imbalanced dataset", ICDM 2004.
+    G. Wu and E. Y. Chang, "Aligning boundary in kernel space for learning imbalanced dataset", ICDM 2004;
+    "KBA: kernel boundary alignment considering imbalanced data distribution", IEEE Transactions on Knowledge
+    and Data Engineering 17, 2005.
 
     Examples
     --------
@@ -184,14 +190,14 @@ class AlignedSVC(BatchLearner):
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "C": Positive(),
-        "kernel": AnyOf(OneOf(*_NAMES), _Callable()),
+        "kernel": AnyOf(OneOf(*_KERNEL_NAMES), _Callable()),
         "gamma": GAMMA,
         "class_weight": ClassWeight(),
         "alignment": OneOf("kba", "act", None),
         "norm": OneOf("l2", "l1"),
-        "reading": ReadingConstraint(),
-        "costs": PairOf(AnyOf(OneOf(*COST_NAMES), _Callable())),
-        "pairs": OneOf("nearest", "all"),
+        "variant": VariantConstraint(),
+        "class_costs": PairOf(AnyOf(OneOf(*COST_NAMES), _Callable())),
+        "pairing": OneOf("nearest", "all"),
         "shift": Switch(),
         "max_iter": Integer(0),
         "tol": NonNegative(),
@@ -201,10 +207,10 @@ class AlignedSVC(BatchLearner):
     }
     _traits = Traits(bounded_memory=False)
     _accepts_sparse = True
-    _finds_nonfinite = True  # the pass that tells whether a precomputed matrix is symmetric
+    _finds_nonfinite = True  # the symmetry check of a precomputed matrix also finds NaN and infinity
 
     classes_: NDArray[Any]
-    rounds_: Any  # list of Round, or a list of them for each class
+    rounds_: Any  # list of Round, or one list per class
     shift_: Any
     svc_: Any
 
@@ -217,9 +223,9 @@ class AlignedSVC(BatchLearner):
         class_weight: str | dict[Any, float] | None = None,
         alignment: str | None = "kba",
         norm: str = "l2",
-        reading: str | dict[str, Any] = "adapted",
-        costs: Costs = DEFAULT_COSTS,
-        pairs: str = "nearest",
+        variant: str | dict[str, Any] = "adapted",
+        class_costs: Costs = DEFAULT_COSTS,
+        pairing: str = "nearest",
         shift: bool = True,
         max_iter: int = 5,
         tol: float = 1e-3,
@@ -233,9 +239,9 @@ class AlignedSVC(BatchLearner):
         self.class_weight = class_weight
         self.alignment = alignment
         self.norm = norm
-        self.reading = reading
-        self.costs = costs
-        self.pairs = pairs
+        self.variant = variant
+        self.class_costs = class_costs
+        self.pairing = pairing
         self.shift = shift
         self.max_iter = max_iter
         self.tol = tol
@@ -248,7 +254,7 @@ class AlignedSVC(BatchLearner):
     def _start(self, batch: Batch) -> None:
         if self.alignment == "act" and not (isinstance(self.kernel, str) and self.kernel != "precomputed"):
             raise ParameterError(
-                "alignment='act' works in input space and needs one of the named kernels; "
+                "alignment='act' works in input space and needs a kernel given by name, not 'precomputed'; "
                 f"got kernel={self.kernel!r}.",
                 source="AlignedSVC",
                 hint="alignment='kba' needs kernel values only",
@@ -256,7 +262,7 @@ class AlignedSVC(BatchLearner):
         n_present = len(np.unique(batch.codes[self._row_weights(batch) > 0]))
         if n_present < 2:
             raise DataError(
-                "rows of at least two classes are needed, with weights above 0; got "
+                "at least two classes with rows of positive weight are needed; got "
                 f"{n_present} class{'es' if n_present == 0 else ''}.",
                 source="AlignedSVC.fit",
             )
@@ -267,7 +273,7 @@ class AlignedSVC(BatchLearner):
         if not isinstance(X, list):
             X = X.astype(np.float64, copy=False)
         if isinstance(X, np.ndarray) and self.kernel != "precomputed":
-            self._check_finite(X, "fit")
+            check_finite(self, X, "fit")
         n_rows = len(batch.codes)
         check_fits_memory(
             2 * 8 * n_rows**2,
@@ -280,19 +286,19 @@ class AlignedSVC(BatchLearner):
         weights = self._row_weights(batch)
         distances = input_distances(X, X, self.norm) if self.alignment == "act" else None
         positives = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        trained = [self._train_side(matrix, batch, weights, positive, distances) for positive in positives]
+        trained = [self._train_target(matrix, batch, weights, positive, distances) for positive in positives]
         machines, rounds, svcs = map(list, zip(*trained, strict=True))
-        self._keep(kernel, machines, X, matrix.diagonal)
-        self._show(rounds, svcs)
+        self._store(kernel, machines, X, matrix.diagonal)
+        self._set_attributes(rounds, svcs)
 
-    def _train_side(
+    def _train_target(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
-        """Train one class against the rest; the machine's own sign +1 is the rarer of the two."""
+        """Train one class against the rest; sign +1 of the machine is the rarer of the two."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
-            return silent_machine(active, signs[active][0]), [Round(None, None, (0, 0), None)], None
+            return constant_machine(active, signs[active][0]), [Round(None, None, (0, 0), None)], None
         if (signs[active] > 0).sum() > (signs[active] < 0).sum():
             signs = -signs
         if self.class_weight == "balanced":
@@ -301,13 +307,13 @@ class AlignedSVC(BatchLearner):
         settings = Settings(
             self.C,
             self.alignment,
-            self.pairs,
+            self.pairing,
             self.shift,
             self.max_iter,
             self.tol,
             self.early_stopping,
-            (self.costs[0], self.costs[1]),
-            Reading.named(self.reading),
+            (self.class_costs[0], self.class_costs[1]),
+            Variant.from_parameter(self.variant),
         )
         splits = []
         if self.alignment is not None and (self.shift or self.max_iter):
@@ -321,24 +327,24 @@ class AlignedSVC(BatchLearner):
         return np.random.default_rng(self.random_state)
 
     def _row_weights(self, batch: Batch) -> FloatArray:
-        """Weights of the rows, times the factors of their classes where these are given."""
+        """Return the weights of the rows, times the factors of a class_weight dict."""
         weights = np.ones(len(batch.codes)) if batch.weights is None else batch.weights
         if self.class_weight is None or isinstance(self.class_weight, str):
             return weights
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
-    def _keep(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Keep the rows that some machine needs, and let machines count within these."""
+    def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
+        """Store the training rows that some machine needs, and renumber the references of the machines."""
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
         self._reference = needed if self.kernel == "precomputed" else take_rows(X, needed)
         spread = float(diagonal.max() - diagonal.min())
-        same = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
-        self._self_similarity = float(diagonal.mean()) if same else None
+        constant = spread <= 1e-9 * max(1.0, float(np.abs(diagonal).max()))
+        self._self_similarity = float(diagonal.mean()) if constant else None
 
-    def _show(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
-        """Public attributes: bare for two classes, one for each class otherwise."""
+    def _set_attributes(self, rounds: list[list[Round]], svcs: list[SVC | None] | None) -> None:
+        """Set the public attributes: single values for two classes, one per class otherwise."""
         several = len(self._machines) > 1
         self.rounds_ = rounds if several else rounds[0]
         self.n_iter_ = max(map(len, rounds))
@@ -347,14 +353,14 @@ class AlignedSVC(BatchLearner):
         if svcs is not None:
             self.svc_ = svcs if several else svcs[0]
 
-    # -- answers ------------------------------------------------------------------------------------
+    # -- prediction ---------------------------------------------------------------------------------
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        return self._answers(X, method, Machine.scores), self.classes_
+        return self._evaluate(X, method, Machine.scores), self.classes_
 
     @snapshot_read
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
-        """D(x), the product of the factors of all rounds: how much space is stretched at each row.
+        """Return D(x), the product of the factors of all rounds: the magnification at each row.
 
         Parameters
         ----------
@@ -364,51 +370,55 @@ class AlignedSVC(BatchLearner):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        factors = self._answers(X, "alignment_factor", Machine.factor)
+        factors = self._evaluate(X, "alignment_factor", Machine.factor)
         return factors[:, 0] if len(self._machines) == 1 else factors
 
-    def _answers(self, X: Any, method: str, ask: Callable[..., FloatArray]) -> FloatArray:
-        """What every machine says of the rows, a column each."""
-        self._check_started(method)
+    def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
+        """Return a method of every machine evaluated on the rows, one column per machine."""
+        check_started(self, method)
         if self.kernel == "precomputed":
-            parts = self._precomputed_parts(X, method)
+            chunks = self._precomputed_chunks(X, method)
         else:
-            parts = self._parts(self._finite_rows(X, method))
-        answers = [
+            chunks = self._chunks(self._finite_rows(X, method))
+        results = [
             np.column_stack(
-                [ask(m, values.take(m.reference, axis=1), diagonal, _within(d, m)) for m in self._machines]
+                [
+                    function(m, values.take(m.reference, axis=1), diagonal, _within(d, m))
+                    for m in self._machines
+                ]
             )
-            for values, diagonal, d in parts
+            for values, diagonal, d in chunks
         ]
-        return np.concatenate(answers)
+        return np.concatenate(results)
 
     def _finite_rows(self, X: Any, method: str) -> Any:
-        rows = self._check_rows(X, method)
-        return rows if isinstance(rows, list) else self._check_finite(rows, method)
+        rows = validate_rows(self, X, method)
+        return rows if isinstance(rows, list) else check_finite(self, rows, method)
 
-    def _parts(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
-        """Kernel values to the reference rows, self-similarities and input distances, some rows at a time."""
+    def _chunks(self, X: Any) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
+        """Yield kernel values to the reference rows, self-similarities and input distances, in chunks."""
         for rows in blocks(_count(X), _count(self._reference)):
-            part = take_rows(X, rows)
-            if not isinstance(part, list):
-                part = part.astype(np.float64, copy=False)
-            distances = input_distances(part, self._reference, self.norm) if self.alignment == "act" else None
-            yield self._kernel.block(part, self._reference), self._kernel.diagonal(part), distances
+            chunk = take_rows(X, rows)
+            if not isinstance(chunk, list):
+                chunk = chunk.astype(np.float64, copy=False)
+            distances = (
+                input_distances(chunk, self._reference, self.norm) if self.alignment == "act" else None
+            )
+            yield self._kernel.block(chunk, self._reference), self._kernel.diagonal(chunk), distances
 
-    def _precomputed_parts(self, X: Any, method: str) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
+    def _precomputed_chunks(self, X: Any, method: str) -> Iterator[tuple[FloatArray, FloatArray, Any]]:
         n_learned = self.n_features_in_
         values = X.toarray() if sp.issparse(X) else np.asarray(X)
-        with_self = values.ndim == 2 and values.shape[1] == n_learned + 1
-        if with_self:
-            diagonal = self._check_finite(values[:, -1:].astype(np.float64), method)[:, 0]
+        has_diagonal = values.ndim == 2 and values.shape[1] == n_learned + 1
+        if has_diagonal:
+            diagonal = check_finite(self, values[:, -1:].astype(np.float64), method)[:, 0]
             values = values[:, :-1]
         elif self._self_similarity is None:
             raise DataError(
-                f"the training rows differ in their similarity with themselves, so each "
-                f"new sample needs {n_learned} kernel values with them and one more, with itself; got shape "
-                f"{values.shape}.",
+                f"k(x, x) differs between the training rows, so each new sample needs {n_learned} kernel "
+                f"values with them and one more with itself; got shape {values.shape}.",
                 source=f"AlignedSVC.{method}",
-                hint="append the column k(x, x), or normalise the kernel",
+                hint="append the column k(x, x), or normalize the kernel",
             )
         else:
             diagonal = np.full(len(values), self._self_similarity)
@@ -421,7 +431,7 @@ class AlignedSVC(BatchLearner):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    # -- saving -------------------------------------------------------------------------------------
+    # -- persistence --------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
@@ -445,22 +455,22 @@ class AlignedSVC(BatchLearner):
         self._set_features(state)
         self.classes_ = state["classes"]
         if not isinstance(self.classes_, np.ndarray) or self.classes_.ndim != 1:
-            raise ValueError("the classes must be a list of labels")
+            raise ValueError("the classes are not a one-dimensional array")
         kernel = self.kernel if state["kernel"] is None else state["kernel"]
         self._kernel = Kernel(kernel, gamma=state["gamma"])
         self._reference = unpack_rows(state["reference"])
-        same = state["self_similarity"]
-        self._self_similarity = None if same is None else check_number(same, "self_similarity")
+        similarity = state["self_similarity"]
+        self._self_similarity = None if similarity is None else check_number(similarity, "self_similarity")
         n_reference = _count(self._reference)
         self._machines = [machine_from_tree(tree, n_reference) for tree in state["machines"]]
         rounds = [list(map(round_from_tree, one)) for one in state["rounds"]]
         if len(self._machines) != (1 if len(self.classes_) == 2 else len(self.classes_)):
-            raise ValueError("the number of machines does not fit the number of classes")
-        self._show(rounds, None)
+            raise ValueError("the number of machines does not match the number of classes")
+        self._set_attributes(rounds, None)
 
 
 def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
-    """Factors that give both sides the same total weight."""
+    """Return factors of the rows that give both classes the same total weight."""
     total = weights.sum()
     shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
     return np.where(signs > 0, shares[1.0], shares[-1.0])
@@ -477,7 +487,7 @@ def _count(X: Any) -> int:
 
 
 def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
-    """Return a precomputed kernel as a square, symmetric array of float64."""
+    """Return a precomputed kernel as a square, symmetric float64 array."""
     if K.shape[0] != K.shape[1]:
         raise DataError(
             "a precomputed kernel must be a square matrix, one row and one column for each "
@@ -486,11 +496,11 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
-    place = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # what float32 may leave behind
-    if place is not None:
-        i, j = place
+    position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # tolerance: float32 rounding
+    if position is not None:
+        i, j = position
         if not np.isfinite(matrix[i, j] - matrix[j, i]):
-            raise learner._nonfinite_error(matrix, "fit")
+            raise nonfinite_error(learner, matrix, "fit")
         raise DataError(
             f"a precomputed kernel must be symmetric; entry ({i}, {j}) is "
             f"{matrix[i, j]:.6g} but ({j}, {i}) is {matrix[j, i]:.6g}.",
@@ -499,8 +509,8 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
     lowest = int(matrix.diagonal().argmin())
     if matrix[lowest, lowest] < 0:
         raise DataError(
-            "no sample can have a negative similarity with itself; entry "
-            f"({lowest}, {lowest}) of the precomputed kernel is {matrix[lowest, lowest]:.6g}.",
+            "k(x, x) of a precomputed kernel must not be negative; entry "
+            f"({lowest}, {lowest}) is {matrix[lowest, lowest]:.6g}.",
             source="AlignedSVC.fit",
         )
     return matrix

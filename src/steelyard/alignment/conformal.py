@@ -1,4 +1,4 @@
-"""Adaptive conformal transformation: bumps on the support rows themselves, in input space."""
+"""Adaptive conformal transformation (ACT): Gaussian bumps around the support rows in input space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steelyard._types import FloatArray
-from steelyard.alignment.view import Indices, InputDistances, Reading, View, blocks, combined
+from steelyard.alignment.view import Indices, Variant, View, blocks, combined
 
 __all__ = ["SupportBumps", "make_support_bumps"]
 
@@ -33,7 +33,7 @@ class SupportBumps:
     scale: float = 1.0
 
     def factor(self, view: View) -> FloatArray:
-        """D(x) of every row of the view."""
+        """Return D(x) of every row of the view."""
         assert view.input_distances is not None
         result = np.empty(view.n_rows)
         for rows in blocks(view.n_rows, len(self.centers)):
@@ -42,32 +42,33 @@ class SupportBumps:
         return self.scale * (self.floor + (1.0 - self.floor) * result)
 
 
-def make_support_bumps(view: View, rare: Indices, other: Indices, reading: Reading) -> SupportBumps:
-    """Bumps as wide as the way to the nearer opposite support rows, times the imbalance of support rows.
+def make_support_bumps(view: View, rare: Indices, other: Indices, variant: Variant) -> SupportBumps:
+    """Return bumps whose widths are distances to opposite support rows, scaled by the class imbalance.
 
-    A support row of the side with fewer of them gets a wider bump, one of the other side a narrower one.
+    Support rows of the class with fewer support rows get wider bumps, those of the other class narrower ones.
     """
-    assert view.input_distances is not None
     widths = np.concatenate(
         [
-            _way_to_opposite(view, rare, other, view.input_distances) * (len(other) / len(rare)),
-            _way_to_opposite(view, other, rare, view.input_distances) * (len(rare) / len(other)),
+            _opposite_distances(view, rare, other) * (len(other) / len(rare)),
+            _opposite_distances(view, other, rare) * (len(rare) / len(other)),
         ]
     )
     widths = np.where(widths > 0.0, widths, 1.0)
-    return SupportBumps(np.concatenate([rare, other]), widths, reading.combine, reading.floor)
+    return SupportBumps(np.concatenate([rare, other]), widths, variant.combine, variant.floor)
 
 
-def _way_to_opposite(view: View, mine: Indices, opposite: Indices, distances: InputDistances) -> FloatArray:
-    """Mean squared input distance to those opposite rows that are near in feature space.
+def _opposite_distances(view: View, centers: Indices, opposite: Indices) -> FloatArray:
+    """Return the mean squared input distance of each center to the opposite rows near it in feature space.
 
-    Near is below the middle between the nearest and the farthest of them.
+    A row is near if its distance is at most the mean of the smallest and the largest distance.
     """
-    own, result = view.self_similarity(), np.empty(len(mine))
-    for part in blocks(len(mine), len(opposite)):
-        rows = mine[part]
+    assert view.input_distances is not None
+    own, result = view.self_similarity(), np.empty(len(centers))
+    for block in blocks(len(centers), len(opposite)):
+        rows = centers[block]
         squared = own[rows, None] + own[opposite] - 2.0 * view.values(rows, opposite)
         middle = (squared.min(axis=1) + squared.max(axis=1)) / 2.0
         near = squared <= middle[:, None]
-        result[part] = np.where(near, distances(rows, opposite), 0.0).sum(axis=1) / near.sum(axis=1)
+        distances = view.input_distances(rows, opposite)
+        result[block] = np.where(near, distances, 0.0).sum(axis=1) / near.sum(axis=1)
     return result

@@ -1,4 +1,4 @@
-"""Rows held out: who they are, and how well scores rank them."""
+"""Held-out rows: stratified splits and the ranking loss."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from steelyard.alignment.view import Indices
 
 __all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
-_ENOUGH = 60  # held-out rows of the rarer side that make a judgement
+_MIN_RARE_ROWS = 60  # number of held-out rows of the rarer class that suffices for validation
 
 
 def deal_splits(
     signs: FloatArray, rows: Indices, fraction: float, random: Any
 ) -> list[tuple[Indices, Indices]]:
-    """Pairs (rows to train on, rows held out), each side dealt evenly.
+    """Return stratified pairs (training rows, held-out rows).
 
-    One split holds out the given fraction. A rare side has few rows in it, so as many disjoint splits are
-    made as it takes to hold out enough of them. No split if a side has but one row.
+    One split holds out the given fraction. If it contains fewer than 60 rows of the rarer class, more
+    disjoint splits follow until 60 are held out. There is no split if a class has only one row.
     """
     sides = [rows[signs[rows] == sign] for sign in (1.0, -1.0)]
     n_rare = min(map(len, sides))
@@ -29,16 +29,16 @@ def deal_splits(
     n_folds = min(n_rare, max(2, round(min(1.0 / fraction, n_rare))))
     folds = np.full(len(signs), -1)
     for side in sides:
-        dealt = side if random is None else random.permutation(side)
-        folds[dealt] = np.arange(len(side)) % n_folds
-    wanted = min(n_folds, -(-_ENOUGH * n_folds // n_rare))
-    return [(rows[folds[rows] != fold], rows[folds[rows] == fold]) for fold in range(wanted)]
+        shuffled = side if random is None else random.permutation(side)
+        folds[shuffled] = np.arange(len(side)) % n_folds
+    n_splits = min(n_folds, -(-_MIN_RARE_ROWS * n_folds // n_rare))
+    return [(rows[folds[rows] != fold], rows[folds[rows] == fold]) for fold in range(n_splits)]
 
 
 def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
-    """For each row of the rarer side the share of the other side that scores higher; ties count half.
+    """Return for each row of the rarer class the fraction of the other class with a higher score.
 
-    Their mean is the share of pairs in the wrong order, 1 - AUC.
+    Ties count half. The mean of the result is the fraction of pairs in the wrong order, 1 - AUC.
     """
     rare, other = scores[signs > 0], np.sort(scores[signs < 0])
     higher = len(other) - np.searchsorted(other, rare, side="right")
@@ -47,6 +47,6 @@ def ranking_losses(scores: FloatArray, signs: FloatArray) -> FloatArray:
 
 
 def clearly_lower(losses: FloatArray, before: FloatArray, tol: float) -> bool:
-    """Whether losses of the same rows fell on average by ``tol`` and by more than their standard error."""
+    """Return whether the losses fell on average by at least ``tol`` and by more than the standard error."""
     fall = before - losses
     return bool(fall.mean() >= max(tol, fall.std() / np.sqrt(len(fall))) and fall.mean() > 0.0)

@@ -1,4 +1,4 @@
-"""Rows that a trained model still needs: tables, sparse tables, collections, or columns of a matrix."""
+"""Reference rows of a trained model: dense or sparse matrices, lists of samples, or column indices."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["input_distances", "pack_rows", "take_rows", "unpack_rows"]
 
 
 def take_rows(X: Any, rows: Indices | slice) -> Any:
-    """Return some rows of a table or some items of a collection."""
+    """Return some rows of a matrix or some items of a list."""
     if not isinstance(X, list):
         return X[rows]
     return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
 
 
 def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
-    """Distances between rows and reference rows in the exponent of ACT, computed where they are asked for.
+    """Return a function that computes distances between rows and reference rows, for the exponents of ACT.
 
-    Squared Euclidean distances for "l2", sums of absolute differences for "l1".
+    Distances are squared Euclidean for "l2" and sums of absolute differences for "l1".
     """
 
     def distances(rows: slice | Indices, positions: Indices) -> FloatArray:
@@ -36,14 +36,14 @@ def input_distances(X: Any, reference: Any, norm: str = "l2") -> InputDistances:
 
 
 def pack_rows(X: Any) -> Any:
-    """Rows as a tree that can be saved."""
+    """Return rows as a tree of arrays for saving."""
     if sp.issparse(X):
         return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_columns": int(X.shape[1])}
     return X
 
 
 def unpack_rows(tree: Any) -> Any:
-    """Rows that :func:`pack_rows` described; ValueError if they make no sense."""
+    """Restore the rows from :func:`pack_rows`; raise ValueError if the tree is not valid."""
     if not isinstance(tree, dict):
         return tree
     indptr = tree["indptr"]

@@ -1,4 +1,4 @@
-"""Machines that only judge: trained roughly, several at once, from where a similar one has ended."""
+"""Approximate SVM solver for validation: several machines at once, each with a warm start."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 
-_TOLERANCE = 1e-2  # by so much a margin of 1 may be missed where scores are only compared
-_SLACK = 3  # times as much by rows that were not looked at
-_SPARE = 2  # rows to look at, for each that supports a similar machine
+_TOLERANCE = 1e-2  # violation of the margin 1 that is small enough to compare scores
+_OUTSIDE_FACTOR = 3  # rows outside the working set may violate the margin by this multiple of the tolerance
+_NEAR_PER_SUPPORT = 2  # rows near the margin added to the working set for each support row
 
 
 class Matrix:
-    """A kernel matrix, and room for the one copy of it or of a part of it that training may need."""
+    """Kernel matrix with a reusable buffer for one scaled copy of it or of a submatrix."""
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
         self.diagonal = values.diagonal().copy()
-        self._room = np.empty(0)
+        self._buffer = np.empty(0)
 
     def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
-        """Kernel values among some rows, times the factors of both; valid until the next call."""
+        """Return kernel values among some rows times the factors of both; valid until the next call."""
         n_rows = len(self.diagonal)
         if factor is None and len(rows) == n_rows:
             return self.values
-        if self._room.size < len(rows) ** 2:
-            self._room = np.empty(0)  # let go first: never two copies at a time
-            self._room = np.empty(len(rows) ** 2)
-        part = self._room[: len(rows) ** 2].reshape(len(rows), len(rows))
+        if self._buffer.size < len(rows) ** 2:
+            self.release_buffer()  # free the old buffer first: never two copies at a time
+            self._buffer = np.empty(len(rows) ** 2)
+        submatrix = self._buffer[: len(rows) ** 2].reshape(len(rows), len(rows))
         _native.scaled_part(
-            self.values, np.ones(n_rows) if factor is None else factor, rows, part, num_threads()
+            self.values, np.ones(n_rows) if factor is None else factor, rows, submatrix, num_threads()
         )
-        return part
+        return submatrix
 
-    def give_back(self) -> None:
-        """Let the room go; the next one who needs it makes it anew."""
-        self._room = np.empty(0)
+    def release_buffer(self) -> None:
+        """Free the buffer; the next call of ``scaled`` allocates it again."""
+        self._buffer = np.empty(0)
 
     def weighted_sum(self, coefficients: FloatArray) -> FloatArray:
-        """The matrix times a vector, of which only rows with a coefficient are read."""
+        """Return the matrix times a vector, reading only rows with a nonzero coefficient."""
         rows, result = np.flatnonzero(coefficients), np.empty(len(coefficients))
         _native.weighted_rows(self.values, rows, coefficients[rows], result, num_threads())
         return result
@@ -55,7 +55,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows by their kernel matrix, with the side and the weight of each."""
+    """Binary problem: kernel matrix, signs and weights of the rows."""
 
     matrix: Matrix
     signs: FloatArray
@@ -65,11 +65,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """A trained machine in terms of all rows."""
+    """Solution of an SVM, with one entry for each row of the problem."""
 
-    dual: FloatArray  # (n_rows,): signed multipliers, 0 for rows that do not count
+    dual: FloatArray  # (n_rows,): signed multipliers, 0 for rows that were not trained on
     intercept: float
-    scores: FloatArray  # (n_rows,): decision values of all rows, also those not trained on
+    scores: FloatArray  # (n_rows,): decision values of all rows, including those not trained on
 
     @property
     def n_support(self) -> tuple[int, int]:
@@ -77,11 +77,11 @@ class Solution:
 
 
 class RoughSolver:
-    """Trains one machine on each of several parts of the rows.
+    """Trains one SVM on each of several subsets of the rows, from the solution of a similar SVM.
 
-    Few rows support a machine, and those of a similar one tell which: only rows near the margin are looked
-    at. Where a machine then finds others on the wrong side of their margin, these are taken in, and training
-    goes on. So the solutions are those of all rows, up to a tolerance that scores can be compared with.
+    Training starts with a working set: the support rows of the similar SVM and rows near its margin. Rows
+    outside the working set that violate their margin are added until there are none. The solutions are
+    therefore those of all rows, up to a tolerance that is sufficient to compare scores.
     """
 
     def __init__(
@@ -95,47 +95,47 @@ class RoughSolver:
         self._problem = problem
         self._tolerance = tolerance
         self._bounds = np.zeros((len(parts), len(problem.signs)))
-        for mine, rows in zip(self._bounds, parts, strict=True):
-            mine[rows] = C * problem.weights[rows]
+        for bounds, rows in zip(self._bounds, parts, strict=True):
+            bounds[rows] = C * problem.weights[rows]
         self._dual = np.where(self._bounds > 0, similar.dual, 0.0)
         self._scores = np.tile(similar.scores, (len(parts), 1))
 
     def solve(self, factors: FloatArray) -> list[Solution]:
-        """Train on the kernels that these factors make, one row for each machine."""
-        problem, intercepts, likely = self._problem, np.empty(len(factors)), self._likely()
+        """Train on the kernels scaled by these factors, one row of factors per machine."""
+        problem, intercepts, working = self._problem, np.empty(len(factors)), self._working_sets()
         _native.solve_roughly(
             problem.matrix.values,
             problem.signs,
             factors,
             self._bounds,
-            likely,
+            working,
             self._dual,
             self._scores,
             intercepts,
             self._tolerance,
-            _SLACK * self._tolerance,
-            min(num_threads(), _affordable(likely)),
+            _OUTSIDE_FACTOR * self._tolerance,
+            min(num_threads(), _max_parallel_machines(working)),
         )
         return [
             Solution(dual.copy(), float(intercept), scores.copy())
             for dual, intercept, scores in zip(self._dual, intercepts, self._scores, strict=True)
         ]
 
-    def _likely(self) -> NDArray[np.bool_]:
-        """For each machine the rows that support it so far, and about as many with the smallest margins."""
-        supports = self._dual != 0
-        margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
-        for mine, near in zip(supports, margins, strict=True):
-            wanted = min(_SPARE * int(mine.sum()), len(near) - 1)
-            mine |= near < np.partition(near, wanted)[wanted]
-        return supports
+    def _working_sets(self) -> NDArray[np.bool_]:
+        """Return the support rows of each machine and about twice as many rows with the smallest margins."""
+        working_sets = self._dual != 0
+        all_margins = np.where(self._bounds > 0, self._scores * self._problem.signs, np.inf)
+        for working, margins in zip(working_sets, all_margins, strict=True):
+            n_near = min(_NEAR_PER_SUPPORT * int(working.sum()), len(margins) - 1)
+            working |= margins < np.partition(margins, n_near)[n_near]
+        return working_sets
 
 
-def _affordable(likely: NDArray[np.bool_]) -> int:
-    """How many machines may be trained at a time, so that together they keep no more than a kernel matrix.
+def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
+    """Return how many machines can train in parallel within the memory of one kernel matrix.
 
-    Each keeps, in single precision, the rows that it looks at, which may become twice as many.
+    Each stores the kernel matrix of its working set in float32; the working set may double.
     """
-    n_rows = likely.shape[1]
-    most = max(1, min(2 * int(likely.sum(axis=1).max()), n_rows))
-    return max(1, 2 * n_rows**2 // most**2)
+    n_rows = working_sets.shape[1]
+    largest = max(1, min(2 * int(working_sets.sum(axis=1).max()), n_rows))
+    return max(1, 2 * n_rows**2 // largest**2)

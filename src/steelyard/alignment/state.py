@@ -1,4 +1,4 @@
-"""Trained machines as trees of arrays and plain values, and back."""
+"""Conversion of trained machines to trees of arrays and plain values, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: dict[str, type[Bumps]] = {"boundary": BoundaryBumps, "support": SupportB
 
 
 def machine_to_tree(machine: Machine) -> dict[str, Any]:
-    """Everything a machine needs to answer."""
+    """Return the state that a machine needs for prediction."""
     tree = {field.name: getattr(machine, field.name) for field in fields(machine)}
     tree["bumps"] = [{"kind": _kind(bumps), **vars(bumps)} for bumps in machine.bumps]
     tree["factors"] = list(machine.factors)
@@ -27,7 +27,7 @@ def machine_to_tree(machine: Machine) -> dict[str, Any]:
 
 
 def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
-    """The machine that :func:`machine_to_tree` described; ValueError if it cannot be."""
+    """Restore the machine from :func:`machine_to_tree`; raise ValueError if the tree is not valid."""
     bumps = [_bumps_from_tree(part) for part in tree["bumps"]]
     machine = Machine(**{**tree, "bumps": bumps})
     n_own = len(machine.reference)
@@ -36,24 +36,24 @@ def machine_from_tree(tree: dict[str, Any], n_reference: int) -> Machine:
     if len(machine.factors) != len(bumps) + 1 or any(
         array.shape != (n_own,) or array.dtype != np.float64 for array in arrays
     ):
-        raise ValueError("a machine's arrays do not fit together")
+        raise ValueError("the arrays of a machine do not match in shape")
     _check_numbers(machine, "intercept", "shift", "sign")
     for one in bumps:
-        places = [one.rare, one.other] if isinstance(one, BoundaryBumps) else [one.centers]
-        for positions in places:
+        ends = [one.rare, one.other] if isinstance(one, BoundaryBumps) else [one.centers]
+        for positions in ends:
             _check_positions(positions, n_own)
             if positions.shape != one.widths.shape:
-                raise ValueError("bumps and their widths do not fit together")
+                raise ValueError("the numbers of bumps and widths differ")
     return machine
 
 
 def round_from_tree(tree: dict[str, Any]) -> Round:
-    """The round that ``asdict`` described."""
+    """Restore a round from :func:`round_to_tree`."""
     return Round(**{**tree, "n_support": tuple(tree["n_support"])})
 
 
 def round_to_tree(one: Round) -> dict[str, Any]:
-    """A round as plain values."""
+    """Return a round as plain values."""
     return {**asdict(one), "n_support": list(one.n_support)}
 
 
@@ -70,9 +70,9 @@ def _bumps_from_tree(tree: dict[str, Any]) -> Bumps:
         _check_numbers(bumps, "beta")
         arrays.append(bumps.lengths)
     if any(array.dtype != np.float64 or array.shape != bumps.widths.shape for array in arrays):
-        raise ValueError("the widths and lengths of bumps do not fit together")
+        raise ValueError("the widths and lengths of bumps differ in shape or are not float64")
     if bumps.combine not in _COMBINED:
-        raise ValueError("bumps are combined in a way that is not known")
+        raise ValueError(f"unknown way to combine bumps: {bumps.combine!r}")
     return bumps
 
 
@@ -82,13 +82,13 @@ def _check_numbers(holder: Machine | Bumps, *names: str) -> None:
 
 
 def check_number(value: Any, name: str) -> float:
-    """A finite number of a file; ValueError for whatever else stands there."""
+    """Return a finite number from a file as float; raise ValueError for any other value."""
     if not isinstance(value, float | int) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a finite number")
     return float(value)
 
 
-def _check_positions(positions: Any, n_places: int) -> None:
-    inside = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
-    if not inside or positions.min() < 0 or positions.max() >= n_places:
-        raise ValueError("positions point outside of the rows that are kept")
+def _check_positions(positions: Any, n_rows: int) -> None:
+    valid = positions.ndim == 1 and positions.dtype.kind == "i" and positions.size
+    if not valid or positions.min() < 0 or positions.max() >= n_rows:
+        raise ValueError("row positions are out of range")

@@ -1,4 +1,4 @@
-"""Rows as the current kernel sees them, and what is open to reading in the paper."""
+"""Kernel values under the transformations so far, and the variants of the method."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.params import Constraint, Fraction, OneOf
 
-__all__ = ["FloatArray", "Indices", "Reading", "ReadingConstraint", "View", "blocks", "combined"]
+__all__ = ["FloatArray", "Indices", "Variant", "VariantConstraint", "View", "blocks", "combined"]
 
 Indices = NDArray[np.intp]
 InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 
-_BLOCK = 2**18  # numbers held at a time: never a second matrix of the size of the kernel's
+_MAX_BLOCK_ENTRIES = (
+    2**18
+)  # entries of a temporary block: never a second matrix of the size of the kernel matrix
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the paper is read where it is open, or where what it prints does not help; the defaults did best.
+class Variant:
+    """Variant of kernel boundary alignment, where the paper is ambiguous or its formula does not help.
+
+    The defaults had the best results.
 
     Attributes
     ----------
     combine : {"max", "mean", "sum"}
-        How bumps become one factor. The paper prints the mean; then the factor hardly varies.
+        Combination of the bumps to one factor. The paper prints the mean, with which the factor hardly
+        varies.
     normalize : {"trace", "peak", None}
-        "trace" keeps the trace of the kernel matrix, so that C keeps its meaning from round to round;
-        "peak" makes the largest factor 1; None takes the factor as printed.
+        "trace" preserves the trace of the kernel matrix, so C keeps its meaning from round to round;
+        "peak" makes the largest factor 1; None uses the factor as printed.
     neighbours : {"nearest", "printed", "margin", "all"}
-        Which other boundary points make the width of a bump: the nearest five; as equation 7 is printed,
-        those whose *squared* distance is below the margin; those whose distance is; or all of them.
+        Boundary points that determine the width of a bump: the nearest five; those with a *squared* distance
+        below the margin (equation 7 as printed); those with a distance below the margin; or all.
     floor : float
-        Part of the factor that is the same everywhere, so that far from all boundary points similarities
-        fade but do not vanish.
+        Constant part of the factor, so that far from all boundary points similarities decrease but do not
+        vanish.
     """
 
     combine: str = "max"
@@ -45,11 +50,11 @@ class Reading:
     floor: float = 0.3
 
     @classmethod
-    def named(cls, reading: str | Mapping[str, Any]) -> Reading:
-        """The reading of that name, or the default with some values changed."""
-        if reading == "printed":
+    def from_parameter(cls, variant: str | Mapping[str, Any]) -> Variant:
+        """Return the variant of this name, or the default with some values changed."""
+        if variant == "printed":
             return cls("mean", None, "printed", 0.0)
-        return cls() if isinstance(reading, str) else cls(**reading)
+        return cls() if isinstance(variant, str) else cls(**variant)
 
 
 _CHOICES: dict[str, Constraint] = {
@@ -60,8 +65,8 @@ _CHOICES: dict[str, Constraint] = {
 }
 
 
-class ReadingConstraint:
-    """What the parameter ``reading`` may be."""
+class VariantConstraint:
+    """Constraint of the parameter ``variant``."""
 
     description = "'adapted', 'printed' or a dict with some of " + ", ".join(
         f"{name!r} ({choice.description})" for name, choice in _CHOICES.items()
@@ -75,16 +80,16 @@ class ReadingConstraint:
 
 @dataclass(frozen=True)
 class View:
-    """Kernel values of some rows with reference rows, after the rounds so far.
+    """Kernel values of rows with reference rows, after the rounds so far.
 
-    The current kernel is ``row_factor[x] * reference_factor[z] * kernel[x, z]``; it is never formed here.
+    The current kernel is ``row_factor[x] * reference_factor[z] * kernel[x, z]``; it is never stored.
     """
 
-    kernel: FloatArray  # (n_rows, n_reference), as before the first round
-    diagonal: FloatArray  # (n_rows,): each row with itself, as before the first round
+    kernel: FloatArray  # (n_rows, n_reference): kernel before the first round
+    diagonal: FloatArray  # (n_rows,): k(x, x) before the first round
     row_factor: FloatArray  # (n_rows,): product of the factors of all rounds so far
     reference_factor: FloatArray  # (n_reference,)
-    input_distances: InputDistances | None = None  # squared, in input space, where there is one
+    input_distances: InputDistances | None = None  # in input space; None if the samples have none
 
     @property
     def n_rows(self) -> int:
@@ -92,7 +97,7 @@ class View:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether the rows are the reference rows themselves, so that the matrix is its own transpose."""
+        """Return whether the rows are the reference rows, so that the matrix is symmetric."""
         return self.row_factor is self.reference_factor
 
     def values(self, rows: slice | Indices, reference: Indices) -> FloatArray:
@@ -105,12 +110,12 @@ class View:
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows, None])
 
     def pair_values(self, rows: Indices, reference: Indices) -> FloatArray:
-        """Return the current kernel of each row with the reference row at the same place."""
+        """Return the current kernel of each row with the reference row of the same position."""
         chosen = self.kernel[rows, reference]
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows])
 
     def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """What native loops take: the kernel, both factors, and the current self-similarities."""
+        """Return the arguments of the native loops: kernel, both factors, current self-similarities."""
         return self.kernel, self.row_factor, self.reference_factor, self.self_similarity()
 
     def self_similarity(self) -> FloatArray:
@@ -118,14 +123,14 @@ class View:
 
 
 def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """One number a row of bumps."""
+    """Return the combination of each row of bumps."""
     if how == "max":
         return np.asarray(bumps.max(axis=1))
     return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Consecutive runs of rows, of a bounded number of entries each."""
-    step = max(1, _BLOCK // max(1, n_columns))
+    """Yield consecutive slices of rows with a bounded number of matrix entries."""
+    step = max(1, _MAX_BLOCK_ENTRIES // max(1, n_columns))
     for begin in range(0, n_rows, step):
         yield slice(begin, min(n_rows, begin + step))

@@ -1,7 +1,7 @@
-"""The learner contract as a runnable suite.
+"""Contract checks for learners.
 
-Whoever writes a learner of their own calls :func:`check_learner` on it; the package runs the same checks
-over every learner that it has. A check that does not apply says so, with a reason.
+Authors of a learner call :func:`check_learner` on it; the tests of this package run the same checks on every
+learner of the package. A check that does not apply reports the reason.
 
 Examples
 --------
@@ -21,78 +21,34 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from steelyard.base import BatchLearner, Learner
-from steelyard.checks.copies import (
-    check_answers_belong_to_one_state,
-    check_copies_go_their_own_way,
-    check_interrupted_calls_change_all_or_nothing,
-    check_save_load_go_on,
-    check_sklearn_clone_forgets,
-    check_unfitted_save_load,
-)
-from steelyard.checks.learning import (
-    check_chunk_borders_do_not_matter,
-    check_fit_equals_partial_fit,
-    check_inputs_unchanged,
-    check_labels_of_any_type,
-    check_late_class,
-    check_long_run_of_one_class,
-    check_memory_stays_bounded,
-    check_order_does_not_matter,
-    check_same_on_any_number_of_threads,
-    check_tables,
-)
+from steelyard.checks import copies, forgetting, learning
 from steelyard.checks.tools import NotApplicable
-from steelyard.checks.unlearning import (
-    check_errors_change_nothing,
-    check_forget_equals_never_learned,
-    check_forgotten_class_disappears,
-    check_merge_equals_learning_together,
-    check_refuses_to_forget_strangers,
-)
 
 __all__ = ["CheckResult", "NotApplicable", "check_learner", "learner_checks"]
 
 Check = Callable[[BatchLearner], None]
 
-_CHECKS: tuple[Check, ...] = (
-    check_inputs_unchanged,
-    check_chunk_borders_do_not_matter,
-    check_fit_equals_partial_fit,
-    check_order_does_not_matter,
-    check_late_class,
-    check_long_run_of_one_class,
-    check_labels_of_any_type,
-    check_save_load_go_on,
-    check_copies_go_their_own_way,
-    check_answers_belong_to_one_state,
-    check_interrupted_calls_change_all_or_nothing,
-    check_unfitted_save_load,
-    check_forget_equals_never_learned,
-    check_forgotten_class_disappears,
-    check_merge_equals_learning_together,
-    check_errors_change_nothing,
-    check_refuses_to_forget_strangers,
-    check_sklearn_clone_forgets,
-    check_memory_stays_bounded,
-    check_same_on_any_number_of_threads,
-    check_tables,
-)
-
-# What has no meaning for a learner that needs all rows at once.
-_OF_STREAMS = frozenset(
+_CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): check
+    for module in (learning, copies, forgetting)
+    for name, check in vars(module).items()
+    if name.startswith("check_")
+}
+# Checks that do not apply to a learner that needs all rows at once.
+_STREAM_CHECKS = frozenset(
     {
-        check_chunk_borders_do_not_matter,
-        check_fit_equals_partial_fit,
-        check_late_class,
-        check_long_run_of_one_class,
-        check_memory_stays_bounded,
+        "chunk_borders_do_not_matter",
+        "fit_equals_partial_fit",
+        "new_label_becomes_class",
+        "long_run_of_one_class",
+        "memory_stays_bounded",
     }
 )
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one check: "passed", "failed" or "not applicable", and why."""
+    """Outcome of one check: "passed", "failed" or "not applicable", and the reason."""
 
     name: str
     status: str
@@ -100,35 +56,34 @@ class CheckResult:
 
 
 def learner_checks(learner: BatchLearner) -> Iterator[tuple[str, Check]]:
-    """Names and functions of all checks of the contract.
+    """Yield the name and the function of every check.
 
-    Each function takes a learner, which it clones, and raises AssertionError when the contract is broken
-    or :class:`NotApplicable` with a reason.
+    Each function takes a learner, which it clones. It raises AssertionError if the learner violates the
+    contract, or :class:`NotApplicable` with a reason.
     """
-    for check in _CHECKS:
-        name = check.__name__.removeprefix("check_")
+    for name, check in _CHECKS.items():
         reason = dict(learner._traits.exempt).get(name)
-        if check in _OF_STREAMS and not isinstance(learner, Learner):
+        if name in _STREAM_CHECKS and not isinstance(learner, Learner):
             reason = "this learner does not stream"
         yield name, check if reason is None else _exempted(reason)
 
 
 def _exempted(reason: str) -> Check:
-    def say(_: BatchLearner) -> None:
+    def skip(_: BatchLearner) -> None:
         raise NotApplicable(reason)
 
-    return say
+    return skip
 
 
 def check_learner(learner: BatchLearner, *, sklearn: bool = True) -> list[CheckResult]:
-    """Run the contract on a learner.
+    """Run all checks on a learner.
 
     Parameters
     ----------
     learner : BatchLearner
-        The learner to check; it is cloned and stays as it is.
+        The learner to check; it is cloned and not changed.
     sklearn : bool, default=True
-        Whether to run scikit-learn's own estimator checks as well.
+        Whether to run scikit-learn's estimator checks as well.
 
     Returns
     -------
@@ -137,7 +92,7 @@ def check_learner(learner: BatchLearner, *, sklearn: bool = True) -> list[CheckR
     Raises
     ------
     AssertionError
-        If any check failed; the message lists them all.
+        If a check failed; the message lists all failed checks.
     """
     results = []
     for name, check in learner_checks(learner):
@@ -161,5 +116,5 @@ def check_learner(learner: BatchLearner, *, sklearn: bool = True) -> list[CheckR
         ]
     failed = [f"{result.name}: {result.reason}" for result in results if result.status == "failed"]
     if failed:
-        raise AssertionError(f"{type(learner).__name__} breaks the contract:\n" + "\n".join(failed))
+        raise AssertionError(f"{type(learner).__name__} violates the contract:\n" + "\n".join(failed))
     return results

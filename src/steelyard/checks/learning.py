@@ -1,4 +1,4 @@
-"""Checks of learning: rows, classes and labels as they may come, in whatever pieces and order."""
+"""Checks of learning: chunk borders, order of rows, classes, label types, memory and data frames."""
 
 from __future__ import annotations
 
@@ -12,37 +12,25 @@ from steelyard.base import BatchLearner, ForgettingMixin, Learner
 from steelyard.checks.tools import (
     NotApplicable,
     Stream,
+    assert_raises_and_keeps_state,
+    assert_same_scores,
     example_stream,
-    fed,
-    learn_more,
-    need,
-    raises_and_keeps,
-    same_answers,
-    written,
+    fitted_in_chunks,
+    partial_fit_if_possible,
+    require,
+    rounds,
+    to_bytes,
 )
-
-__all__ = [
-    "check_chunk_borders_do_not_matter",
-    "check_fit_equals_partial_fit",
-    "check_inputs_unchanged",
-    "check_labels_of_any_type",
-    "check_late_class",
-    "check_long_run_of_one_class",
-    "check_memory_stays_bounded",
-    "check_order_does_not_matter",
-    "check_same_on_any_number_of_threads",
-    "check_tables",
-]
 
 
 def check_inputs_unchanged(learner: BatchLearner) -> None:
-    """Rows, labels and weights that are passed stay as they were."""
+    """Learning and prediction do not change the arrays of the caller."""
     stream = example_stream()
     X, y = stream.X.copy(), stream.y.copy()
     X.setflags(write=False)
     y.setflags(write=False)
     model = clone(learner).fit(X, y)
-    learn_more(model, X[:10], y[:10])
+    partial_fit_if_possible(model, X[:10], y[:10])
     model.predict(X)
     if isinstance(model, ForgettingMixin):
         model.forget(X[:10], y[:10])
@@ -51,53 +39,59 @@ def check_inputs_unchanged(learner: BatchLearner) -> None:
 
 
 def check_chunk_borders_do_not_matter(learner: BatchLearner) -> None:
-    """The same rows in the same order give the same model however they are cut."""
+    """The same rows in the same order give the same model for all chunk sizes."""
     stream = example_stream(1)
-    whole = fed(learner, stream, [])
+    in_one_chunk = fitted_in_chunks(learner, stream, [])
     for cuts in ([120], [1, 2, 3, 100], list(range(1, 240, 7))):
-        cut = fed(learner, stream, cuts)
-        same_answers(cut, whole, stream.X, exact=learner._traits.exact, what=f"cut at {cuts[:4]}")
+        in_chunks = fitted_in_chunks(learner, stream, cuts)
+        assert_same_scores(
+            in_chunks,
+            in_one_chunk,
+            stream.X,
+            up_to_rounding=rounds(learner),
+            what=f"chunks that end at {cuts[:4]}",
+        )
 
 
 def check_fit_equals_partial_fit(learner: BatchLearner) -> None:
-    """fit() forgets what was before and then learns like one partial_fit()."""
+    """fit() discards the earlier state and then learns like one call of partial_fit()."""
     stream = example_stream(2)
-    once = clone(learner).partial_fit(stream.X, stream.y)
-    again = clone(learner).fit(*example_stream(3, n_classes=3).rows(0)).fit(stream.X, stream.y)
-    same_answers(again, once, stream.X, exact=False, what="fit after another fit")
+    expected = clone(learner).partial_fit(stream.X, stream.y)
+    refitted = clone(learner).fit(*example_stream(3, n_classes=3).rows(0)).fit(stream.X, stream.y)
+    assert_same_scores(refitted, expected, stream.X, up_to_rounding=False, what="fit after another fit")
 
 
 def check_order_does_not_matter(learner: BatchLearner) -> None:
-    """Exact learners give the same model for any order of the rows."""
-    need(learner._traits.exact, "this learner takes rows in their order, by design")
+    """An exact learner gives the same model for any order of the rows."""
+    require(learner._traits.exact, "this learner processes rows in their order")
     stream = example_stream(4)
     order = np.random.default_rng(0).permutation(len(stream.y))
     shuffled = Stream(stream.X[order], stream.y[order])
-    # The first call may settle things (a kernel width, a feature map), so both see all rows in it.
-    same_answers(
+    # The first call may fit a kernel width or a feature map, so both learners get all rows in it.
+    assert_same_scores(
         clone(learner).fit(*shuffled.rows(0)),
         clone(learner).fit(*stream.rows(0)),
         stream.X,
-        exact=True,
+        up_to_rounding=True,
         what="shuffled",
     )
 
 
-def check_late_class(learner: BatchLearner) -> None:
-    """A label never seen before simply becomes a class."""
+def check_new_label_becomes_class(learner: BatchLearner) -> None:
+    """A new label becomes a new class."""
     stream = example_stream(5)
     rng = np.random.default_rng(0)
     model = clone(learner).partial_fit(stream.X, stream.y)
     assert list(model.classes_) == [0, 1]
     model.partial_fit(rng.normal(size=(30, 4)) + 8.0, np.full(30, 7))
-    assert list(model.classes_) == [0, 1, 7], f"classes_ is {model.classes_!r} after label 7 came"
+    assert list(model.classes_) == [0, 1, 7], f"classes_ is {model.classes_!r} after label 7"
     scores = model.decision_function(stream.X)
     assert scores.shape == (len(stream.y), 3)
-    assert 7 in model.predict(rng.normal(size=(20, 4)) + 8.0), "rows of the late class are never recognised"
+    assert 7 in model.predict(rng.normal(size=(20, 4)) + 8.0), "no row of the new class is predicted"
 
 
 def check_long_run_of_one_class(learner: BatchLearner) -> None:
-    """Many rows of one class first, then the other: no crash, and both classes are known."""
+    """Many rows of one class, then rows of another: both classes are known and scores are finite."""
     rng = np.random.default_rng(6)
     model = clone(learner)
     for _ in range(10):
@@ -109,7 +103,7 @@ def check_long_run_of_one_class(learner: BatchLearner) -> None:
 
 
 def check_labels_of_any_type(learner: BatchLearner) -> None:
-    """Strings, booleans, floats and integers all serve as labels and come back as they are."""
+    """Labels may be strings, booleans, floats and integers; predictions have the type of the labels."""
     stream = example_stream(7)
     reference = clone(learner).fit(stream.X, stream.y).predict(stream.X)
     for names in (
@@ -121,41 +115,41 @@ def check_labels_of_any_type(learner: BatchLearner) -> None:
         model = clone(learner).fit(stream.X, names[stream.y])
         assert np.array_equal(model.classes_, names)
         assert np.array_equal(model.predict(stream.X), names[reference]), (
-            f"labels {names!r} change the answers"
+            f"labels {names!r} change the predictions"
         )
 
 
 def check_memory_stays_bounded(learner: BatchLearner) -> None:
-    """The saved state stops growing however many rows come."""
-    need(learner._traits.bounded_memory, "this learner keeps rows, so its memory grows with them")
+    """The size of the saved state does not grow with the number of rows."""
+    require(learner._traits.bounded_memory, "the memory of this learner grows with the number of rows")
     rng = np.random.default_rng(16)
     model = clone(learner)
     sizes = []
     for rows in (1000, 1000, 3000):
         y = (rng.random(rows) < 0.3).astype(int)
         model.partial_fit(rng.normal(size=(rows, 4)) + y[:, None], y)
-        sizes.append(len(written(model)))
+        sizes.append(len(to_bytes(model)))
     assert sizes[2] <= 1.5 * sizes[0], f"the state grew from {sizes[0]} to {sizes[2]} bytes"
 
 
-def check_same_on_any_number_of_threads(learner: BatchLearner) -> None:
-    """Same seed and data give the same bits on one thread and on two."""
+def check_number_of_threads_does_not_matter(learner: BatchLearner) -> None:
+    """One and two threads give bitwise equal scores."""
     stream = example_stream(17, n_rows=600)
-    answers, before = [], os.environ.get("STEELYARD_NUM_THREADS")
+    scores, before = [], os.environ.get("STEELYARD_NUM_THREADS")
     try:
         for threads in ("1", "2"):
             os.environ["STEELYARD_NUM_THREADS"] = threads
-            answers.append(clone(learner).fit(stream.X, stream.y).decision_function(stream.X))
+            scores.append(clone(learner).fit(stream.X, stream.y).decision_function(stream.X))
     finally:
         if before is None:
             del os.environ["STEELYARD_NUM_THREADS"]
         else:
             os.environ["STEELYARD_NUM_THREADS"] = before
-    assert np.array_equal(*answers), "one and two threads give different answers"
+    assert np.array_equal(*scores), "one and two threads give different scores"
 
 
-def check_tables(learner: BatchLearner) -> None:
-    """Data frames are taken with their names, which are remembered and checked."""
+def check_data_frames(learner: BatchLearner) -> None:
+    """Data frames are accepted; their column names are stored and compared."""
     try:
         import pandas as pd
     except ImportError:
@@ -167,9 +161,11 @@ def check_tables(learner: BatchLearner) -> None:
     assert list(model.feature_names_in_) == list("abcd")
     assert np.array_equal(model.decision_function(frame), plain.decision_function(stream.X))
     swapped = frame[list("bacd")]
-    raises_and_keeps(model, lambda: model.predict(swapped), "columns in another order")
+    assert_raises_and_keeps_state(model, lambda: model.predict(swapped), "columns in another order")
     if isinstance(model, Learner):
-        raises_and_keeps(model, lambda: model.partial_fit(swapped, stream.y), "columns in another order")
+        assert_raises_and_keeps_state(
+            model, lambda: model.partial_fit(swapped, stream.y), "columns in another order"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns that the names are missing here
-        learn_more(model, stream.X, stream.y)
+        partial_fit_if_possible(model, stream.X, stream.y)

@@ -1,4 +1,4 @@
-"""What the checks of the contract are made of: rows to learn, and how answers are compared."""
+"""Helpers of the contract checks: example rows, and comparison of learners."""
 
 from __future__ import annotations
 
@@ -16,28 +16,15 @@ from steelyard._types import FloatArray
 from steelyard.base import BatchLearner, Learner
 from steelyard.exceptions import SteelyardError
 
-__all__ = [
-    "NotApplicable",
-    "Stream",
-    "example_stream",
-    "fed",
-    "learn_more",
-    "need",
-    "pickled",
-    "raises_and_keeps",
-    "same_answers",
-    "saved",
-    "teach",
-    "written",
-]
 
-
-class NotApplicable(Exception):  # noqa: N818 - not an error: it carries the reason why a check says nothing
+class NotApplicable(Exception):  # noqa: N818 - not an error: it carries the reason
     """Raised by a check that does not apply to a learner."""
 
 
 @dataclass(frozen=True)
 class Stream:
+    """Rows and labels."""
+
     X: FloatArray
     y: NDArray[Any]
 
@@ -46,7 +33,7 @@ class Stream:
 
 
 def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: float = 0.15) -> Stream:
-    """Overlapping classes, the later ones rare, the first two present from the start."""
+    """Return rows of overlapping classes; all classes but the first are rare, and all occur at the start."""
     rng = np.random.default_rng(seed)
     shares = np.array([1.0, *([rare] * (n_classes - 1))])
     y = rng.choice(n_classes, size=n_rows, p=shares / shares.sum())
@@ -55,7 +42,8 @@ def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: f
     return Stream(rng.normal(size=(n_rows, 4)) + 1.5 * centers[y], y)
 
 
-def fed(learner: BatchLearner, stream: Stream, cuts: list[int]) -> BatchLearner:
+def fitted_in_chunks(learner: BatchLearner, stream: Stream, cuts: list[int]) -> BatchLearner:
+    """Return a clone that has learned a stream in chunks with the given borders."""
     model = clone(learner)
     for begin, end in zip([0, *cuts], [*cuts, len(stream.y)], strict=True):
         if begin < end:
@@ -63,13 +51,15 @@ def fed(learner: BatchLearner, stream: Stream, cuts: list[int]) -> BatchLearner:
     return model
 
 
-def same_answers(a: BatchLearner, b: BatchLearner, X: FloatArray, *, exact: bool, what: str) -> None:
-    """Decision functions agree: bit for bit, or up to rounding for exact learners."""
+def assert_same_scores(
+    a: BatchLearner, b: BatchLearner, X: FloatArray, *, up_to_rounding: bool, what: str
+) -> None:
+    """Assert that two decision functions are bitwise equal, or equal up to a relative error of 1e-6."""
     left, right = np.asarray(a.decision_function(X)), np.asarray(b.decision_function(X))
     assert left.shape == right.shape, (
         f"{what}: the decision functions have shapes {left.shape} and {right.shape}"
     )
-    if exact:
+    if up_to_rounding:
         scale = float(np.abs(right).max(initial=1e-300))
         difference = float(np.abs(left - right).max(initial=0.0)) / scale
         assert difference < 1e-6, f"{what}: decision functions differ by {difference:.1e} of their size"
@@ -77,44 +67,51 @@ def same_answers(a: BatchLearner, b: BatchLearner, X: FloatArray, *, exact: bool
         assert np.array_equal(left, right), f"{what}: decision functions are not identical"
 
 
-def learn_more(model: BatchLearner, X: Any, y: Any) -> None:
+def partial_fit_if_possible(model: BatchLearner, X: Any, y: Any) -> None:
+    """Learn further rows if the learner has partial_fit()."""
     if isinstance(model, Learner):
         model.partial_fit(X, y)
 
 
-def teach(model: BatchLearner, X: Any, y: Any) -> None:
-    """Learn these rows too, or instead where the learner does not stream."""
+def learn(model: BatchLearner, X: Any, y: Any) -> None:
+    """Learn rows with partial_fit() if the learner has it, otherwise with fit()."""
     (model.partial_fit if hasattr(model, "partial_fit") else model.fit)(X, y)
 
 
-def pickled(model: BatchLearner) -> BatchLearner:
+def pickle_copy(model: BatchLearner) -> BatchLearner:
     try:
-        twin: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - of our own making
-    except pickle.PicklingError:  # a class that was made in a notebook or a test, and has no module
-        return saved(model)
-    return twin
+        copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - pickled in this line
+    except pickle.PicklingError:  # a class defined in a notebook or a test function
+        return saved_copy(model)
+    return copied
 
 
-def saved(model: BatchLearner) -> BatchLearner:
-    twin: BatchLearner = persistence.from_bytes(written(model))
-    return twin
+def saved_copy(model: BatchLearner) -> BatchLearner:
+    copied: BatchLearner = persistence.from_bytes(to_bytes(model))
+    return copied
 
 
-def written(model: BatchLearner) -> bytes:
+def to_bytes(model: BatchLearner) -> bytes:
     return persistence.to_bytes(model)
 
 
-def need(condition: bool, reason: str) -> None:
+def require(condition: bool, reason: str) -> None:
     if not condition:
         raise NotApplicable(reason)
 
 
-def raises_and_keeps(model: BatchLearner, call: Callable[[], object], what: str) -> None:
-    before = written(model)
+def rounds(learner: BatchLearner) -> bool:
+    """Return whether chunk borders may change the results of a learner by rounding errors."""
+    return learner._traits.exact or learner._traits.rounding
+
+
+def assert_raises_and_keeps_state(model: BatchLearner, call: Callable[[], object], what: str) -> None:
+    """Assert that a call raises an error with a message and leaves the model bitwise unchanged."""
+    before = to_bytes(model)
     try:
         call()
     except (SteelyardError, ValueError, TypeError) as error:
-        assert len(str(error)) > 15, f"{what}: the error says too little: {error!r}"
+        assert len(str(error)) > 15, f"{what}: the error message is too short: {error!r}"
     else:
         raise AssertionError(f"{what}: no error was raised")
-    assert written(model) == before, f"{what}: the learner was changed by a call that raised"
+    assert to_bytes(model) == before, f"{what}: the learner was changed by a call that raised"

@@ -1,4 +1,4 @@
-"""The command line: one module per command, thin. ``steelyard --help`` lists them."""
+"""Command-line interface: one module per command. ``steelyard --help`` lists the commands."""
 
 from steelyard.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The group of all commands; a new command is one line in ``COMMANDS``."""
+"""Top-level command group. A new command is one entry in ``COMMANDS``."""
 
 from __future__ import annotations
 
@@ -12,60 +12,70 @@ import click
 from click.shell_completion import CompletionItem
 
 from steelyard._visible import visible
-from steelyard.cli.output import folded
+from steelyard.cli.hints import command_line_hint
+from steelyard.cli.output import wrap_lines
 from steelyard.exceptions import SteelyardError
 
-__all__ = ["COMMANDS", "SentenceGroup", "main"]
+__all__ = ["COMMANDS", "ErrorHandlingGroup", "main"]
 
-_READER_WENT_AWAY = 141  # as a command that is ended by the signal of a broken pipe
+_INTERRUPTED = 130  # 128 + SIGINT
+_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class Entry(NamedTuple):
-    """Where a command stands, and what it does in one line."""
+    """Module and one-line summary of a command."""
 
     module: str
     summary: str
 
 
-# Modules are imported when a command is run: neither --help nor the completion of a shell waits for them.
+# A module is imported only when its command runs, so --help and shell completion stay fast.
 COMMANDS = {
     "compare": Entry("compare", "Compare two runs of stream."),
-    "cube": Entry("cube", "Keep the statistics of every slice, and ask for its model."),
+    "cube": Entry("cube", "Build a model for any slice of a table."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
-    "export": Entry("export", "Write a model for programs without Python."),
+    "export": Entry("export", "Write a model as a C header."),
     "fit": Entry("fit", "Learn a table and save the model."),
-    "forget": Entry("forget", "Take rows out of a saved model."),
-    "hub": Entry("hub", "Pool what several places published."),
-    "inspect": Entry("inspect", "Tell what a saved file is and knows."),
-    "merge": Entry("merge", "Make one model of several models or statistics."),
-    "models": Entry("models", "List the models and what each takes."),
+    "forget": Entry("forget", "Remove rows from a saved model."),
+    "hub": Entry("hub", "Build the pooled model of several sites."),
+    "inspect": Entry("inspect", "Show the contents of a saved file."),
+    "merge": Entry("merge", "Merge models or statistics into one model."),
+    "models": Entry("models", "List the models and their parameters."),
     "predict": Entry("predict", "Predict the rows of a table."),
-    "serve": Entry("serve", "Serve models that learn while they answer."),
-    "site": Entry("site", "Publish what may be known of rows that stay."),
-    "statistics": Entry("statistics", "Write what one machine knows of its rows, for merge."),
-    "stream": Entry("stream", "Learn from a stream, testing every row first."),
-    "tune": Entry("tune", "PrequentialEvaluator several settings on one pass over a table."),
-    "verify": Entry("verify", "Repeat the proof of a certificate of forgetting."),
-    "version": Entry("version", "Print the versions of this package and of what it uses."),
+    "serve": Entry("serve", "Run the HTTP service."),
+    "site": Entry("site", "Publish statistics of rows that stay local."),
+    "statistics": Entry("statistics", "Write the statistics of a table, for merge."),
+    "stream": Entry("stream", "Test and then learn every row of a stream."),
+    "tune": Entry("tune", "Compare parameter values in one pass over a table."),
+    "verify": Entry("verify", "Check a certificate of forgetting."),
+    "version": Entry("version", "Print the versions of steelyard and its dependencies."),
 }
-_HIDDEN = {"combine": Entry("combine", "")}
+_HIDDEN = {"combine": Entry("merge", "")}
 
 
-class SentenceGroup(click.Group):
-    """Turns the library's errors into sentences and exit code 1, and Ctrl-C into 130."""
+class ErrorHandlingGroup(click.Group):
+    """Command group that turns library errors into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except SteelyardError as error:
-            hint = "" if error.hint is None else f"\nhint: {visible(error.hint)}"
-            raise click.ClickException(visible(error.summary) + hint) from error
+            raise click.ClickException(visible(error.summary) + self._hint(ctx, error)) from error
         except BrokenPipeError:
-            _drop_output()
-            raise click.exceptions.Exit(_READER_WENT_AWAY) from None
+            _discard_output()
+            raise click.exceptions.Exit(_BROKEN_PIPE) from None
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
-            raise click.exceptions.Exit(130) from None
+            raise click.exceptions.Exit(_INTERRUPTED) from None
+
+    def _hint(self, ctx: click.Context, error: SteelyardError) -> str:
+        """Return the line with the hint of an error, in terms of the options of the command."""
+        if error.hint is None:
+            return ""
+        from steelyard.cli.fit import fit_command
+
+        command = self.get_command(ctx, ctx.invoked_subcommand or "") or self
+        return f"\nhint: {visible(command_line_hint(error.hint, command, fit_command))}"
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         if not standalone_mode:
@@ -73,48 +83,48 @@ class SentenceGroup(click.Group):
         return sys.exit(self._exit_code(*args, **extra))
 
     def _exit_code(self, *args: Any, **extra: Any) -> int:
-        """Run a command to the end, the last byte of its output included."""
+        """Run a command, flush its output and return the exit code."""
         if sys.stdout is None:
-            click.echo("Error: standard output is closed, so nothing can be printed.", err=True)
+            click.echo("Error: standard output is closed.", err=True)
             return 1
         try:
             code: Any = super().main(*args, standalone_mode=False, **extra)  # type: ignore[call-overload]
             sys.stdout.flush()
         except click.ClickException as error:
-            _show(error)
+            _print_error(error)
             return error.exit_code
         except BrokenPipeError:
-            _drop_output()
-            return _READER_WENT_AWAY
-        except OSError as error:  # of standard output, such as a full disk: the library's have sentences
-            what = visible(error.filename or "standard output")
-            click.echo(f"Error: {what}: {error.strerror or error}.", err=True)
-            _drop_output()
+            _discard_output()
+            return _BROKEN_PIPE
+        except OSError as error:  # from standard output, for example a full disk
+            name = visible(error.filename or "standard output")
+            click.echo(f"Error: {name}: {error.strerror or error}.", err=True)
+            _discard_output()
             return 1
         except click.Abort:
             click.echo("stopped", err=True)
-            return 130
+            return _INTERRUPTED
         return code if isinstance(code, int) else 0
 
 
-def _show(error: click.ClickException) -> None:
-    """The sentence, after how the command is used where it was used otherwise; nothing in it is obeyed."""
+def _print_error(error: click.ClickException) -> None:
+    """Print an error message; a usage error also prints the usage line."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(visible(error.ctx.get_usage(), keep="\n"), err=True)
         click.echo(f"Try '{visible(error.ctx.command_path)} --help' for help.\n", err=True)
-    click.echo(folded(f"Error: {visible(error.format_message(), keep=chr(10))}"), err=True)
+    click.echo(wrap_lines(f"Error: {visible(error.format_message(), keep=chr(10))}"), err=True)
 
 
-def _drop_output() -> None:
-    """What is still in the buffer goes nowhere, so that Python has nothing to complain about at the end."""
+def _discard_output() -> None:
+    """Redirect standard output to the null device, so that Python's flush at exit does not fail."""
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        os.close(null_device)
 
 
-class _LazyGroup(SentenceGroup):
-    """Lists commands without importing them."""
+class _LazyGroup(ErrorHandlingGroup):
+    """Command group that lists its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
@@ -123,9 +133,8 @@ class _LazyGroup(SentenceGroup):
         entry = COMMANDS.get(cmd_name) or _HIDDEN.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(
-            import_module(f"steelyard.cli.{entry.module}"), f"{cmd_name}_command"
-        )
+        module = import_module(f"steelyard.cli.{entry.module}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -141,14 +150,14 @@ class _LazyGroup(SentenceGroup):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="steelyard", message="steelyard %(version)s")
 def main() -> None:
-    """Learn classifiers from imbalanced streams, measure them honestly, show what happened.
+    """Learn classifiers from imbalanced streams and measure them on every row before it is learned.
 
-    Data goes to standard output and talk to standard error. Every command knows --json.
+    Data is written to standard output, messages to standard error. Commands that print data accept --json.
 
-    Exit codes: 0 all went well; 1 the data, a file or a model was at fault, and a sentence says how;
-    2 the command was not written as it must be; 130 stopped with Ctrl-C: stream gives a complete report of
-    what was seen first, the others save nothing; 141 whoever read the output went away.
+    Exit codes: 0 success; 1 an error in the data, a file or a model, with a message; 2 usage error;
+    130 interrupted with Ctrl-C (stream still writes a report, other commands save nothing);
+    141 broken pipe.
 
-    Shell completion, here for bash: eval "$(_STEELYARD_COMPLETE=bash_source steelyard)"; zsh_source and
-    fish_source do the same for zsh and fish.
+    Shell completion for bash: eval "$(_STEELYARD_COMPLETE=bash_source steelyard)"; use zsh_source or
+    fish_source for zsh or fish.
     """

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from steelyard.cli.files import OUT_FILE
-from steelyard.cli.options import MODEL_FILE
-from steelyard.cli.output import emit_json, emit_table, json_option, tell
+from steelyard.cli.files import IN_FILE
+from steelyard.cli.options import report_option
+from steelyard.cli.output import emit_json, emit_table, json_option, print_message
 
 __all__ = ["compare_command"]
 
@@ -16,14 +16,15 @@ _MEASURES = ("sensitivity", "specificity", "auc", "f1", "rows_per_second")
 
 
 @click.command("compare")
-@click.argument("first", type=MODEL_FILE)
-@click.argument("second", type=MODEL_FILE)
-@click.option("--report", type=OUT_FILE, metavar="FILE.html", help="Write a page to read in a browser.")
+@click.argument("first", type=IN_FILE)
+@click.argument("second", type=IN_FILE)
+@report_option
 @json_option
 def compare_command(*, first: Path, second: Path, report: Path | None, as_json: bool) -> None:
     """Compare two runs, FIRST and SECOND, written by `steelyard stream ... --json > run.json`.
 
-    Prints every model of both with its measures, and what would make the comparison unfair.
+    Prints the measures of every model of both runs, and warns about differences that make the comparison
+    unfair.
     """
     from steelyard.report.compare import compare_runs, read_run, write_comparison
 
@@ -40,7 +41,7 @@ def compare_command(*, first: Path, second: Path, report: Path | None, as_json: 
             ["run", "model", f"mean_{leading}", f"lowest_{leading}", leading, *_MEASURES], found["lines"]
         )
     for warning in found["warnings"]:
-        tell(f"note: {warning}")
+        print_message(f"note: {warning}")
     if report is not None:
         write_comparison(*runs, report, names)
-        tell(f"report: {report}")
+        print_message(f"report: {report}")

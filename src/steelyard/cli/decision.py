@@ -1,92 +1,73 @@
-"""Which answer to give: the model's own, by a threshold, or by what mistakes cost."""
+"""Decision rule of ``predict``: the labels of the model, a threshold on its scores, or the lowest cost."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.options import label_of
+from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from steelyard._types import FloatArray
-    from steelyard.streams.answers import Answers
+    from steelyard.streams.predictions import Predictions
 
-__all__ = ["Cost", "Decision", "cost_option", "positive_of", "probabilities"]
+__all__ = ["Cost", "Decision", "cost_option", "probabilities"]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a missed case and a false alarm cost."""
+    """Costs of a missed positive row and of a false alarm."""
 
     miss: float
     alarm: float
 
     @classmethod
     def parse(cls, text: str) -> Cost:
-        """Read ``miss=20,alarm=1``; what is not named costs 1."""
-        prices = {"miss": 1.0, "alarm": 1.0}
+        """Parse ``miss=20,alarm=1``; a cost that is not given is 1."""
+        costs = {"miss": 1.0, "alarm": 1.0}
         for part in text.split(","):
-            name, equals, price = part.partition("=")
+            name, equals, cost = part.partition("=")
             try:
-                prices[name.strip()] = float(price)
+                costs[name.strip()] = float(cost)
             except ValueError:
                 equals = ""
-            if not equals or set(prices) != {"miss", "alarm"}:
-                raise ParameterError(
-                    f"--cost: expected miss=A,alarm=B; got {text!r}.", hint="--cost miss=20,alarm=1"
+            if not equals or set(costs) != {"miss", "alarm"}:
+                raise click.BadParameter(
+                    f"expected miss=A,alarm=B; got {text!r}.\nhint: for example --cost miss=20,alarm=1"
                 )
-        if not all(math.isfinite(price) and price > 0 for price in prices.values()):
-            raise ParameterError(f"--cost: costs must be positive numbers; got {text!r}.")
-        return cls(**prices)
-
-
-def _cost(text: str) -> Cost:
-    try:
-        return Cost.parse(text)
-    except ParameterError as error:
-        raise click.BadParameter(str(error)) from error
+        if not all(math.isfinite(cost) and cost > 0 for cost in costs.values()):
+            raise click.BadParameter(f"costs must be positive numbers; got {text!r}.")
+        return cls(**costs)
 
 
 cost_option: Callable[[Any], Any] = click.option(
     "--cost",
-    type=_cost,
+    type=Cost.parse,
     metavar="miss=A,alarm=B",
-    help="Answer so that mistakes cost least, if a missed case costs A and a false alarm B.",
+    help="Choose labels with the lowest expected cost: A for a missed positive row, B for a false alarm.",
 )
 
 
-def positive_of(learner: Any, text: str | None) -> Any:
-    """The positive class: the one that was named, else the rarer of two; None where there is none."""
-    inner = getattr(learner, "learner_", learner)
-    labels = list(inner.classes_)
-    if text is not None:
-        return label_of(text, labels)
-    counts = getattr(inner, "class_count_", None)
-    if len(labels) != 2:
-        return None
-    return labels[0] if counts is not None and counts[0] < counts[1] else labels[1]
-
-
 def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Probabilities of the classes, which are taken as frequent as the learner has seen them.
+    """Return class probabilities at the class frequencies that the learner has seen.
 
-    A learner of balanced classes answers as if all were equally frequent; its odds are multiplied by counts.
+    ``predict_proba`` of a class-balanced learner assumes equally frequent classes, so its odds are multiplied
+    by the class counts.
     """
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
-            f"--proba, --cost: a model of class {type(learner).__name__} gives no probabilities.",
-            hint="its scores can be cut with --threshold",
+            f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
+            hint="use --threshold, which applies to the scores",
         )
     import numpy as np
 
     balanced = np.asarray(learner.predict_proba(X), dtype=np.float64)
-    counts = getattr(getattr(learner, "learner_", learner), "class_count_", None)
+    counts = getattr(inner_learner(learner), "class_count_", None)
     if counts is None:
         return balanced
     weighted = balanced * np.asarray(counts, dtype=np.float64)
@@ -96,16 +77,16 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Decision:
-    """How labels follow from what a model says.
+    """Rule that derives labels from the scores or probabilities of a model.
 
     Parameters
     ----------
     positive : label or None
-        The class that alarms are about.
+        The positive class.
     threshold : float, optional
-        An alarm is raised where the score of the positive class is above.
+        Rows whose score for the positive class is higher are labelled positive.
     cost : Cost, optional
-        An alarm is raised where it costs less, by the probability of the positive class.
+        Rows are labelled positive where that has the lower expected cost.
     """
 
     positive: Any = None
@@ -114,34 +95,32 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.threshold is not None and self.cost is not None:
-            raise click.UsageError("--threshold and --cost are two ways to say the same; give one of them.")
-        if self.positive is None and not self.is_own:
+            raise click.UsageError("--threshold and --cost exclude each other; give one of them.")
+        if self.positive is None and not self.is_default:
             raise ParameterError(
-                "--threshold, --cost: with more than two classes it must be said which one alarms are about.",
+                "--threshold, --cost: with more than two classes the positive class must be given.",
                 hint="--positive LABEL",
             )
 
     @property
-    def is_own(self) -> bool:
-        """Whether the model's own labels are given."""
+    def is_default(self) -> bool:
+        """Whether the labels of the model are used unchanged."""
         return self.threshold is None and self.cost is None
 
-    def labels(self, answers: Answers, chances: FloatArray | None) -> list[Any]:
-        """The label of every row; where there is no alarm, the most likely of the other classes."""
+    def labels(self, answers: Predictions, probabilities: FloatArray | None) -> list[Any]:
+        """Return the label of every row; a row that is not positive gets the best of the other classes."""
         import numpy as np
 
-        if self.is_own:
+        if self.is_default:
             return list(answers.labels.tolist())
-        place = answers.classes.index(self.positive)
+        index = answers.classes.index(self.positive)
         if self.cost is not None:
-            assert chances is not None
-            alarm = chances[:, place] * self.cost.miss > (1 - chances[:, place]) * self.cost.alarm
+            assert probabilities is not None
+            p = probabilities[:, index]
+            is_positive = p * self.cost.miss > (1 - p) * self.cost.alarm
         else:
             assert self.threshold is not None
-            alarm = answers.score_of(self.positive) > self.threshold
-        others = np.delete(np.arange(len(answers.classes)), place)
-        best = others[np.argmax(answers.scores[:, others], axis=1)]
-        return [
-            answers.classes[place if is_alarm else k]
-            for is_alarm, k in zip(alarm, best.tolist(), strict=True)
-        ]
+            is_positive = answers.score_of(self.positive) > self.threshold
+        others = np.delete(np.arange(len(answers.classes)), index)
+        best_other = others[np.argmax(answers.scores[:, others], axis=1)]
+        return [answers.classes[k] for k in np.where(is_positive, index, best_other).tolist()]

@@ -1,10 +1,10 @@
-"""Where sites and hub meet, as a command names it: a shared folder, or the address of a model."""
+"""Endpoints of federated learning: a shared folder, or the URL of a model of a service."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,37 +13,40 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from steelyard.federated import Folder, Service
 
-__all__ = ["PLACE", "key_option", "open_folder", "open_place"]
+__all__ = ["ENDPOINT", "key_option", "open_endpoint", "open_folder", "round_option"]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-PLACE = "FOLDER|URL"
-key_option: Callable[[Command], Command] = click.option(
+ENDPOINT = "FOLDER|URL"
+key_option: Callable[[Any], Any] = click.option(
     "--key",
     envvar="STEELYARD_KEY",
     metavar="KEY",
-    help="Key of a service; better in the environment variable STEELYARD_KEY.",
+    help="Key of the service. The environment variable STEELYARD_KEY is safer than the option.",
 )
 
 
-def open_place(place: str, key: str | None) -> Folder | Service:
-    """A folder, or a service where the place has an address."""
+def round_option(text: str, *, required: bool = False) -> Callable[[Any], Any]:
+    """Return the option for the name of a secure-aggregation round."""
+    return click.option("--round", "round_name", metavar="ROUND", required=required, help=text)
+
+
+def open_endpoint(endpoint: str, key: str | None) -> Folder | Service:
+    """Open a folder or, for a URL, a service."""
     from steelyard.federated import Folder, Service
 
-    if place.startswith(("http://", "https://")):
-        service = Service(place, key=key)
+    if endpoint.startswith(("http://", "https://")):
+        service = Service(endpoint, key=key)
         click.get_current_context().call_on_close(service.close)
         return service
-    if "://" in place:
-        raise ParameterError(f"a place is a folder or an address with http:// or https://; got {place!r}.")
-    return Folder(Path(place))
+    if "://" in endpoint:
+        raise ParameterError(f"expected a folder or a URL with http:// or https://; got {endpoint!r}.")
+    return Folder(Path(endpoint))
 
 
-def open_folder(place: str) -> Folder:
-    """A folder; secure sums go through one."""
-    found = open_place(place, None)
+def open_folder(endpoint: str) -> Folder:
+    """Open a folder; secure aggregation does not work over HTTP."""
     from steelyard.federated import Folder
 
+    found = open_endpoint(endpoint, None)
     if not isinstance(found, Folder):
-        raise ParameterError(f"a secure sum goes through a shared folder; got {place!r}.")
+        raise ParameterError(f"secure aggregation needs a shared folder; got {endpoint!r}.")
     return found

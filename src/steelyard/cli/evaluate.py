@@ -1,4 +1,4 @@
-"""``steelyard evaluate``: how a saved model does on labelled rows."""
+"""``steelyard evaluate``: measures of a saved model on labelled rows."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from steelyard.cli.decision import positive_of
-from steelyard.cli.models_io import load_table_model, source_of
-from steelyard.cli.options import (
-    MODEL_FILE,
-    chunk_option,
-    limit_option,
-    positive_option,
-    query_option,
-    report_option,
-)
-from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
-from steelyard.cli.positive import positive_refusal
-from steelyard.cli.provenance import command_line
+from steelyard.cli.files import IN_FILE
+from steelyard.cli.model_files import load_table_model, open_source
+from steelyard.cli.options import chunk_option, limit_option, positive_option, query_option, report_option
+from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
+from steelyard.cli.positive import positive_of
+from steelyard.cli.runs import finished_result, write_report_to
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialResult
 
 __all__ = ["evaluate_command"]
 
-_CONFUSED = 8  # classes that fit side by side
+_MAX_CONFUSION_CLASSES = 8  # with more classes, a table with one line per class is printed
 
 
 @click.command("evaluate")
-@click.argument("model", type=MODEL_FILE)
+@click.argument("model", type=IN_FILE)
 @click.argument("source")
 @query_option
 @positive_option
@@ -49,46 +42,39 @@ def evaluate_command(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Test MODEL on the labelled rows of SOURCE; it learns nothing from them.
+    """Test MODEL on the labelled rows of SOURCE without learning them.
 
-    Measures come with the ends of a 95 % band (block bootstrap).
+    Measures are printed with 95 % confidence intervals (block bootstrap).
     """
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.tracking import METRICS
 
-    known = load_table_model(model)
+    loaded = load_table_model(model)
     if positive is not None:
-        positive_of(known.learner, positive)  # refused at once, before a long table is read
+        positive_of(loaded.estimator, positive)  # an unknown label is an error before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     evaluator = PrequentialEvaluator(
-        {"model": known.learner}, metrics=metrics, positive=positive, learns=False
+        {"model": loaded.estimator}, metrics=metrics, positive=positive, learns=False
     )
-    rows = known.rows(source_of(source, query), chunk=chunk, limit=limit)
+    rows = loaded.rows(open_source(source, query), chunk=chunk, limit=limit)
     evaluator.run(rows)
-    if (refusal := positive_refusal(evaluator, positive)) is not None:
-        raise refusal
-    result = evaluator.result(rows)
-    result.command = command_line(click.get_current_context())
-    labels_seen, confusion = result.confusion("model")
+    result = finished_result(evaluator, rows, positive)
     facts = {"rows": result.n_rows, "positive": result.positive, **result.totals("model")}
     if as_json:
-        table = {"labels": labels_seen, "counts": confusion.astype(int).tolist()}
+        labels, confusion = result.confusion("model")
+        table = {"labels": labels, "counts": confusion.astype(int).tolist()}
         emit_json({**facts, "by_class": result.by_class("model"), "confusion": table})
     else:
-        emit_pairs(facts)
+        emit_facts(facts, as_json=False)
         click.echo()
         _print_classes(result)
-    if report is not None:
-        from steelyard.report import write_report
-
-        write_report(result, report)
-        tell(f"report: {report}")
+    write_report_to(report, result)
 
 
 def _print_classes(result: PrequentialResult) -> None:
-    """What was taken for what, or with many classes how each of them fared."""
+    """Print the confusion matrix, or with many classes the measures of each class."""
     labels, confusion = result.confusion("model")
-    if len(labels) > _CONFUSED:
+    if len(labels) > _MAX_CONFUSION_CLASSES:
         emit_table(["label", "support", "recall", "precision", "f1"], result.by_class("model"))
         return
     rows = [

@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work, written whole or not at all."""
+"""Output files of commands: validated before the work starts, written atomically."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import click
 
-__all__ = ["ANY_FILE", "OUT_FILE", "save_model", "written_with"]
+from steelyard.exceptions import FileAccessError
+
+__all__ = ["ANY_FILE", "IN_FILE", "OUT_FILE", "read_file", "rollback_on_error", "save_model"]
 
 
 class _OutFile(click.Path):
-    """Where to write. Folders that are missing will be made; what could not be written is refused at once."""
+    """Path of an output file. A path that cannot be written is a usage error; missing folders are created."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
@@ -27,35 +29,45 @@ class _OutFile(click.Path):
         while not folder.exists():
             folder = folder.parent
         if not folder.is_dir():
-            self.fail(f"'{path}' cannot be written: '{folder}' is no folder.", param, ctx)
+            self.fail(f"'{path}' cannot be written: '{folder}' is not a folder.", param, ctx)
         if not os.access(folder, os.W_OK | os.X_OK):
             self.fail(f"'{path}' cannot be written: the folder '{folder}' is not writable.", param, ctx)
         return path
 
 
+IN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUT_FILE = _OutFile()
-ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # there already, or made by what it is for
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)  # may or may not exist
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Save a model, in a folder that is made where it is missing."""
-    from steelyard.persistence import to_parts, write_whole
+    """Save a model atomically; missing folders are created."""
+    from steelyard.persistence.files import write_atomically
+    from steelyard.persistence.objects import to_parts
 
-    write_whole(path, to_parts(model), source="save")
+    write_atomically(path, to_parts(model), source="save")
 
 
 @contextmanager
-def written_with(path: Path, text: str) -> Iterator[None]:
-    """A text file that stands or falls with what is written inside; when that fails, all is as before."""
-    from steelyard.persistence import write_whole
+def rollback_on_error(path: Path, text: str) -> Iterator[None]:
+    """Write a text file, and restore its previous state if the body of the ``with`` statement fails."""
+    from steelyard.persistence.files import write_atomically
 
     before = path.read_bytes() if path.is_file() else None
-    write_whole(path, [text.encode()], source="save")
+    write_atomically(path, [text.encode()], source="save")
     try:
         yield
-    except BaseException:  # Ctrl-C too
+    except BaseException:  # KeyboardInterrupt included
         if before is not None:
-            write_whole(path, [before], source="save")
+            write_atomically(path, [before], source="save")
         elif path.is_file():
             path.unlink()
         raise

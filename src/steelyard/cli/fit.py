@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from steelyard.cli.files import OUT_FILE, save_model
-from steelyard.cli.models_io import (
+from steelyard.cli.files import IN_FILE, save_model
+from steelyard.cli.model_files import (
     check_can_be_saved,
     load_table_model,
+    open_source,
     open_table,
-    source_of,
     summary_of,
 )
 from steelyard.cli.options import (
-    MODEL_FILE,
     ColumnOptions,
     column_options,
     how_option,
     model_options,
+    out_option,
     query_option,
     seed_option,
+    target_option,
 )
-from steelyard.cli.output import emit_json, emit_pairs, emit_text, json_option, talk, tell
+from steelyard.cli.output import emit_facts, emit_text, json_option, print_message, print_status
 from steelyard.cli.registry import make_models, parse_settings
 
 if TYPE_CHECKING:
@@ -35,23 +36,26 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_command"]
 
+_ALLOWED_WITH_CONTINUE = {"source", "out", "base", "query", "weight", "how", "chunk", "limit", "as_json"}
+
 
 @click.command("fit")
 @click.argument("source")
-@click.option("--target", metavar="COL", help="Column of the labels; needed unless --continue is given.")
-@click.option("-o", "--out", type=OUT_FILE, metavar="FILE", help="Where to save the model.")
-@click.option("--continue", "known", type=MODEL_FILE, metavar="MODEL", help="Go on with a saved model.")
+@target_option("Label column; required unless --continue is given.")
+@out_option("Output file for the model.")
+@click.option("--continue", "base", type=IN_FILE, metavar="MODEL", help="Continue a saved model.")
 @query_option
-@click.option("--weight", metavar="COL", help="Column of a database that says how often each row counts.")
+@click.option("--weight", metavar="COL", help="Database column with the weight of each row.")
 @how_option
 @click.option(
     "--show",
     is_flag=False,
     flag_value="",
     metavar="[DIALECT]",
-    help="Print the SELECTs that take the sums, perhaps for another engine, and learn nothing.",
+    help="Print the SELECT statements that compute the sums, optionally in another SQL dialect, and learn "
+    "nothing.",
 )
-@model_options(multiple=False, peers=False, unnamed="auto, of a database proximal")
+@model_options(multiple=False, peers=False, note=" Default: auto; for a database proximal.")
 @seed_option
 @column_options
 @json_option
@@ -60,7 +64,7 @@ def fit_command(
     source: str,
     target: str | None,
     out: Path | None,
-    known: Path | None,
+    base: Path | None,
     query: str | None,
     weight: str | None,
     how: str,
@@ -71,34 +75,32 @@ def fit_command(
     columns: ColumnOptions,
     as_json: bool,
 ) -> None:
-    """Learn all rows of SOURCE, in one pass and bounded memory, and save the model.
+    """Learn all rows of SOURCE in one pass with bounded memory, and save the model.
 
-    SOURCE is a file, - for standard input, or a table in a database: duckdb:///shop.db?table=payments,
-    sqlite:///..., postgresql://...; few columns are summed up inside the database, and no row leaves it.
-    On an error nothing is saved.
+    SOURCE is a file, - for standard input, or a database table: duckdb:///shop.db?table=payments,
+    sqlite:///..., postgresql://... . With few columns the sums are computed inside the database and no row
+    leaves it. After an error nothing is saved.
     """
     from steelyard.tables import TableEncoder, TableModel
     from steelyard.tables.databases import is_address, open_database
 
     if not is_address(source):
-        _check_no_database(query, weight, how, show)
+        _check_no_database_options(query, weight, how, show)
+    if target is None and (base is None or show is not None):
+        raise click.UsageError("Missing option '--target', the label column.")
     if show is not None:
-        if target is None:
-            raise click.UsageError("--target must name the column of the labels.")
-        rows = open_database(source, query)
-        _show(rows, target, columns, weight, show)
+        assert target is not None
+        _print_queries(open_database(source, query), target, columns, weight, show)
         return
     if out is None:
-        raise click.UsageError("-o must say where to save the model.")
-    given = source_of(source, query)
-    if known is not None:
-        _check_nothing_contradicts()
-        model = load_table_model(known)
-        target = model.target
+        raise click.UsageError("Missing option '-o', the output file for the model.")
+    opened = open_source(source, query)
+    if base is not None:
+        _check_options_with_continue()
+        model = load_table_model(base)
     else:
-        if target is None:
-            raise click.UsageError("--target must name the column of the labels.")
-        # Planes are the model whose sums a database can take itself.
+        assert target is not None
+        # The database can compute the sums of the proximal model.
         model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings), seed).values()
         check_can_be_saved(learner, model_name)
@@ -107,46 +109,46 @@ def fit_command(
     if is_address(source) and columns.limit is None and columns.time is None:
         from steelyard.sql.learning import learn
 
-        rows = given if query is not None else open_database(source)
+        rows = opened if query is not None else open_database(source)
         learn(model, rows, _columns_of(model, columns, weight), weight=weight, how=how)
         n_rows = model.history[-1]["rows"]
-    elif known is not None:
-        n_rows = model.learn(model.open(given, labelled=True, chunk=columns.chunk, limit=columns.limit))
+    elif base is not None:
+        n_rows = model.learn(model.open(opened, labelled=True, chunk=columns.chunk, limit=columns.limit))
     else:
-        stream = open_table(given, target, columns)
+        stream = open_table(opened, model.target, columns)
         model.encoder = stream.encoder
         n_rows = model.learn(stream)
-    if (again := before.get(model.history[-1].get("id", ""))) is not None:
-        tell(f"note: these very rows were learned before, from {again['source']}; they count once more now.")
-    summary = {"model": str(out), "learned": n_rows, **summary_of(model)}
-    emit_json(summary) if as_json else emit_pairs(summary)
+    if (earlier := before.get(model.history[-1].get("id", ""))) is not None:
+        print_message(
+            f"note: the same rows were learned before, from {earlier['source']}; they now count twice."
+        )
+    emit_facts({"model": str(out), "learned": n_rows, **summary_of(model)}, as_json=as_json)
     save_model(model, out)
-    talk(f"learned {n_rows:,} rows into {out}")
+    print_status(f"learned {n_rows:,} rows; wrote {out}")
 
 
-def _check_no_database(query: str | None, weight: str | None, how: str, show: str | None) -> None:
-    for name, given in (("--query", query), ("--weight", weight), ("--show", show)):
-        if given is not None:
-            raise click.UsageError(f"{name} is for databases; SOURCE is none.")
-    if how != "auto":
-        raise click.UsageError("--how is for databases; SOURCE is none.")
+def _check_no_database_options(query: str | None, weight: str | None, how: str, show: str | None) -> None:
+    given = {"--query": query, "--weight": weight, "--show": show, "--how": None if how == "auto" else how}
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(f"{name} needs a database, and SOURCE is not one.")
 
 
 def _columns_of(model: TableModel, columns: ColumnOptions, weight: str | None) -> Columns:
-    """Which columns are what: as the model knows, or as was written."""
+    """Return the columns of a saved model, or those of the options for a new one."""
     from steelyard.tables.columns import Columns
 
     encoder = model.encoder
     if "columns_" in vars(encoder):
         return Columns(model.target, None, tuple(encoder.columns_), (), tuple(encoder.categorical_))
-    left = (*columns.drop, *(() if weight is None else (weight,)))
-    return Columns(model.target, None, columns.features or None, left, columns.categorical)
+    drop = (*columns.drop, *(() if weight is None else (weight,)))
+    return Columns(model.target, None, columns.features or None, drop, columns.categorical)
 
 
-def _show(
+def _print_queries(
     rows: DatabaseSource, target: str, columns: ColumnOptions, weight: str | None, dialect: str
 ) -> None:
-    """Print what a database would be asked."""
+    """Print the SELECT statements that compute the sums of a database table."""
     from steelyard.sql.learning import queries_of
     from steelyard.tables import TableEncoder, TableModel
 
@@ -156,23 +158,13 @@ def _show(
         emit_text(f"{text};\n\n")
 
 
-def _check_nothing_contradicts() -> None:
-    """A saved model has its columns and parameters; options about them would be without effect."""
+def _check_options_with_continue() -> None:
+    """Raise an error for options that a saved model would ignore."""
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name not in {
-            "source",
-            "out",
-            "known",
-            "query",
-            "weight",
-            "how",
-            "chunk",
-            "limit",
-            "as_json",
-        }:
+        if given and option.name not in _ALLOWED_WITH_CONTINUE:
             raise click.UsageError(
-                f"{option.opts[0]} cannot be changed with --continue: the saved model has its columns and "
-                "parameters already."
+                f"{option.opts[0]} cannot be changed with --continue: columns and parameters come from the "
+                "saved model."
             )

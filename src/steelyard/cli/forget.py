@@ -1,4 +1,4 @@
-"""``steelyard forget``: take rows out of a saved model."""
+"""``steelyard forget``: remove rows from a saved model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model, written_with
-from steelyard.cli.models_io import load_table_model, summary_of
-from steelyard.cli.options import MODEL_FILE
-from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
+from steelyard.cli.files import IN_FILE, OUT_FILE, rollback_on_error, save_model
+from steelyard.cli.model_files import load_table_model, summary_of
+from steelyard.cli.options import out_option
+from steelyard.cli.output import emit_facts, json_option, print_status
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel
@@ -19,63 +19,48 @@ __all__ = ["forget_command"]
 
 
 @click.command("forget")
-@click.argument("model", type=MODEL_FILE)
+@click.argument("model", type=IN_FILE)
 @click.argument("rows")
+@out_option("Output file; the default replaces MODEL.")
+@click.option("--again", is_flag=True, help="Forget rows a second time that were learned more than once.")
 @click.option(
-    "-o", "--out", type=OUT_FILE, metavar="FILE", help="Write here; by default MODEL itself is replaced."
-)
-@click.option(
-    "--again", is_flag=True, help="These rows were learned more than once and are forgotten once more."
-)
-@click.option(
-    "--certificate",
-    type=OUT_FILE,
-    metavar="FILE",
-    help="Write a certificate (JSON) here, for `steelyard verify`.",
+    "--certificate", type=OUT_FILE, metavar="FILE", help="Write a JSON certificate, for `steelyard verify`."
 )
 @json_option
 def forget_command(
     *, model: Path, rows: str, out: Path | None, again: bool, certificate: Path | None, as_json: bool
 ) -> None:
-    """Make MODEL as if the labelled ROWS (a table) had never come, all of them or none.
+    """Remove the labelled ROWS (a table) from MODEL, as if they had never been learned.
 
-    Prints a receipt: which rows went, by an id that follows from them, and what is left. A certificate lets
-    others repeat the proof: whoever has the rows that remain refits them and compares digests.
+    Either all rows are removed or none. The printed receipt holds the id and the number of the removed rows
+    and the class counts that remain. With a certificate, everyone who has the remaining rows can refit them
+    and compare digests (`steelyard verify`).
     """
-    known = load_table_model(model)
-    before = summary_of(known)["classes"]
+    loaded, path = load_table_model(model), out or model
+    before = summary_of(loaded)["classes"]
     if certificate is None:
-        n_rows = known.forget(rows, again=again)
-        paper = None
+        claim = None
+        loaded.forget(rows, again=again)
+        save_model(loaded, path)
     else:
-        paper = known.forget_certified(rows, again=again)
-        n_rows = known.history[-1]["rows"]
-    # Before the receipt, which says that it was done.
-    if paper is None or certificate is None:
-        save_model(known, out or model)
-    else:
-        with written_with(certificate, paper.to_json() + "\n"):
-            save_model(known, out or model)
-        talk(f"wrote the certificate to {certificate}")
-    talk(f"forgot {n_rows:,} rows; written to {out or model}")
-    receipt = _receipt(known, before, out or model)
-    if paper is not None:
-        receipt |= {"digest before": paper.digest_before, "digest after": paper.digest_after}
-    emit_json(receipt) if as_json else emit_pairs(receipt)
+        claim = loaded.forget_certified(rows, again=again)
+        with rollback_on_error(certificate, claim.to_json() + "\n"):
+            save_model(loaded, path)
+        print_status(f"wrote the certificate to {certificate}")
+    print_status(f"forgot {loaded.history[-1]['rows']:,} rows; wrote {path}")
+    receipt = _receipt(loaded, before, path)
+    if claim is not None:
+        receipt |= {"digest before": claim.digest_before, "digest after": claim.digest_after}
+    emit_facts(receipt, as_json=as_json)
 
 
-def _receipt(model: TableModel, before: Any, out: Path) -> dict[str, Any]:
-    """What was forgotten, from where and when, and what the model has left."""
+def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
+    """Return the rows that were forgotten, with their source and time, and the summary of the model."""
     entry = model.history[-1]
     after = summary_of(model)
-    receipt = {
-        "model": str(out),
-        "forgot": entry["rows"],
-        "id": entry["id"],
-        "source": entry["source"],
-        "when": entry["when"],
-    }
+    receipt = {"model": str(path), "forgot": entry["rows"]}
+    receipt |= {name: entry[name] for name in ("id", "source", "when")}
     if isinstance(before, dict):
-        gone = {label: n - after["classes"].get(label, 0.0) for label, n in before.items()}
-        receipt["forgot by class"] = {label: n for label, n in gone.items() if n}
+        removed = {label: n - after["classes"].get(label, 0.0) for label, n in before.items()}
+        receipt["forgot by class"] = {label: n for label, n in removed.items() if n}
     return {**receipt, **after}

@@ -1,9 +1,8 @@
-"""``steelyard hub``: the pooled model of all places, once or for as long as it runs."""
+"""``steelyard hub``: the pooled model of all sites, built once or kept up to date."""
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 import tempfile
 import time
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.endpoints import PLACE, key_option, open_folder, open_place
-from steelyard.cli.files import ANY_FILE, OUT_FILE, save_model
-from steelyard.cli.options import address_options
-from steelyard.cli.output import emit_json, emit_table, json_option, tell
+from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
+from steelyard.cli.files import ANY_FILE, save_model
+from steelyard.cli.options import address_options, out_option, target_option
+from steelyard.cli.output import emit_json, emit_table, json_option, print_message
+from steelyard.cli.separate_labels import parse_labels
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
@@ -24,32 +24,47 @@ if TYPE_CHECKING:
 
 __all__ = ["hub_command"]
 
-_ROUND = click.option("--round", "round_name", metavar="ROUND", help="The secure sum of this round.")
-_COLUMNS = ["site", "rows", "squared_error", "local_squared_error", "auc", "local_auc", "held_back"]
-# As people read them: the pooled model against the one that the site would have alone.
-_HEADS = ["site", "rows", "error", "alone", "auc", "alone ", "held back"]
+# JSON name -> column of the printed table
+_COLUMNS = {
+    "site": "site",
+    "rows": "rows",
+    "squared_error": "error",
+    "local_squared_error": "local error",
+    "auc": "auc",
+    "local_auc": "local auc",
+    "held_back": "held back",
+}
 
 
 @click.group("hub")
 def hub_command() -> None:
-    """The pooled model of all places."""
+    """Build the pooled model of all sites."""
 
 
 # -- once -------------------------------------------------------------------------------------------
 
 
 @hub_command.command("collect")
-@click.argument("place", metavar=PLACE)
-@click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="The pooled model.")
-@_ROUND
-@click.option("--wait", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds for a round.")
+@click.argument("endpoint", metavar=ENDPOINT)
+@out_option("Output file for the pooled model.", required=True)
+@round_option("Use the sum of this secure-aggregation round.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to wait for the round."
+)
 @key_option
-def collect_command(*, place: str, out: Path, round_name: str | None, wait: float, key: str | None) -> None:
-    """Make the model of all rows behind the bulletins: exactly that of one place with all rows."""
-    hub = _summed(place, round_name, wait) if round_name is not None else _collected(open_place(place, key))
+def collect_command(
+    *, endpoint: str, out: Path, round_name: str | None, wait: float, key: str | None
+) -> None:
+    """Build the model of all published statistics; it equals a model fitted on the rows of all sites."""
+    from steelyard.federated import Hub, Round
+
+    if round_name is None:
+        hub = _collected(open_endpoint(endpoint, key))
+    else:
+        hub = Hub()
+        hub.receive(Round(open_folder(endpoint), round_name).sum(wait).site_update())
     save_model(hub.model(), out)
-    tell(hub.explain())
-    tell(f"digest {hub.digest()}; written to {out}")
+    print_message(f"{hub.explain()}\ndigest {hub.digest()}; wrote {out}")
 
 
 def _collected(exchange: Exchange) -> Hub:
@@ -60,66 +75,60 @@ def _collected(exchange: Exchange) -> Hub:
     return hub
 
 
-def _summed(place: str, round_name: str, wait: float) -> Hub:
-    from steelyard.federated import Hub, Round
-
-    hub = Hub()
-    hub.receive(Round(open_folder(place), round_name).sum(wait).site_update())
-    return hub
-
-
 @hub_command.command("compare")
-@click.argument("place", metavar=PLACE)
+@click.argument("endpoint", metavar=ENDPOINT)
 @key_option
 @json_option
-def compare_command(*, place: str, key: str | None, as_json: bool) -> None:
-    """What each place brings, and what the pooled model does for it, from statistics alone.
+def compare_command(*, endpoint: str, key: str | None, as_json: bool) -> None:
+    """Compare the pooled model with the local model of each site, from statistics alone.
 
-    error and auc are those of the pooled model on the place's rows, alone those of the place's own model.
+    error and auc measure the pooled model on the rows of a site, local error and local auc the model of that
+    site alone.
     """
     from steelyard.federated import Service
 
-    exchange = open_place(place, key)
+    exchange = open_endpoint(endpoint, key)
     if isinstance(exchange, Service):
         rows = exchange.table()["sites"]
     else:
-        rows = [asdict(standing) for standing in _collected(exchange).compare()]
+        rows = [asdict(summary) for summary in _collected(exchange).compare()]
     if as_json:
         emit_json(rows)
         return
-    shown = [dict(zip(_HEADS, (row[column] for column in _COLUMNS), strict=True)) for row in rows]
-    emit_table(_HEADS, shown)
+    emit_table(
+        list(_COLUMNS.values()), [{head: row[name] for name, head in _COLUMNS.items()} for row in rows]
+    )
 
 
 @hub_command.command("drop")
-@click.argument("place", metavar=PLACE)
+@click.argument("endpoint", metavar=ENDPOINT)
 @click.argument("site")
 @key_option
-def drop_command(*, place: str, site: str, key: str | None) -> None:
-    """Take a place out: its bulletin is deleted, and the next model is as if it had never been there."""
-    open_place(place, key).drop(site)
-    tell(f"{site} is out")
+def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
+    """Delete the statistics of SITE; the next pooled model does not contain its rows."""
+    open_endpoint(endpoint, key).drop(site)
+    print_message(f"removed {site}")
 
 
-# -- a secure sum -----------------------------------------------------------------------------------
+# -- secure aggregation -----------------------------------------------------------------------------
 
 
 @hub_command.command("open")
 @click.argument("folder", metavar="FOLDER")
-@click.option("--round", "round_name", required=True, metavar="ROUND", help="A name that was never used.")
-@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Who takes part.")
-@click.option("--target", required=True, metavar="COL", help="Column of the labels.")
-@click.option("--label", "labels", multiple=True, required=True, metavar="LABEL", help="Every class.")
-@click.option("--number", "numbers", multiple=True, metavar="COL", help="Every column of numbers.")
+@round_option("Name of the round; it must be new.", required=True)
+@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Site that takes part.")
+@target_option(required=True)
+@click.option("--label", "labels", multiple=True, required=True, metavar="LABEL", help="Class; give all.")
+@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; give all.")
 @click.option(
-    "--category", "categories", multiple=True, metavar="COL=A,B", help="Every column of categories."
+    "--category", "categories", multiple=True, metavar="COL=A,B", help="Categorical column; give all."
 )
 @click.option(
     "--step",
     type=click.IntRange(-60, 60),
     default=-30,
     show_default=True,
-    help="Values are counted in steps of 2 to this power.",
+    help="Quantization step: values are rounded to multiples of 2 to this power.",
 )
 def open_command(
     *,
@@ -132,114 +141,110 @@ def open_command(
     categories: tuple[str, ...],
     step: int,
 ) -> None:
-    """Open a round of a secure sum in FOLDER: what all places agree on before they publish with --round.
+    """Open a secure-aggregation round in FOLDER; sites then publish with --round.
 
-    The hub will learn the sum over all places and nothing of a single one.
+    The hub learns the sum over all sites and nothing about a single site.
     """
     from steelyard.federated import Round, RoundConfig
 
-    known = dict(_category(text) for text in categories)
+    known = dict(_parse_category(text) for text in categories)
     if not numbers and not known:
-        raise click.UsageError("Name the columns with --number and --category.")
-    terms = RoundConfig.of(
-        sites, target=target, numbers=numbers, categories=known, labels=_labels(labels), step=step
+        raise click.UsageError("Give the columns with --number and --category.")
+    config = RoundConfig.of(
+        sites, target=target, numbers=numbers, categories=known, labels=parse_labels(labels), step=step
     )
-    Round(open_folder(folder), round_name).open(terms)
-    tell(f"round {round_name} is open for {', '.join(terms.sites)}")
+    Round(open_folder(folder), round_name).open(config)
+    print_message(f"round {round_name} is open for {', '.join(config.sites)}")
 
 
-def _category(text: str) -> tuple[str, list[str]]:
+def _parse_category(text: str) -> tuple[str, list[str]]:
     column, equals, values = text.partition("=")
     if not (column and equals and values):
-        raise ParameterError(f"a column of categories is written COL=A,B; got {text!r}.")
+        raise ParameterError(f"--category: expected COL=A,B; got {text!r}.")
     return column, values.split(",")
 
 
-def _labels(texts: tuple[str, ...]) -> list[Any]:
-    """Labels as tables are read: whole numbers where all of them are."""
-    whole = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
-    return [int(text) if whole else text for text in texts]
-
-
-# -- for as long as it runs -------------------------------------------------------------------------
+# -- as a service -----------------------------------------------------------------------------------
 
 
 @hub_command.command("serve")
 @click.argument("folder", required=False, metavar="[FOLDER]")
-@click.option("-o", "--out", type=OUT_FILE, metavar="FILE", help="Keep the pooled model of FOLDER here.")
+@out_option("Output file for the pooled model of FOLDER.")
 @click.option(
-    "--every", type=click.FloatRange(0.01), default=2.0, show_default=True, help="Seconds between two looks."
+    "--every",
+    type=click.FloatRange(0.01),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two checks of FOLDER.",
 )
-@click.option("--store", default="hub.db", show_default=True, metavar="FILE.db", help="As of serve.")
-@click.option("--model", "model", default="pooled", show_default=True, metavar="NAME")
-@click.option("--target", metavar="COL", help="Column of the labels; needed once, to make NAME.")
+@click.option("--store", default="hub.db", show_default=True, metavar="FILE.db", help="Store of the service.")
+@click.option(
+    "--model", "model", default="pooled", show_default=True, metavar="NAME", help="Name of the pooled model."
+)
+@target_option("Label column; needed once, to create the model.")
 @address_options
-@click.option("--keys", "keys_file", type=ANY_FILE, metavar="FILE", help="Keys of sites: serve keys add.")
+@click.option(
+    "--keys", "keys_file", type=ANY_FILE, metavar="FILE", help="Keys of the sites, from `serve keys add`."
+)
 @click.pass_context
 def serve_command(
     ctx: click.Context,
+    /,
     *,
     folder: str | None,
     out: Path | None,
     every: float,
-    store: str,
     model: str,
     target: str | None,
-    host: str,
-    port: int,
-    keys_file: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
+    **service_options: Any,
 ) -> None:
-    """Be the hub: of FOLDER, whose pooled model is kept up to date, or over HTTP, for site publish --to URL.
+    """Run a hub: over FOLDER, or over HTTP for `site publish --to URL`. Stop it with Ctrl-C.
 
-    Over HTTP every bulletin is on disk before it is acknowledged. Stop it with Ctrl-C.
+    The pooled model of FOLDER is rewritten after every change. Over HTTP, published statistics are on disk
+    before they are acknowledged.
     """
     if folder is not None:
         if out is None:
-            raise click.UsageError("Missing option '-o' / '--out': where the pooled model of FOLDER goes.")
-        _follow(folder, out, every)
+            raise click.UsageError("Missing option '-o', the output file for the pooled model of FOLDER.")
+        _watch(folder, out, every)
         return
     from steelyard.cli.serve import serve_command as serve
 
-    options = {"store": store, "host": host, "port": port, "keys_file": keys_file}
-    options |= {"tls_cert": tls_cert, "tls_key": tls_key}
-    tell(f"sites publish to the address below with v1/models/{model}")
-    with tempfile.TemporaryDirectory() as made:
-        specs = () if target is None else (_spec(Path(made, f"{model}.toml"), target),)
-        ctx.invoke(serve, specs=specs, **options)
+    print_message(f"sites publish to the address below, path /v1/models/{model}")
+    with tempfile.TemporaryDirectory() as temporary:
+        specs = () if target is None else (_write_spec(Path(temporary, f"{model}.toml"), target),)
+        ctx.invoke(serve, specs=specs, **service_options)
 
 
-def _spec(path: Path, target: str) -> Path:
-    """The spec of a pooled model, as a file; a string of JSON is one of TOML."""
+def _write_spec(path: Path, target: str) -> Path:
+    """Write the specification of a pooled model; a JSON string is a valid TOML string."""
     path.write_text(f"target = {json.dumps(target)}\nsites = true\n", "utf-8")
     return path
 
 
-def _follow(folder: str, out: Path, every: float) -> None:
-    """PushdownPlan at a folder again and again; what is wrong with one place does not stop the others."""
+def _watch(folder: str, out: Path, every: float) -> None:
+    """Poll a folder until interrupted; invalid statistics of one site do not affect the others."""
     from steelyard.federated import Hub, collect
 
-    exchange, hub, told = open_folder(folder), Hub(), ""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service is stopped like this
-    tell(f"following {exchange.path}  (Ctrl-C stops)")
+    exchange, hub, last_error = open_folder(folder), Hub(), ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # service managers stop processes with SIGTERM
+    print_message(f"following {exchange.path} (Ctrl-C stops)")
     try:
         while True:
-            before = hub.copy()
-            trouble = ""
+            before, error_text = hub.copy(), ""
             try:
                 collect(exchange, hub)
             except SteelyardError as error:
-                trouble = error.summary
-            if trouble and trouble != told:
-                tell(f"left out: {trouble}")
-            told = trouble
+                error_text = error.summary
+            if error_text and error_text != last_error:
+                print_message(f"left out: {error_text}")
+            last_error = error_text
             if hub.sites and (not before.sites or hub.digest() != before.digest()):
                 save_model(hub.model(), out)
-                tell(f"{hub.explain()}\ndigest {hub.digest()}; written to {out}")
+                print_message(f"{hub.explain()}\ndigest {hub.digest()}; wrote {out}")
             elif before.sites and not hub.sites:
                 out.unlink(missing_ok=True)
-                tell(f"no site is left; {out} is gone")
+                print_message(f"no sites left; removed {out}")
             time.sleep(every)
     except KeyboardInterrupt:
-        tell("stopped")
+        print_message("stopped")

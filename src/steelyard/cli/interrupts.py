@@ -14,32 +14,32 @@ Item = TypeVar("Item")
 
 
 class StopOnInterrupt:
-    """While this is open, the first Ctrl-C ends :meth:`until_stopped`; the second one ends at once.
+    """Context manager: the first Ctrl-C ends :meth:`until_stopped`, the second raises KeyboardInterrupt.
 
     Parameters
     ----------
     end_feed : callable, optional
-        Lets a live feed end by itself. Its rows come once and never again, so those that have come are
-        still given; without it the items end where they are.
+        Ends a live feed. Rows of a feed cannot be read again, so the rows that have already arrived are
+        still returned. Without it the iteration ends at once.
     """
 
     def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
         self.stopped = False
         self._end_feed = end_feed
-        self._waiting = False  # for the next item: then nothing is half done and Ctrl-C may come through
-        self._before: object = None
+        self._in_next = False  # waiting for the next item: KeyboardInterrupt cannot interrupt a computation
+        self._previous_handler: object = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
+            self._previous_handler = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)  # type: ignore[arg-type]
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self.stopped or (self._waiting and self._end_feed is None):
+        if self.stopped or (self._in_next and self._end_feed is None):
             self.stopped = True
             raise KeyboardInterrupt
         self.stopped = True
@@ -47,14 +47,14 @@ class StopOnInterrupt:
             self._end_feed()
 
     def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, until there are no more or Ctrl-C was pressed."""
+        """Yield the items until they end or Ctrl-C is pressed."""
         iterator = iter(items)
         while not self.stopped or self._end_feed is not None:
-            self._waiting = True
+            self._in_next = True
             try:
                 item = next(iterator)
             except (StopIteration, KeyboardInterrupt):
                 return
             finally:
-                self._waiting = False
+                self._in_next = False
             yield item

@@ -1,4 +1,4 @@
-"""``steelyard merge``: one model of several that were taught apart, or of the statistics of many machines."""
+"""``steelyard merge``: one model from several models or from the statistics of several machines."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
-from steelyard.cli.models_io import refuse_kind, summary_of
-from steelyard.cli.options import MODEL_FILE
-from steelyard.cli.output import emit_json, emit_pairs, json_option, talk
+from steelyard.cli.files import IN_FILE, save_model
+from steelyard.cli.model_files import summary_of, wrong_kind_error
+from steelyard.cli.options import out_option, settings_option
+from steelyard.cli.output import emit_facts, json_option, print_status
 from steelyard.cli.registry import parse_settings
-from steelyard.exceptions import DataError, ParameterError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
 
-__all__ = ["merge_command"]
+__all__ = ["combine_command", "merge_command"]
 
 
 @click.command("merge")
-@click.argument("files", nargs=-1, required=True, type=MODEL_FILE)
-@click.option(
-    "-o", "--out", type=OUT_FILE, required=True, metavar="FILE", help="Where to write what comes out."
-)
-@click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter of the model: C=10."
-)
+@click.argument("files", nargs=-1, required=True, type=IN_FILE)
+@out_option("Output file.", required=True)
+@settings_option()
 @json_option
 def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Merge FILES into the model that has learned all their rows.
 
-    FILES are models, taught on different rows of the same columns, and statistics, written by `steelyard
-    statistics`. Categories that only some of them have met are brought together. The same rows in two of
-    them are refused. Statistics alone, merged into a file whose name ends with .stats, can be merged again.
-    Rows that statistics were told to retire are unlearned once all the others are in.
+    FILES are models that learned different rows of the same columns, and statistics written by `steelyard
+    statistics`. Categories that occur in only some of the files are aligned. Rows that occur in two files are
+    an error. If the output file ends with .stats and all FILES are statistics, the output is statistics and
+    can be merged again. Rows that a statistics file lists with --forget are removed from the merged model.
     """
     from steelyard.distributed.files import StatisticsPart, combine
     from steelyard.persistence import load
@@ -48,27 +44,27 @@ def merge_command(files: tuple[Path, ...], out: Path, settings: tuple[str, ...],
         raise DataError(
             f"only statistics can be merged into statistics, and {models[0]} is a model.",
             source="merge",
-            hint="give the output another name than one with .stats, and it becomes a model",
+            hint="choose an output name that does not end with .stats to write a model",
         )
     total = combine(parts) if parts else None
     model = _merged(loaded, total)
-    stays_statistics = total is not None and out.suffix == ".stats"
-    retired = None if total is None else total.retired
-    if retired is not None and not stays_statistics:
-        model.subtract(retired.model)
-    _set(model.learner, settings)
+    writes_statistics = total is not None and out.suffix == ".stats"
+    leaving = None if total is None else total.retired
+    if leaving is not None and not writes_statistics:
+        model.subtract(leaving.model)
+    _apply_settings(model.estimator, settings)
     summary = _summary(model, out, len(files))
-    if retired is not None:
-        summary["to retire" if stays_statistics else "retired"] = [
-            {"id": rows_id, "source": source} for rows_id, source in retired.sources.items()
+    if leaving is not None:
+        summary["to forget" if writes_statistics else "forgotten"] = [
+            {"id": rows_id, "source": source} for rows_id, source in leaving.sources.items()
         ]
-    emit_json(summary) if as_json else emit_pairs(summary)
-    save_model(total if stays_statistics else model, out)
-    talk(f"merged {len(files)} files into {out}")
+    emit_facts(summary, as_json=as_json)
+    save_model(total if writes_statistics else model, out)
+    print_status(f"merged {len(files)} files into {out}")
 
 
 def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> TableModel:
-    """All statistics as one model, and then the models one after the other."""
+    """Return the model of all statistics, merged with the models in the order of the files."""
     from steelyard.distributed.files import StatisticsPart
     from steelyard.tables import TableModel
 
@@ -77,18 +73,16 @@ def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> Tab
         if isinstance(item, StatisticsPart):
             continue
         if not isinstance(item, TableModel):
-            raise refuse_kind(path, item)
+            raise wrong_kind_error(path, item)
         merged = item if merged is None else merged.merge(item, source=str(path))
-    if merged is None and total is not None:
-        if not total.retired or not isinstance(total.model, TableModel):
-            raise refuse_kind(loaded[0][0], total.model)
-        return total.model  # rows to retire alone, which can be merged into statistics only
+    if merged is None and total is not None and total.retired:
+        merged = total.model  # rows to forget only; these can be merged into statistics
     if not isinstance(merged, TableModel):
-        raise refuse_kind(loaded[0][0], merged)
+        raise wrong_kind_error(loaded[0][0], merged if total is None else total.model)
     return merged
 
 
-def _set(learner: Any, settings: tuple[str, ...]) -> None:
+def _apply_settings(learner: Any, settings: tuple[str, ...]) -> None:
     from steelyard.base import check_parameters
 
     try:
@@ -98,13 +92,12 @@ def _set(learner: Any, settings: tuple[str, ...]) -> None:
         raise
     except ValueError as error:
         raise ParameterError(f"--set: {error}") from error
-    _ = getattr(
-        learner, "C_", None
-    )  # refuses what these statistics cannot give, such as C=auto without folds
+    # C_ raises an error if the statistics do not support the setting, such as C=auto without folds.
+    _ = getattr(learner, "C_", None)
 
 
 def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
-    counts = getattr(model.learner, "class_count_", None)
+    counts = getattr(model.estimator, "class_count_", None)
     summary: dict[str, Any] = {"model": str(out), "merged": n_files, **summary_of(model)}
     if counts is not None:
         summary["rows"] = float(sum(counts))
@@ -115,3 +108,12 @@ def _summary(model: TableModel, out: Path, n_files: int) -> dict[str, Any]:
     if unnamed := model.unnamed():
         summary["not compared"] = [f"{source} (its rows have no id)" for source in unnamed]
     return summary
+
+
+@click.command(
+    "combine", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def combine_command(arguments: tuple[str, ...]) -> None:  # noqa: ARG001  any arguments are accepted
+    """Report the new name of this command."""
+    raise SteelyardError("`steelyard combine` was renamed; use `steelyard merge`.")

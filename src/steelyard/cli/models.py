@@ -1,4 +1,4 @@
-"""``steelyard models``: what there is, what each can do and what it takes."""
+"""``steelyard models``: the available models, their capabilities and parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from steelyard.cli.options import complete_models
-from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option
+from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option
 from steelyard.cli.registry import Entry, available
 from steelyard.exceptions import ParameterError
 
@@ -20,67 +20,60 @@ __all__ = ["models_command"]
 @click.argument("name", required=False, shell_complete=complete_models)
 @json_option
 def models_command(name: str | None, as_json: bool) -> None:
-    """List the models, what each can do and what it takes; with NAME, explain what that one takes.
+    """List the models with their capabilities and parameters; with NAME, describe its parameters.
 
-    What a model takes is given with --set, such as --set C=10.
+    Set a parameter with --set, for example --set C=10.
     """
     entries = available()
-    if name is not None and name not in entries:
-        raise ParameterError(f"there is no model {name!r}; there are {', '.join(entries)}.")
-    if name is not None:
-        _explain(name, entries[name], as_json=as_json)
+    if name is None:
+        rows = [_describe(each, entry) for each, entry in entries.items()]
+        if as_json:
+            emit_json(rows)
+            return
+        for row in rows:
+            row["takes"] = ", ".join(row["parameters"])
+        emit_table(["name", "streams", "forgets", "merges", "exact", "bounded", "summary", "takes"], rows)
         return
-    rows = [_describe(each, entry) for each, entry in entries.items()]
-    if as_json:
-        emit_json(rows)
-        return
-    for row in rows:
-        row["takes"] = ", ".join(row["parameters"])
-    emit_table(["name", "streams", "forgets", "merges", "exact", "bounded", "summary", "takes"], rows)
-
-
-def _explain(name: str, entry: Entry, *, as_json: bool) -> None:
-    """One model with its parameters, as its documentation has them."""
-    facts = _describe(name, entry)
-    meanings = _meanings(entry.learner)
+    if name not in entries:
+        raise ParameterError(f"there is no model {name!r}; the models are {', '.join(entries)}.")
+    facts = _describe(name, entries[name])
+    descriptions = _parameter_descriptions(entries[name].learner)
     parameters = [
-        {"parameter": key, "default": repr(value), "meaning": meanings.get(key, "")}
+        {"parameter": key, "default": repr(value), "meaning": descriptions.get(key, "")}
         for key, value in facts.pop("parameters").items()
     ]
     if as_json:
         emit_json({**facts, "parameters": parameters})
         return
-    emit_pairs(facts)
+    emit_facts(facts, as_json=False)
     click.echo()
     emit_table(["parameter", "default", "meaning"], parameters)
 
 
-def _meanings(learner: type) -> dict[str, str]:
-    """The first sentence about each parameter, out of the class's own documentation."""
+def _parameter_descriptions(learner: type) -> dict[str, str]:
+    """Return the first sentence about each parameter from the docstring of a class."""
     text = inspect.getdoc(learner) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)
     found: dict[str, str] = {}
     for block in re.split(r"\n(?=\S)", section[1] if section else ""):
         head, _, rest = block.partition("\n")
         names, _, _ = head.partition(" : ")
-        message = re.split(r"(?<=[.;])\s", " ".join(rest.split()), maxsplit=1)[0].rstrip(";.")
-        found |= {name.strip(): message.replace("``", "") for name in names.split(",")}
+        first = re.split(r"(?<=[.;])\s", " ".join(rest.split()), maxsplit=1)[0].rstrip(";.")
+        found |= {name.strip(): first.replace("``", "") for name in names.split(",")}
     return found
 
 
 def _describe(name: str, entry: Entry) -> dict[str, Any]:
     from steelyard.base import Traits, traits_of
 
-    learner = entry.learner
-    model = learner(**entry.parameters)
-    traits = traits_of(model)
-    name_of_class = entry.class_name
-    if entry.around is not None:
-        model, traits = entry.around(model), Traits()
-        name_of_class = f"{type(model).__name__}({name_of_class})"
+    model = entry.learner(**entry.parameters)
+    traits, class_name = traits_of(model), entry.class_name
+    if entry.wrapper_class is not None:
+        model, traits = entry.wrapper_class(model), Traits()
+        class_name = f"{type(model).__name__}({class_name})"
     return {
         "name": name,
-        "class": name_of_class,
+        "class": class_name,
         "streams": hasattr(model, "partial_fit"),
         "forgets": hasattr(model, "forget"),
         "merges": hasattr(model, "merge"),
@@ -89,6 +82,6 @@ def _describe(name: str, entry: Entry) -> dict[str, Any]:
         "summary": entry.summary,
         "parameters": {
             key: entry.parameters.get(key, parameter.default)
-            for key, parameter in inspect.signature(learner).parameters.items()
+            for key, parameter in inspect.signature(entry.learner).parameters.items()
         },
     }

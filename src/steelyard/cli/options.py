@@ -1,57 +1,77 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from steelyard.cli.files import ANY_FILE, OUT_FILE
+from steelyard.cli.output import print_message
 from steelyard.cli.registry import available
-from steelyard.exceptions import ParameterError
 
 __all__ = [
     "MISSING",
-    "MODEL_FILE",
     "ColumnOptions",
     "address_options",
     "chunk_option",
+    "collect_options",
     "column_options",
     "complete_models",
     "count_option",
-    "gathered",
+    "drop_option",
+    "features_option",
     "how_option",
-    "label_of",
     "limit_option",
     "measure_window_option",
+    "missing_option",
     "model_options",
+    "out_option",
     "positive_option",
+    "prequential_column_options",
     "query_option",
+    "renamed_options",
     "report_option",
     "seed_option",
-    "tested_column_options",
+    "settings_option",
+    "target_option",
+    "time_option",
 ]
 
-MISSING = ("refuse", "mean", "zero")  # those of TableEncoder, which takes a second to import
+MISSING = ("refuse", "mean", "zero")  # equal to those of TableEncoder, whose import takes a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-MODEL_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+Decorator = Callable[[Any], Any]
 
 
 def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names for shell completion."""
+    """Return model names for shell completion."""
     names = [*available(), "sklearn:linear_model.SGDClassifier", "river:linear_model.LogisticRegression"]
     return [name for name in names if name.startswith(incomplete)]
 
 
+def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
+    """Return a command class that accepts old option names, with a deprecation message."""
+
+    class RenamedOptionsCommand(click.Command):
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            end = args.index("--") if "--" in args else len(args)
+            for place, word in enumerate(args[:end]):
+                old, equals, value = word.partition("=")
+                if old in new_names:
+                    print_message(f"note: {old} is deprecated; use {new_names[old]}.")
+                    args[place] = f"{new_names[old]}{equals}{value}"
+            return super().parse_args(ctx, args)
+
+    return RenamedOptionsCommand
+
+
 @dataclass(frozen=True)
 class ColumnOptions:
-    """What :func:`column_options` asks for: which columns are what, and how rows are read."""
+    """Values of :func:`column_options`: the role of each column, and how rows are read."""
 
     time: str | None
     features: tuple[str, ...]
@@ -63,103 +83,163 @@ class ColumnOptions:
     limit: int | None
 
 
-def gathered(record: type, name: str) -> Callable[[Command], Command]:
-    """Options that are fields of a frozen dataclass come to the command as one argument of that class."""
+def collect_options(record: type, name: str) -> Decorator:
+    """Pass the options that are fields of a dataclass to the command as one argument of that class."""
     names = [field.name for field in fields(record)]
 
-    def around(command: Command) -> Command:
+    def decorate(command: Command) -> Command:
         @wraps(command)
-        def call(*args: Any, **given: Any) -> Any:
-            return command(*args, **{name: record(**{key: given.pop(key) for key in names})}, **given)
+        def call(*args: Any, **values: Any) -> Any:
+            return command(*args, **{name: record(**{key: values.pop(key) for key in names})}, **values)
 
         return call  # type: ignore[return-value]
 
-    return around
+    return decorate
 
 
-def count_option(
-    name: str, says: str, *, least: int = 1, default: int | None = None
-) -> Callable[[Command], Command]:
-    """A whole number N, no smaller than ``least``."""
+def _in_order(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options in the order of the help text."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def count_option(name: str, text: str, *, minimum: int = 1, default: int | None = None) -> Decorator:
+    """Return an option for an integer N of at least ``minimum``."""
     return click.option(
         name,
-        type=click.IntRange(least),
+        type=click.IntRange(minimum),
         default=default,
         show_default=default is not None,
         metavar="N",
-        help=says,
+        help=text,
     )
 
 
-def column_options(command: Command) -> Command:
-    """Which columns are what, and how they are read: the argument ``columns`` of the command."""
-    return _column_options(command, chunk_option)
+def target_option(text: str = "Label column.", *, required: bool = False) -> Decorator:
+    """Return the option for the label column."""
+    return click.option("--target", metavar="COL", required=required, help=text)
 
 
-def tested_column_options(command: Command) -> Command:
-    """The same for commands that test rows before they learn them, where a chunk is a delay of labels."""
-    return _column_options(
-        command,
-        count_option(
-            "--chunk",
-            "Rows that are tested before the first of them is learned: labels come up to so many rows late. "
-            "Smaller is nearer to a model that learns at once, larger is faster.",
-            default=100,
+def out_option(text: str, *, required: bool = False, metavar: str = "FILE") -> Decorator:
+    """Return the option for the output file."""
+    return click.option("-o", "--out", type=OUT_FILE, metavar=metavar, required=required, help=text)
+
+
+def settings_option(text: str = "Model parameter, for example C=10.") -> Decorator:
+    """Return the option for model parameters."""
+    return click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help=text)
+
+
+time_option: Decorator = click.option("--time", metavar="COL", help="Column with the time of each row.")
+features_option: Decorator = click.option(
+    "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
+)
+drop_option: Decorator = click.option(
+    "--drop", metavar="COL", multiple=True, help="Do not use these columns."
+)
+missing_option: Decorator = click.option(
+    "--missing",
+    type=click.Choice(MISSING),
+    default="refuse",
+    show_default=True,
+    help="Missing values: report an error, use the running mean of the column, or use zero.",
+)
+positive_option: Decorator = click.option(
+    "--positive", metavar="LABEL", help="Positive class. Default: the rarer of two classes."
+)
+report_option: Decorator = click.option(
+    "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."
+)
+query_option: Decorator = click.option(
+    "--query", metavar="SELECT", help="Read the rows of this query; SOURCE is the address of the database."
+)
+how_option: Decorator = click.option(
+    "--how",
+    type=click.Choice(("auto", "pushed", "streamed")),
+    default="auto",
+    show_default=True,
+    help="Databases: compute sums inside the database (pushed) or read its rows (streamed). The result is "
+    "bit-identical.",
+)
+seed_option: Decorator = count_option(
+    "--seed", "Random seed of the models that use one.", minimum=0, default=0
+)
+chunk_option: Decorator = count_option("--chunk", "Rows read at a time.", default=1000)
+limit_option: Decorator = count_option("--limit", "Stop after N rows.")
+address_options: Decorator = _in_order(
+    click.option(
+        "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
+    ),
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=8471,
+        show_default=True,
+        metavar="N",
+        help="Port to listen on; 0 selects a free port.",
+    ),
+    click.option("--tls-cert", type=ANY_FILE, metavar="FILE", help="TLS certificate."),
+    click.option("--tls-key", type=ANY_FILE, metavar="FILE", help="Private key of the TLS certificate."),
+)
+
+
+def measure_window_option(note: str = "", default: int | None = None) -> Decorator:
+    """Return the option for the window of the running measures."""
+    return count_option(
+        "--measure-window", f"Window of the running measures, in rows.{note}", default=default
+    )
+
+
+def _column_options(chunk: Decorator) -> Decorator:
+    return _in_order(
+        time_option,
+        features_option,
+        drop_option,
+        click.option(
+            "--categorical",
+            metavar="COL",
+            multiple=True,
+            help="Treat these columns as categories even if they hold numbers.",
         ),
+        missing_option,
+        count_option(
+            "--max-classes", "Report an error if there are more than N classes.", minimum=2, default=500
+        ),
+        chunk,
+        limit_option,
+        collect_options(ColumnOptions, "columns"),
     )
 
 
-def _column_options(command: Command, chunk: Callable[[Any], Any]) -> Command:
-    command = gathered(ColumnOptions, "columns")(command)
-    for option in reversed(
-        [
-            click.option("--time", metavar="COL", help="Column that says when a row happened."),
-            click.option(
-                "--feature", "features", metavar="COL", multiple=True, help="Use only these columns."
-            ),
-            click.option("--drop", metavar="COL", multiple=True, help="Leave these columns out."),
-            click.option(
-                "--categorical",
-                metavar="COL",
-                multiple=True,
-                help="Categories although they look like numbers.",
-            ),
-            click.option(
-                "--missing",
-                type=click.Choice(MISSING),
-                default="refuse",
-                show_default=True,
-                help="Missing values: refuse, the mean of the column so far, or zero.",
-            ),
-            count_option(
-                "--max-classes",
-                "More classes are refused: the target is then hardly a label.",
-                least=2,
-                default=500,
-            ),
-            chunk,
-            limit_option,
-        ]
-    ):
-        command = option(command)
-    return command
+column_options: Decorator = _column_options(chunk_option)
+# Commands that test rows before they learn them: a chunk delays the labels.
+prequential_column_options: Decorator = _column_options(
+    count_option(
+        "--chunk",
+        "Rows that are predicted before the first of them is learned, so labels are up to N rows late. "
+        "Smaller values adapt sooner, larger values are faster.",
+        default=100,
+    )
+)
 
 
 def model_options(
-    *, multiple: bool, peers: bool = True, default: str | None = None, unnamed: str = ""
-) -> Callable[[Command], Command]:
-    """Which model, with which parameters; peers can race but not be saved.
+    *, multiple: bool, peers: bool = True, default: str | None = None, note: str = ""
+) -> Decorator:
+    """Return the options for the model and its parameters.
 
-    ``unnamed`` tells which one it is without a name, where that depends.
+    ``peers`` mentions models of other packages in the help; they can be tested but not saved. ``note``
+    describes the default model where it depends on the source.
     """
-
-    def add(command: Command) -> Command:
-        several = " Several race each other." if multiple else f" Not named: {unnamed}." if unnamed else ""
-        by_name = ", or sklearn:... or river:... by dotted name" if peers else ""
-        command = click.option(
-            "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A parameter: C=10, or LABEL.C=10."
-        )(command)
-        return click.option(
+    by_path = ", or sklearn:CLASS_PATH or river:CLASS_PATH" if peers else ""
+    several = " Give several to compare them." if multiple else ""
+    return _in_order(
+        click.option(
             "--model",
             "model_names" if multiple else "model_name",
             metavar="[LABEL=]NAME",
@@ -167,72 +247,7 @@ def model_options(
             default=default,
             show_default=default is not None,
             shell_complete=complete_models,
-            help=f"A model of `steelyard models`{by_name}.{several}",
-        )(command)
-
-    return add
-
-
-positive_option: Callable[[Command], Command] = click.option(
-    "--positive", metavar="LABEL", help="The positive class; the rarer of two by default."
-)
-
-
-seed_option: Callable[[Command], Command] = count_option(
-    "--seed",
-    "For models that take their chances: the same seed, the same model.",
-    least=0,
-    default=0,
-)
-report_option: Callable[[Command], Command] = click.option(
-    "--report", type=OUT_FILE, metavar="FILE.html", help="Write a report to read in a browser."
-)
-chunk_option: Callable[[Command], Command] = count_option("--chunk", "Rows at a time.", default=1000)
-limit_option: Callable[[Command], Command] = count_option("--limit", "Stop after so many rows.")
-
-
-def measure_window_option(more: str = "", default: int | None = None) -> Callable[[Command], Command]:
-    """Over how many rows running measures are taken."""
-    return count_option(
-        "--measure-window", f"Rows that the running measures are taken over{more}.", default=default
+            help=f"A model listed by `steelyard models`{by_path}.{several}{note}",
+        ),
+        settings_option("Model parameter, for example C=10, or LABEL.C=10 for one of several models."),
     )
-
-
-query_option: Callable[[Command], Command] = click.option(
-    "--query", metavar="SELECT", help="Rows of a query; SOURCE is then the address of a database alone."
-)
-
-
-def address_options(command: Command) -> Command:
-    """Where a service listens, and with which certificate."""
-    for option in reversed(
-        [
-            click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS"),
-            click.option(
-                "--port", type=click.IntRange(0, 65535), default=8471, show_default=True, metavar="N"
-            ),
-            click.option(
-                "--tls-cert", type=ANY_FILE, metavar="FILE", help="Certificate, for encrypted connections."
-            ),
-            click.option("--tls-key", type=ANY_FILE, metavar="FILE", help="Its private key."),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-how_option = click.option(
-    "--how",
-    type=click.Choice(("auto", "pushed", "streamed")),
-    default="auto",
-    show_default=True,
-    help="Of a database: whether it takes the sums itself, or gives its rows. Both give the same bits.",
-)
-
-
-def label_of(text: str, labels: Any) -> Any:
-    """The label that was written on the command line, as the data has it; refused where it is none."""
-    for label in labels:
-        if str(label) == text:
-            return label
-    raise ParameterError(f"--positive: there is no class {text!r}; there are {', '.join(map(str, labels))}.")

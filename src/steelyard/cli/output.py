@@ -1,7 +1,7 @@
-"""Data to standard output, talk to standard error; the one place where text reaches a terminal.
+"""Output of commands: data to standard output, messages to standard error.
 
-Labels and names of columns and files come from strangers: whatever a terminal would obey is written out.
-Whatever takes long to import is imported where it is used: help and completion pass through here.
+Labels, column names and file names are untrusted input, so control characters are escaped before they reach
+a terminal. Slow imports are local to functions because --help and shell completion import this module.
 """
 
 from __future__ import annotations
@@ -17,107 +17,107 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from steelyard._visible import OBEYED, visible
+from steelyard._visible import CONTROL_CHARACTERS, visible
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "emit_facts",
     "emit_json",
-    "emit_pairs",
     "emit_table",
     "emit_text",
-    "folded",
     "json_option",
     "json_text",
-    "plain",
-    "standard_output",
-    "talk",
-    "talk_console",
-    "tell",
+    "print_message",
+    "print_status",
+    "stderr_console",
+    "to_json_value",
+    "wrap_lines",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option: Callable[[Command], Command] = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."
+    "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
 )
 
 
-def talk_console() -> Console:
-    """Where people are talked to."""
+def stderr_console() -> Console:
+    """Return a console that writes to standard error."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
-def talk(message: str) -> None:
-    """Tell a person; silent when standard error is no terminal."""
+def print_status(message: str) -> None:
+    """Print a message if standard error is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
-        tell(message)
+        print_message(message)
 
 
-def tell(message: str) -> None:
-    """Say something on standard error, to whoever listens; above a live panel, if there is one."""
-    if sys.stderr is not None:  # not click.echo, which would write past the panel, into its picture
-        sys.stderr.write(folded(visible(message, keep="\n")) + "\n")
+def print_message(message: str) -> None:
+    """Print a message to standard error, above the live display if one is running."""
+    if sys.stderr is not None:  # click.echo would bypass rich's redirection and overwrite the live display
+        sys.stderr.write(wrap_lines(visible(message, keep="\n")) + "\n")
         sys.stderr.flush()
 
 
-def folded(text: str) -> str:
-    """Lines that a terminal need not break within a word; as they are where nobody looks at a terminal."""
+def wrap_lines(text: str) -> str:
+    """Return the text wrapped at word boundaries to the width of the terminal on standard error, if any."""
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
         return text
-    if width < 1:  # a terminal that was not told its size, as in many containers
+    if width < 1:  # the terminal does not know its size, as in many containers
         return text
-    fold = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
-    return "\n".join(fold.fill(line) for line in text.split("\n"))
+    wrapper = textwrap.TextWrapper(
+        width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return "\n".join(wrapper.fill(line) for line in text.split("\n"))
 
 
 def emit_text(text: str) -> None:
-    """Print text as it is; made visible where a terminal would obey it."""
-    output = standard_output()
+    """Print text unchanged to a pipe or file, with control characters escaped to a terminal."""
+    output = _standard_output()
     output.write(visible(text, keep="\r\n") if output.isatty() else text)
 
 
-def standard_output() -> IO[str]:
-    """Standard output, if there is one."""
+def _standard_output() -> IO[str]:
     if sys.stdout is None or sys.stdout.closed:
-        raise FileAccessError("standard output is closed, so nothing can be printed.")
+        raise FileAccessError("standard output is closed.")
     return sys.stdout
 
 
 def emit_json(data: Any) -> None:
     """Print one JSON document."""
-    standard_output()
+    _standard_output()
     click.echo(json_text(data, indent=2))
 
 
 def json_text(data: Any, indent: int | None = None) -> str:
-    """JSON whose text is visible: what a terminal would obey is escaped, as JSON allows everywhere."""
-    text = json.dumps(plain(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
-    return OBEYED.sub(_json_escape, text)
+    """Return JSON in which control characters are escaped."""
+    text = json.dumps(to_json_value(data), ensure_ascii=False, indent=indent, allow_nan=False, default=repr)
+    return CONTROL_CHARACTERS.sub(_json_escape, text)
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    """A character as JSON escapes it; a line break here stands between values, not in one."""
+    """Return a character as a JSON escape; a line break is JSON formatting and stays."""
     units = found[0].encode("utf-16-be", "surrogatepass")
     pairs = (units[k : k + 2].hex() for k in range(0, len(units), 2))
     return found[0] if found[0] == "\n" else "".join(f"\\u{pair}" for pair in pairs)
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows: drawn for a terminal, tab-separated for a pipe."""
+    """Print rows as an aligned table on a terminal, tab-separated otherwise."""
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     heads = [visible(column) for column in columns]
-    if not standard_output().isatty():
-        for line in [heads, *lines]:
-            click.echo("\t".join(line))
+    if _standard_output().isatty():
+        _draw_table(heads, lines)
         return
-    _draw_table(heads, lines)
+    for line in [heads, *lines]:
+        click.echo("\t".join(line))
 
 
 def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
@@ -126,59 +126,61 @@ def _draw_table(heads: list[str], lines: list[list[str]]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    if _width(heads, lines) > console.width and len(heads) > len(lines) + 1:
-        heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]  # on its side it may fit
+    if _table_width(heads, lines) > console.width and len(heads) > len(lines) + 1:
+        heads, *lines = [list(column) for column in zip(heads, *lines, strict=True)]  # transpose to fit
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:
-        table.add_column(Text(head))  # as text, or brackets would be taken for markup
+        table.add_column(Text(head))  # Text, because rich would interpret brackets in a str as markup
     for line in lines:
         table.add_row(*map(Text, line))
     console.print(table)
 
 
-def _width(heads: list[str], lines: list[list[str]]) -> int:
-    """Columns of a terminal that a table takes, with two between one and the next."""
+def _table_width(heads: list[str], lines: list[list[str]]) -> int:
+    """Return the width of a table in characters, with two blanks between columns."""
     return sum(max(map(len, column)) + 2 for column in zip(heads, *lines, strict=True)) - 2
 
 
-def emit_pairs(facts: Mapping[str, Any]) -> None:
-    """Print names and values, one a line."""
-    width = max(map(len, facts), default=0) if standard_output().isatty() else 0
+def emit_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print names and values: one pair per line, or one JSON document."""
+    if as_json:
+        emit_json(facts)
+        return
+    width = max(map(len, facts), default=0) if _standard_output().isatty() else 0
     for name, value in facts.items():
         click.echo(f"{visible(name):<{width}}\t{_cell(value)}")
 
 
 def _cell(value: Any) -> str:
-    """A value for people, in one line."""
-    return visible(_written(value))
+    return visible(_format_value(value))
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, float):
-        whole = value.is_integer() and abs(value) > 1
-        return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.4f}"
+        is_count = value.is_integer() and abs(value) > 1
+        return f"{value:,.0f}" if is_count or abs(value) >= 1000 else f"{value:.4f}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_written, value)) or "-"
+        return ", ".join(map(_format_value, value)) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_count(item)}" for name, item in value.items()) or "-"
+        return ", ".join(f"{name}: {_format_count(item)}" for name, item in value.items()) or "-"
     return str(value)
 
 
-def _count(value: Any) -> str:
-    """A number that is nearly always whole, such as the rows of a class."""
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _written(value)
+def _format_count(value: Any) -> str:
+    """Return a number that is usually a count, such as the rows of a class; 1.0 is written as 1."""
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else _format_value(value)
 
 
-def plain(value: Any) -> Any:
-    """The same as JSON can say it; what is not a number becomes null."""
+def to_json_value(value: Any) -> Any:
+    """Return the value with JSON types only; NaN and infinity become null."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # an array or a number of NumPy
-        return plain(value.tolist())
+        return [to_json_value(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        return to_json_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

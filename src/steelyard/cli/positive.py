@@ -1,43 +1,59 @@
-"""The positive class, as it is named on the command line."""
+"""The positive class of a command: the one given with ``--positive``, or the rarer of two classes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator
 
-__all__ = ["check_positive", "positive_refusal"]
+__all__ = ["check_positive", "positive_error", "positive_of"]
 
-_MOST_NAMED = 20
+_MAX_LISTED_LABELS = 20
+
+
+def positive_of(learner: Any, text: str | None) -> Any:
+    """Return the positive class of a learner, or None if there are more than two and none was given."""
+    inner = inner_learner(learner)
+    labels = list(inner.classes_)
+    if text is not None:
+        for label in labels:
+            if str(label) == text:
+                return label
+        raise _unknown_label(text, labels)
+    if len(labels) != 2:
+        return None
+    counts = getattr(inner, "class_count_", None)
+    return labels[0] if counts is not None and counts[0] < counts[1] else labels[1]
 
 
 def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:
-    """Refuse a positive class that no row has before anything is learned, where rows can be read twice.
+    """Raise an error if no row of a file has the positive class.
 
-    Only the column of labels is read, up to the first row that has the label. A pipe can be read once, and a
-    database is not asked twice: there :func:`positive_refusal` says it at the end.
+    Only the label column is read, up to the first row with the label. Pipes and databases are not read twice;
+    there :func:`positive_error` reports a missing class at the end.
     """
     from steelyard.tables.table_stream import has_label
 
     if text is None or not Path(source).is_file():
         return
-    is_there, labels = has_label(source, target, text, limit)
-    if not is_there:
-        raise _no_class(text, labels)
+    found, labels = has_label(source, target, text, limit)
+    if not found:
+        raise _unknown_label(text, labels)
 
 
-def positive_refusal(evaluator: PrequentialEvaluator, text: str | None) -> ParameterError | None:
-    """What to say, at the end, of a positive class that no row had; a rare one may come late."""
+def positive_error(evaluator: PrequentialEvaluator, text: str | None) -> ParameterError | None:
+    """Return an error if no row of a finished run had the positive class."""
     if text is None or evaluator.positive in evaluator.labels:
         return None
-    return _no_class(text, list(evaluator.labels))
+    return _unknown_label(text, list(evaluator.labels))
 
 
-def _no_class(text: str, labels: list[Any]) -> ParameterError:
-    more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
-    shown = ", ".join(map(str, labels[:_MOST_NAMED]))
-    return ParameterError(f"--positive: there is no class {text!r}; there are {shown}{more}.")
+def _unknown_label(text: str, labels: list[Any]) -> ParameterError:
+    n_more = len(labels) - _MAX_LISTED_LABELS
+    shown = ", ".join(map(str, labels[:_MAX_LISTED_LABELS])) + (f" and {n_more:,} more" if n_more > 0 else "")
+    return ParameterError(f"--positive: there is no class {text!r}; the classes are {shown}.")

@@ -1,4 +1,4 @@
-"""``steelyard predict``: rows in, labels and scores out."""
+"""``steelyard predict``: labels and scores of the rows of a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.decision import Cost, Decision, cost_option, positive_of, probabilities
-from steelyard.cli.files import OUT_FILE
-from steelyard.cli.models_io import load_table_model, source_of
-from steelyard.cli.options import MODEL_FILE, chunk_option, limit_option, positive_option, query_option
-from steelyard.cli.output import emit_text, json_option, json_text, talk
+from steelyard.cli.decision import Cost, Decision, cost_option, probabilities
+from steelyard.cli.files import IN_FILE
+from steelyard.cli.model_files import load_table_model, open_source
+from steelyard.cli.options import chunk_option, limit_option, out_option, positive_option, query_option
+from steelyard.cli.output import emit_text, json_option, json_text, print_status
+from steelyard.cli.positive import positive_of
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel, TableStream
@@ -26,17 +27,14 @@ Lines = list[dict[str, Any]]
 
 
 @click.command("predict")
-@click.argument("model", type=MODEL_FILE)
+@click.argument("model", type=IN_FILE)
 @click.argument("source", required=False)
 @query_option
+@out_option(
+    "Output file: Parquet (.parquet), JSON lines (.jsonl) or CSV, by its suffix. Default: standard output."
+)
 @click.option(
-    "-o", "--out", type=OUT_FILE, metavar="FILE",
-    help="Parquet, JSON lines or CSV, as the name ends (.parquet, .jsonl); standard output by default.",
-)  # fmt: skip
-@click.option(
-    "--into",
-    metavar="NEW_TABLE",
-    help="Write to a new table of the same database; one that is there is refused.",
+    "--into", metavar="NEW_TABLE", help="Write to a new table of the same database; it must not exist yet."
 )
 @click.option(
     "--as-sql",
@@ -45,10 +43,13 @@ Lines = list[dict[str, Any]]
     help="Print the model as a SELECT for duckdb, sqlite, postgres, bigquery, snowflake, clickhouse, spark; "
     "SOURCE may name the table.",
 )
-@click.option("--keep", metavar="COL", multiple=True, help="Pass this column through, such as an id.")
-@click.option("--proba", is_flag=True, help="Also the probability of every class.")
+@click.option("--keep", metavar="COL", multiple=True, help="Copy this column to the output, such as an id.")
+@click.option("--proba", is_flag=True, help="Also write the probability of every class.")
 @click.option(
-    "--threshold", type=float, metavar="X", help="An alarm where the positive class scores above X."
+    "--threshold",
+    type=float,
+    metavar="X",
+    help="Predict the positive class where its score is greater than X.",
 )
 @cost_option
 @positive_option
@@ -72,40 +73,41 @@ def predict_command(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Predict the rows of SOURCE: row number, label and one score a class.
+    """Predict the rows of SOURCE: row number, label and one score per class.
 
-    Columns are found by name; the target need not be there. With --json every row is one JSON line.
-    Probabilities take the classes as frequent as the model has seen them.
+    Columns are matched by name; the label column is not needed. With --json every row is one JSON line.
+    Probabilities refer to the class frequencies that the model has learned.
     """
     write = _writer(out, as_json=as_json)
-    known = load_table_model(model)
+    loaded = load_table_model(model)
     if dialect is not None:
-        _print_sql(known, source, dialect)
+        _print_sql(loaded, source, dialect)
         return
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'.")
-    chosen = positive_of(known.learner, positive)
-    decision = Decision(chosen, threshold, cost)
+    decision = Decision(positive_of(loaded.estimator, positive), threshold, cost)
 
-    def lines_of(given: Any) -> Iterator[Lines]:
-        rows = known.rows(given, chunk=chunk, limit=limit, labelled=False, keep=keep)
-        return _begun(_lines(known, rows, decision, keep=keep, proba=proba))
+    def lines_of(opened: Any) -> Iterator[Lines]:
+        rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=keep)
+        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba)
+        # An error in the first chunk is raised here, before an existing output file is replaced.
+        return chain([next(chunks)], chunks)
 
     if into is not None:
         _write_into(source, query, into, lines_of, out)
         return
-    lines = lines_of(source_of(source, query))
+    lines = lines_of(open_source(source, query))
     if out is None:
         for text in write(lines):
             emit_text(text.decode("utf-8", "backslashreplace"))
         return
-    from steelyard.persistence import write_whole
+    from steelyard.persistence.files import write_atomically
 
-    write_whole(out, write(lines), source="predict")
+    write_atomically(out, write(lines), source="predict")
 
 
 def _print_sql(model: TableModel, source: str | None, dialect: str) -> None:
-    """The model as a SELECT over the table that SOURCE names."""
+    """Print the model as a SELECT over the table of SOURCE."""
     from urllib.parse import parse_qs, urlsplit
 
     from steelyard.sql import expression
@@ -127,51 +129,50 @@ def _write_into(
     from steelyard.tables.databases import is_address
 
     if out is not None or not is_address(source):
-        raise click.UsageError("--into writes to the database of SOURCE, in place of -o.")
+        raise click.UsageError("--into needs a database as SOURCE and excludes -o.")
     n_rows = write_answers(source, query, into, lines_of)
-    talk(f"wrote {n_rows:,} rows into the new table {into}")
-
-
-def _begun(chunks: Iterator[Lines]) -> Iterator[Lines]:
-    """The same, with the first chunk made already: what fails at once costs no file that was there."""
-    return chain([next(chunks)], chunks)
+    print_status(f"wrote {n_rows:,} rows into the new table {into}")
 
 
 def _lines(
     model: TableModel, rows: TableStream, decision: Decision, *, keep: tuple[str, ...], proba: bool
 ) -> Iterator[Lines]:
-    """The answers, chunk by chunk, as lines of a table."""
-    from steelyard.streams.answers import ask, rows_taken
+    """Yield the predictions of each chunk as rows of the output."""
+    from steelyard.streams.predictions import predict_chunk, rows_for_model
 
-    needs_chances = proba or decision.cost is not None
-    for part in rows:
-        answers = ask(model.learner, part)
-        chances = probabilities(model.learner, rows_taken(model.learner, part)) if needs_chances else None
+    needs_probabilities = proba or decision.cost is not None
+    for chunk in rows:
+        answers = predict_chunk(model.estimator, chunk)
+        found = (
+            probabilities(model.estimator, rows_for_model(model.estimator, chunk))
+            if needs_probabilities
+            else None
+        )
         columns: dict[str, list[Any]] = {
-            "row": list(range(part.first_row + 1, part.first_row + len(part) + 1))
+            "row": list(range(chunk.first_row + 1, chunk.first_row + len(chunk) + 1))
         }
-        columns |= {name: part.kept[name].tolist() for name in keep}
-        columns["label"] = decision.labels(answers, chances)
-        columns |= _by_class("score", answers.classes, answers.scores)
-        if proba and chances is not None:
-            columns |= _by_class("proba", answers.classes, chances)
+        columns |= {name: chunk.kept[name].tolist() for name in keep}
+        columns["label"] = decision.labels(answers, found)
+        columns |= _class_columns("score", answers.classes, answers.scores)
+        if proba and found is not None:
+            columns |= _class_columns("proba", answers.classes, found)
         yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _by_class(what: str, classes: list[Any], values: Any) -> dict[str, list[Any]]:
-    return {f"{what}_{label}": values[:, place].tolist() for place, label in enumerate(classes)}
+def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, list[Any]]:
+    return {f"{prefix}_{label}": values[:, k].tolist() for k, label in enumerate(classes)}
 
 
-# -- forms of a file ----------------------------------------------------------------------------------
+# -- file formats -------------------------------------------------------------------------------------
 
 
 def _writer(out: Path | None, *, as_json: bool) -> Callable[[Iterable[Lines]], Iterator[bytes]]:
-    """What turns lines into bytes: the name of the file decides, or --json."""
+    """Return the function that serializes rows: by the suffix of the file, or JSON lines with --json."""
     suffix = "" if out is None else out.suffix.lower()
-    by_name = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
-    write = by_name.get(suffix, _csv)
+    by_suffix = {".parquet": _parquet, ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_lines}
+    write = by_suffix.get(suffix, _csv)
     if as_json and write is _parquet:
-        raise click.UsageError("--json writes JSON lines, which a Parquet file cannot hold.")
+        raise click.UsageError("--json writes JSON lines; choose another suffix than .parquet.")
     return _json_lines if as_json else write
 
 
@@ -197,39 +198,39 @@ def _parquet(chunks: Iterable[Lines]) -> Iterator[bytes]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    sink = _Sink()
+    buffer = _DrainableBuffer()
     writer = None
     for lines in chunks:
         schema = None if writer is None else writer.schema
         table = pa.Table.from_pylist(lines, schema=schema)
-        writer = writer or parquet.ParquetWriter(sink, table.schema)
+        writer = writer or parquet.ParquetWriter(buffer, table.schema)
         writer.write_table(table)
-        yield sink.taken()
+        yield buffer.drain()
     if writer is not None:
         writer.close()
-    yield sink.taken()
+    yield buffer.drain()
 
 
-class _Sink(io.RawIOBase):
-    """A file that gives away what is written to it, piece by piece."""
+class _DrainableBuffer(io.RawIOBase):
+    """Write-only file whose contents are taken out piece by piece."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[bytes] = []
-        self._at = 0
+        self._position = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         self._parts.append(bytes(data))
-        self._at += len(data)
+        self._position += len(data)
         return len(data)
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
-    def taken(self) -> bytes:
-        """What was written since the last time."""
+    def drain(self) -> bytes:
+        """Return the bytes written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Models by name: the learners of this package, and peers by their dotted name."""
+"""Registry of models by name; models of other packages are given by their class path."""
 
 from __future__ import annotations
 
@@ -14,74 +14,64 @@ from steelyard.exceptions import ParameterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LEARNERS", "Entry", "ModelSpec", "available", "make_models", "parse_settings"]
+__all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for: a public class of the package, with parameters of its own."""
+    """Public class of the package, with parameters that differ from its defaults."""
 
     class_name: str
     summary: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    wrapper: str | None = None  # a learner of `steelyard.windowing` that manages this one
+    wrapper: str | None = None  # class of `steelyard.windowing` that wraps the learner
 
     @property
-    def is_there(self) -> bool:
-        """Whether this installation has the class; asking does not import it."""
+    def is_available(self) -> bool:
+        """Whether this installation exports the class; does not import it."""
         return self.class_name in steelyard.__all__
 
     @property
     def learner(self) -> type:
-        """The class."""
+        """The class of the learner."""
         found: type = getattr(steelyard, self.class_name)
         return found
 
     @property
-    def around(self) -> Callable[[Any], Any] | None:
-        """What goes around the learner."""
+    def wrapper_class(self) -> Callable[[Any], Any] | None:
+        """The class of the wrapper, or None."""
         return None if self.wrapper is None else getattr(import_module("steelyard.windowing"), self.wrapper)
 
 
-# One line per name. A class that `steelyard` does not (yet) export is simply not offered.
+# A class that `steelyard` does not export is not listed.
 LEARNERS: dict[str, Entry] = {
-    "auto": Entry("StreamClassifier", "needs no choices: a committee that hears whoever predicts well"),
-    "proximal": Entry("ProximalSVC", "class-balanced planes; learns, forgets and merges exactly"),
-    "proximal-unweighted": Entry("ProximalSVC", "the same, every row counting once", {"class_weight": None}),
-    "adaptive": Entry("ProximalSVC", "proximal with windows that follow drift", wrapper="AdaptiveWindows"),
-    "adaptive-unweighted": Entry(
-        "ProximalSVC", "the same, every row counting once", {"class_weight": None}, wrapper="AdaptiveWindows"
+    "auto": Entry("StreamClassifier", "adaptive ensemble without parameters to choose; the default"),
+    "proximal": Entry("ProximalSVC", "class-balanced linear classifier; learns, forgets and merges exactly"),
+    "proximal-unweighted": Entry("ProximalSVC", "proximal with equal row weights", {"class_weight": None}),
+    "adaptive": Entry(
+        "ProximalSVC", "proximal with windows that adapt to concept drift", wrapper="AdaptiveWindows"
     ),
-    "incremental": Entry("IncrementalSVC", "exact kernel SVM, row by row, with forgetting"),
-    "koil": Entry("KOIL", "online kernel learning of the AUC with two buffers"),
+    "adaptive-unweighted": Entry(
+        "ProximalSVC", "adaptive with equal row weights", {"class_weight": None}, wrapper="AdaptiveWindows"
+    ),
+    "incremental": Entry("IncrementalSVC", "exact kernel SVM that learns and forgets single rows"),
+    "koil": Entry("KOIL", "online kernel learner that maximises the AUC with two buffers"),
     "koil-multi": Entry("MultiKernelKOIL", "KOIL over several kernels"),
-    "aligned": Entry("AlignedSVC", "kernel SVM with its boundary moved to suit the rare class"),
-    "enclosing": Entry("EnclosingClassifier", "a sphere or ellipsoid around every class; finds the new"),
+    "aligned": Entry("AlignedSVC", "kernel SVM with a boundary moved towards the frequent class"),
+    "enclosing": Entry(
+        "EnclosingClassifier", "sphere or ellipsoid around every class; detects unknown classes"
+    ),
 }
-_PEERS = {"sklearn": "SklearnPeer", "river": "RiverPeer"}  # package -> what makes its models take part
+_PEERS = {"sklearn": "SklearnPeer", "river": "RiverPeer"}  # package -> adapter class
 
 
 def available() -> dict[str, Entry]:
-    """The names that can be used here."""
-    return {name: entry for name, entry in LEARNERS.items() if entry.is_there}
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """One ``--model``: ``NAME``, or ``LABEL=NAME`` to give it a label of one's own."""
-
-    label: str
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> ModelSpec:
-        """Read what was written on the command line."""
-        label, equals, name = text.partition("=")
-        return cls(label, name) if equals else cls(text, text)
+    """Return the entries whose classes this installation has."""
+    return {name: entry for name, entry in LEARNERS.items() if entry.is_available}
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """``C=10`` or ``LABEL.C=10`` as names and values; a value that is no Python literal is text.
+    """Parse ``C=10`` or ``LABEL.C=10``; a value that is not a Python literal is a string.
 
     >>> parse_settings(["C=10", "slow.class_weight=None", "kernel=rbf"])
     {'C': 10, 'slow.class_weight': None, 'kernel': 'rbf'}
@@ -104,50 +94,53 @@ _SEEDS = ("random_state", "seed")
 
 
 def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
-    """Fresh models by label; a setting goes to every model that has such a parameter, or to one label.
+    """Create models by label.
 
-    A seed goes to every model that takes one, whatever it would be without.
+    A setting ``C`` applies to every model with this parameter, ``LABEL.C`` to one model. The seed goes to
+    every model with a seed parameter.
     """
     models: dict[str, Any] = {}
     used: set[str] = set()
     for text in specs:
-        spec = ModelSpec.parse(text)
-        if spec.label in models:
+        label, _, name = text.rpartition("=")
+        label = label or name
+        if label in models:
             raise ParameterError(
-                f"--model: {spec.label!r} is there twice.", hint="give labels of your own: --model LABEL=NAME"
+                f"--model: {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
             )
-        maker, parameters, wrapper = _maker(spec.name)
-        known = inspect.signature(maker).parameters
-        for name, value in settings.items():
-            target, dot, parameter = name.rpartition(".")
-            if (target == spec.label if dot else True) and parameter in known:
+        maker, parameters, wrapper = _maker(name)
+        accepted = inspect.signature(maker).parameters
+        for setting, value in settings.items():
+            target, dot, parameter = setting.rpartition(".")
+            if (target == label if dot else True) and parameter in accepted:
                 parameters[parameter] = value
-                used.add(name)
-        for name in _SEEDS:
-            if seed is not None and name in known:
-                parameters.setdefault(name, seed)
+                used.add(setting)
+        for seed_name in _SEEDS:
+            if seed is not None and seed_name in accepted:
+                parameters.setdefault(seed_name, seed)
         model = maker(**parameters)
-        models[spec.label] = model if wrapper is None else wrapper(model)
+        models[label] = model if wrapper is None else wrapper(model)
     unused = [name for name in settings if name not in used]
     if unused:
         raise ParameterError(
-            f"--set: no model takes {unused[0]!r}.", hint="`steelyard models` lists what each model takes"
+            f"--set: no model takes {unused[0]!r}.",
+            hint="`steelyard models` lists the parameters of each model",
         )
     return models
 
 
 def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]:
-    """The class behind a name, the parameters that the name stands for, and what goes around it."""
+    """Return the class of a name, its parameters and its wrapper class."""
     package, colon, path = name.partition(":")
     if colon and package in _PEERS:
         return _peer_class(package, path), {}, getattr(import_module("steelyard.evaluation"), _PEERS[package])
     entry = LEARNERS.get(name)
-    if entry is None or not entry.is_there:
+    if entry is None or not entry.is_available:
         raise ParameterError(
-            f"--model: there is no model {name!r}; there are {', '.join(available())}.",
-            hint="peers go by dotted name: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
+            f"--model: there is no model {name!r}; the models are {', '.join(available())}.",
+            hint="models of other packages: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
         )
-    return entry.learner, dict(entry.parameters), entry.around
+    return entry.learner, dict(entry.parameters), entry.wrapper_class
 
 
 def _peer_class(package: str, path: str) -> Any:
@@ -158,13 +151,13 @@ def _peer_class(package: str, path: str) -> Any:
         missing = error.name == package
         raise ParameterError(
             f"--model: {package}:{path} cannot be imported: {error}.",
-            hint=f"pip install {package}" if missing else "write the dotted name below the package",
+            hint=f"pip install {package}" if missing else "give the class path inside the package",
         ) from error
     except AttributeError as error:
-        raise ParameterError(f"--model: {module} has no {class_name!r}.") from error
+        raise ParameterError(f"--model: {module} has no class {class_name!r}.") from error
     if not isinstance(found, type):
         raise ParameterError(
             f"--model: {package}:{path} is a {type(found).__name__}; a class was expected.",
-            hint="such as sklearn:linear_model.SGDClassifier",
+            hint="for example sklearn:linear_model.SGDClassifier",
         )
     return found

@@ -1,4 +1,4 @@
-"""``steelyard serve``: models that learn while they answer, over HTTP."""
+"""``steelyard serve``: HTTP service with models that learn and predict at the same time."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ from typing import Any
 
 import click
 
-from steelyard.cli.files import ANY_FILE
+from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.options import address_options
-from steelyard.cli.output import emit_json, emit_pairs, emit_table, json_option, tell
+from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 
 __all__ = ["serve_command"]
 
-_TURN = 0.001  # seconds: a prediction waits no longer than that for a thread that learns
-_KEYS = click.option(
-    "--keys",
-    "keys_file",
-    type=ANY_FILE,
-    metavar="FILE",
-    help="Keys of clients; without them only this machine is served.",
-)
+_SWITCH_SECONDS = 0.001  # longest time a prediction waits for the GIL while another thread learns
+_SHUTDOWN_SECONDS = 10  # limit for requests in progress
 
 
-def _need_service() -> None:
+def _check_installed() -> None:
     try:
         import apsw  # noqa: F401
         import starlette  # noqa: F401
@@ -49,24 +43,30 @@ def _need_service() -> None:
     default="steelyard.db",
     show_default=True,
     metavar="FILE.db",
-    help="Or postgresql://HOST/DATABASE.",
+    help="SQLite file, or postgresql://HOST/DATABASE.",
 )
 @click.option(
     "--role",
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor follows the process that learns; a second learner waits, if the store is PostgreSQL.",
+    help="A predictor only predicts and follows the learner. With PostgreSQL, a second learner is a standby.",
 )
 @address_options
-@_KEYS
+@click.option(
+    "--keys",
+    "keys_file",
+    type=ANY_FILE,
+    metavar="FILE",
+    help="API keys of clients. Without keys only this machine is served.",
+)
 @click.option(
     "--model",
     "specs",
     type=ANY_FILE,
     multiple=True,
     metavar="NAME.toml",
-    help="Make this model, if it is not there.",
+    help="Create this model unless it exists.",
 )
 @click.option(
     "--log",
@@ -74,9 +74,9 @@ def _need_service() -> None:
     type=click.Choice(["problems", "requests"]),
     default="problems",
     show_default=True,
-    help="What stderr tells: requests is one JSON line each, without contents of rows.",
+    help="Log to standard error: warnings and errors only, or one JSON line per request, without row values.",
 )
-@click.option("--check", is_flag=True, help="Open everything, say what is there, and stop.")
+@click.option("--check", is_flag=True, help="Open the store, list its models and exit.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
 def serve_command(
@@ -94,34 +94,34 @@ def serve_command(
     check: bool,
     demo: bool,
 ) -> None:
-    """Keep models that learn while they answer; what was acknowledged is never lost.
+    """Serve models over HTTP that learn and predict. Acknowledged rows survive a crash.
 
-    A page at / shows how they fare. Stop it with Ctrl-C: what was sent is finished first.
+    The page at / shows the state of all models. Ctrl-C finishes the requests in progress and stops.
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj = store
         return
-    _need_service()
+    _check_installed()
     _check_address(host, keys_file)
     from steelyard.service import Writer, open_store
     from steelyard.service.http import make_app
     from steelyard.service.http.keys import Keys
 
     keys = None if keys_file is None else Keys(keys_file)
-    kept = open_store(":memory:" if demo else store)
-    # Before anything is read: what another service writes meanwhile would be missed.
-    leads = role == "learner" and not check and kept.claim()
-    writer = Writer(kept, may_learn=role == "learner")
-    wishes = [_wish(path) for path in specs]
+    opened = open_store(":memory:" if demo else store)
+    # The lock is taken before the store is read; otherwise a write by another process could be missed.
+    leads = role == "learner" and not check and opened.acquire_write_lock()
+    writer = Writer(opened, may_learn=role == "learner")
+    commands = [_create_command(path) for path in specs]
     if leads:
-        for wish in wishes:
-            writer.process([wish])
-            wish.future.result()
+        for command in commands:
+            writer.process([command])
+            command.future.result()
     elif specs and not check:
-        tell("another process learns: it makes the models")
+        print_message("another process is the learner and creates the models")
     if check:
-        _tell_state(writer, kept.path)
-        kept.close()
+        _print_models(writer, opened.path)
+        opened.close()
         return
     app = make_app(writer, keys=keys)
     if demo:
@@ -142,86 +142,98 @@ def _check_address(host: str, keys_file: Path | None) -> None:
     if not local and keys_file is None:
         raise ParameterError(
             f"without keys only this machine is served; --host is {host}.",
-            hint="make keys first: steelyard serve keys add --keys keys.toml --scope admin",
+            hint="create a key first: steelyard serve keys add --keys keys.toml --scope admin",
         )
 
 
-def _wish(path: Path) -> Any:
-    """The wish for the model that a file describes."""
+def _create_command(path: Path) -> Any:
+    """Return the command that creates the model described by a TOML file."""
     from steelyard.service import Spec
     from steelyard.service.commands import Put
 
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
+        values = tomllib.loads(read_file(path).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FileFormatError(f"this is not TOML: {error}.", source=str(path)) from error
     return Put(path.stem, Spec.from_mapping(values))
 
 
-def _tell_state(writer: Any, store: str) -> None:
+def _print_models(writer: Any, store: str) -> None:
     rows = [
         {
             "model": name,
             "version": model.version,
             "rows": model.n_rows,
-            "digest": model.facts()["digest"][:16],
+            "digest": model.summary()["digest"][:16],
         }
         for name, model in writer.published.items()
     ]
-    tell(f"{store}: all is well; models: {len(rows)}")
+    print_message(f"{store}: no problems found; models: {len(rows)}")
     emit_table(["model", "version", "rows", "digest"], rows)
 
 
 def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     import uvicorn
 
+    from steelyard.service.http.protocol import LimitedProtocol
+
     config = uvicorn.Config(
         app,
+        http=LimitedProtocol,
         host=host,
         port=port,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # nobody's address is asked for
+        proxy_headers=False,  # client addresses are not used
         ssl_certfile=None if tls_cert is None else str(tls_cert),
         ssl_keyfile=None if tls_key is None else str(tls_key),
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     bound = config.bind_socket()
-    # An answer leaves as it is written; else its second part waits 40 ms until the first is acknowledged.
+    # Without TCP_NODELAY the second part of a response waits 40 ms until the first is acknowledged.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    bound.listen(config.backlog)  # whoever reads the address below can connect at once
+    bound.listen(config.backlog)  # before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    tell(f"serving at {scheme}://{shown}:{bound.getsockname()[1]}/  (Ctrl-C stops)")
-    sys.setswitchinterval(_TURN)
-    gc.freeze()  # what was loaded stays: to look through it again and again costs a tenth of all time
-    signal.signal(signal.SIGTERM, _end)  # the server finishes first, then passes the signal on to this
+    print_message(f"serving at {scheme}://{shown}:{bound.getsockname()[1]}/ (Ctrl-C stops)")
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.freeze()  # loaded modules and models stay alive; scanning them took a tenth of the running time
+    signal.signal(signal.SIGTERM, _exit)  # uvicorn shuts down and then calls this handler
     try:
         uvicorn.Server(config).run(sockets=[bound])
     finally:
-        tell("stopped; everything that was acknowledged is kept")
+        print_message("stopped; all acknowledged rows are saved")
 
 
-def _end(*_: object) -> None:
+def _exit(*_: object) -> None:
     raise SystemExit(0)
 
 
 # -- keys -------------------------------------------------------------------------------------------
 
+_keys_option = click.option(
+    "--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE", help="File with the keys."
+)
+
 
 @serve_command.group("keys")
 def keys_command() -> None:
-    """Keys of clients: add, list, revoke."""
+    """Manage the API keys of clients."""
 
 
 @keys_command.command("add")
-@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
-@click.option("--scope", "scopes", multiple=True, required=True, metavar="predict|learn|forget|site|admin")
-@click.option("--for-model", "models", multiple=True, metavar="NAME", help="Only these; all by default.")
-@click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Speak for these sites only.")
-@click.option("--note", default="", metavar="TEXT", help="Whose key it is.")
+@_keys_option
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    metavar="predict|learn|forget|site|admin",
+    help="Allowed operation.",
+)
+@click.option("--for-model", "models", multiple=True, metavar="NAME", help="Allowed models. Default: all.")
+@click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Allowed sites. Default: all.")
+@click.option("--note", default="", metavar="TEXT", help="Owner of the key.")
 @json_option
 def add_key(
     *,
@@ -232,21 +244,21 @@ def add_key(
     note: str,
     as_json: bool,
 ) -> None:
-    """Make a key. It is shown once; the file keeps only its hash."""
+    """Create a key. It is printed once; the file stores only its hash."""
     from steelyard.service.http.keys import Keys
 
     key, token = Keys.add(keys_file, scopes, models or ("*",), note, sites or ("*",))
     shown = {"id": key.id, "key": token, "scopes": list(key.scopes), "models": list(key.models)}
     if sites:
         shown["sites"] = list(key.sites)
-    emit_json(shown) if as_json else emit_pairs(shown)
+    emit_facts(shown, as_json=as_json)
 
 
 @keys_command.command("list")
-@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
+@_keys_option
 @json_option
 def list_keys(*, keys_file: Path, as_json: bool) -> None:
-    """Name the keys of a file."""
+    """List the keys of a file."""
     from steelyard.service.http.keys import Keys
 
     rows = [
@@ -258,23 +270,23 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
 
 @keys_command.command("revoke")
 @click.argument("key_id", metavar="ID")
-@click.option("--keys", "keys_file", type=ANY_FILE, required=True, metavar="FILE")
+@_keys_option
 def revoke_key(*, key_id: str, keys_file: Path) -> None:
-    """Take a key away; a running service notices at the next request."""
+    """Revoke a key; a running service rejects it from the next request on."""
     from steelyard.service.http.keys import Keys
 
     Keys.revoke(keys_file, key_id)
-    tell(f"revoked {key_id}")
+    print_message(f"revoked {key_id}")
 
 
 # -- backups ----------------------------------------------------------------------------------------
 
 
-def _file_of(store: str) -> Path:
+def _store_path(store: str) -> Path:
     if "://" in store:
         raise ParameterError(
-            "only stores that are files are copied here.",
-            hint="PostgreSQL has its own means: pg_dump --schema=steelyard, pg_restore",
+            "backup and restore need a store that is a file.",
+            hint="for PostgreSQL use pg_dump --schema=steelyard and pg_restore",
         )
     return Path(store)
 
@@ -283,38 +295,38 @@ def _file_of(store: str) -> Path:
 @click.argument("target", type=ANY_FILE)
 @click.pass_obj
 def backup_command(store: str, *, target: Path) -> None:
-    """Copy the store to TARGET while the service runs or not."""
-    _need_service()
+    """Copy the store to TARGET; the service may be running."""
+    _check_installed()
     from steelyard.service import SQLiteStore
 
-    if not _file_of(store).exists():
-        raise FileAccessError("there is no such store.", source=store, hint="name it with --store")
+    if not _store_path(store).exists():
+        raise FileAccessError("this store does not exist.", source=store, hint="name the store with --store")
     if target.exists():
-        raise FileAccessError("this file is there already.", source=str(target), hint="choose another name")
+        raise FileAccessError("this file exists already.", source=str(target), hint="choose another name")
     source = SQLiteStore(store)
     try:
         source.backup(target)
     finally:
         source.close()
-    tell(f"copied {store} to {target}")
+    print_message(f"copied {store} to {target}")
 
 
 @serve_command.command("restore")
 @click.argument("source", type=ANY_FILE)
 @click.pass_obj
 def restore_command(store: str, *, source: Path) -> None:
-    """Make the store from a backup; every model is recovered once to see that it is whole."""
-    _need_service()
+    """Create the store from a backup; every model is loaded once to check it."""
+    _check_installed()
     from steelyard.service import SQLiteStore, Writer
 
-    if _file_of(store).exists():
-        raise FileAccessError("the store is there already.", source=store, hint="move it away first")
+    if _store_path(store).exists():
+        raise FileAccessError("this store exists already.", source=store, hint="move it away first")
     if not source.exists():
-        raise FileAccessError("there is no such file.", source=str(source))
+        raise FileAccessError("this file does not exist.", source=str(source))
     backup = SQLiteStore(source)
     try:
         n_models = len(Writer(backup).published)
         backup.backup(store)
     finally:
         backup.close()
-    tell(f"models restored to {store}: {n_models}")
+    print_message(f"restored {n_models} models to {store}")

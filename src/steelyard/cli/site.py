@@ -1,4 +1,4 @@
-"""``steelyard site``: what a place that keeps its rows publishes, and how it leaves."""
+"""``steelyard site``: publish the statistics of a site, and withdraw them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.endpoints import PLACE, key_option, open_folder, open_place
-from steelyard.cli.files import ANY_FILE
-from steelyard.cli.options import count_option
-from steelyard.cli.output import emit_json, emit_pairs, json_option, tell
+from steelyard.cli.endpoints import ENDPOINT, key_option, open_endpoint, open_folder, round_option
+from steelyard.cli.files import ANY_FILE, read_file
+from steelyard.cli.options import count_option, renamed_options, target_option
+from steelyard.cli.output import emit_facts, json_option, print_message
 from steelyard.exceptions import FileAccessError
 
 if TYPE_CHECKING:
@@ -19,30 +19,39 @@ if TYPE_CHECKING:
 
 __all__ = ["site_command"]
 
-_TO = click.option("--to", "place", required=True, metavar=PLACE, help="Where sites and hub meet.")
-_NAME = click.option("--name", required=True, metavar="SITE", help="What the hub calls this place.")
+_to_option = click.option(
+    "--to", "endpoint", required=True, metavar=ENDPOINT, help="Shared folder, or URL of the pooled model."
+)
+_name_option = click.option("--name", required=True, metavar="SITE", help="Name of this site.")
 
 
 @click.group("site")
 def site_command() -> None:
-    """What a place that keeps its rows publishes."""
+    """Publish statistics of rows that stay local."""
 
 
-@site_command.command("publish")
+@site_command.command(
+    "publish", cls=renamed_options({"--least-rows": "--min-rows", "--least-change": "--min-change"})
+)
 @click.argument("data")
-@_NAME
-@_TO
-@click.option("--target", metavar="COL", help="Column of the labels; a round has agreed on it.")
-@count_option("--least-rows", "A class below is held back.", default=20)
-@count_option(
-    "--least-change", "A class that changed by fewer rows is not published anew.", least=0, default=10
-)
-@click.option("--round", "round_name", metavar="ROUND", help="Publish masked, in this round of a secure sum.")
+@_name_option
+@_to_option
+@target_option("Label column; a round defines its own.")
+@count_option("--min-rows", "Hold back classes with fewer rows.", default=20)
+@count_option("--min-change", "Hold back updates that change a class by fewer rows.", minimum=0, default=10)
+@round_option("Publish masked statistics in this secure-aggregation round.")
 @click.option(
-    "--receipt", type=ANY_FILE, metavar="FILE", help="What leaving needs later  [default: SITE.receipt]"
+    "--receipt",
+    type=ANY_FILE,
+    metavar="FILE",
+    help="Receipt of the round, needed to leave it.  [default: SITE.receipt]",
 )
 @click.option(
-    "--wait", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds for the others' keys."
+    "--wait",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait for the keys of the other sites.",
 )
 @click.option("--confirm", is_flag=True, help="Ask whether all sites show the same fingerprint.")
 @key_option
@@ -51,10 +60,10 @@ def publish_command(
     *,
     data: str,
     name: str,
-    place: str,
+    endpoint: str,
     target: str | None,
-    least_rows: int,
-    least_change: int,
+    min_rows: int,
+    min_change: int,
     round_name: str | None,
     receipt: Path | None,
     wait: float,
@@ -62,53 +71,53 @@ def publish_command(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Publish what may be known of all rows that DATA has now; it replaces what was published before.
+    """Publish the statistics of all rows of DATA, replacing those published before.
 
-    The rows stay here. Statistics of a class with few rows would reveal them, and the difference of two
-    bulletins is what came between: both are held back. In a round of a secure sum (hub open) not even the
-    statistics are seen by anyone: the hub learns the sum over all sites.
+    The rows stay local. Statistics of a class with few rows would reveal them, and so would the difference of
+    two versions; both are held back. In a secure-aggregation round (hub open) nobody sees the statistics of a
+    single site: the hub learns only the sum over all sites.
     """
     from steelyard.federated import ReleasePolicy
 
-    policy = ReleasePolicy(least_rows, least_change)
-    if round_name is None:
-        if target is None:
-            raise click.UsageError("Missing option '--target'.")
-        facts = _published(data, name, place, policy, target=target, key=key)
-    else:
-        file = Path(f"{name}.receipt") if receipt is None else receipt
-        facts = _masked(
-            data, name, place, policy, round_name=round_name, receipt=file, wait=wait, confirm=confirm
+    policy = ReleasePolicy(min_rows, min_change)
+    if round_name is not None:
+        path = Path(f"{name}.receipt") if receipt is None else receipt
+        facts = _publish_masked(
+            data, name, endpoint, policy, round_name=round_name, receipt=path, wait=wait, confirm=confirm
         )
-    emit_json(facts) if as_json else emit_pairs(facts)
+    elif target is None:
+        raise click.UsageError("Missing option '--target'.")
+    else:
+        facts = _publish(data, name, endpoint, policy, target=target, key=key)
+    emit_facts(facts, as_json=as_json)
 
 
-def _published(
-    data: str, name: str, place: str, policy: ReleasePolicy, *, target: str, key: str | None
+def _publish(
+    data: str, name: str, endpoint: str, policy: ReleasePolicy, *, target: str, key: str | None
 ) -> dict[str, Any]:
     from steelyard.federated import Site
 
-    shared = open_place(place, key)
+    exchange = open_endpoint(endpoint, key)
     site = Site(name, target, policy=policy)
     n_rows = site.learn(data)
-    before = shared.find(name)
+    before = exchange.find(name)
     if before is not None:
         site.resume(before)
-    site_update = site.publish()
-    shared.put(site_update)
+    update = site.publish()
+    exchange.put(update)
     return {
         "site": name,
-        "version": site_update.version,
+        "version": update.version,
         "rows": n_rows,
-        "bytes": len(site_update.to_bytes()),
-        "held_back": dict(site_update.held_back),
+        "bytes": len(update.to_bytes()),
+        "held_back": dict(update.held_back),
     }
 
 
-def _masked(
+def _publish_masked(
     data: str,
     name: str,
-    place: str,
+    endpoint: str,
     policy: ReleasePolicy,
     *,
     round_name: str,
@@ -119,65 +128,59 @@ def _masked(
     from steelyard.federated import Masker, Round
     from steelyard.federated.masks import round_of
 
-    folder = open_folder(place)
-    this = Round(folder, round_name)
-    site = this.config.site(name, policy)
+    folder = open_folder(endpoint)
+    current = Round(folder, round_name)
+    site = current.config.site(name, policy)
     n_rows = site.learn(data)
-    if receipt.exists():  # of the round before: what changed since is a matter of the policy too
-        before = _read(receipt)
-        site.resume(Round(folder, round_of(before)).part(before))
-    site_update = site.publish()
+    if receipt.exists():  # the policy also limits the change since the previous round
+        previous = read_file(receipt)
+        site.resume(Round(folder, round_of(previous)).part(previous))
+    update = site.publish()
     masker = Masker(name)
 
-    def show(agreement: RoundKeys) -> None:
-        tell(f"fingerprint {agreement.fingerprint}")
+    def show(keys: RoundKeys) -> None:
+        print_message(f"fingerprint {keys.fingerprint}")
         if confirm:
-            click.confirm("Do all sites show this one?", abort=True, err=True)
+            click.confirm("Do all sites show this fingerprint?", abort=True, err=True)
 
-    _, message = this.send(masker, site_update, wait=wait, confirm=show)
+    _, message = current.send(masker, update, wait=wait, confirm=show)
     _write_private(receipt, masker.receipt(round_name))
     return {
         "site": name,
         "round": round_name,
         "rows": n_rows,
         "bytes": len(message),
-        "held_back": dict(site_update.held_back),
+        "held_back": dict(update.held_back),
         "receipt": str(receipt),
     }
 
 
 @site_command.command("leave")
-@_NAME
-@_TO
-@click.option("--receipt", type=ANY_FILE, metavar="FILE", help="Of the round of a secure sum that is left.")
+@_name_option
+@_to_option
+@click.option("--receipt", type=ANY_FILE, metavar="FILE", help="Receipt of the secure-aggregation round.")
 @key_option
-def leave_command(*, name: str, place: str, receipt: Path | None, key: str | None) -> None:
-    """Leave: the next model is as if this place had never been there.
+def leave_command(*, name: str, endpoint: str, receipt: Path | None, key: str | None) -> None:
+    """Withdraw the statistics of a site; the next pooled model does not contain its rows.
 
-    A bulletin is deleted. A masked part is taken out of its sum by the receipt, which shows it to the hub.
+    Published statistics are deleted. Masked statistics are subtracted from the sum of their round with the
+    receipt, which reveals them to the hub.
     """
     if receipt is None:
-        open_place(place, key).drop(name)
-        tell(f"{name} is out")
+        open_endpoint(endpoint, key).drop(name)
+        print_message(f"removed {name}")
         return
     from steelyard.federated import Round
     from steelyard.federated.masks import round_of
 
-    data = _read(receipt)
-    this = Round(open_folder(place), round_of(data))
-    this.leave(name, data)
-    tell(f"{name} is out of round {this.name}")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
+    data = read_file(receipt)
+    current = Round(open_folder(endpoint), round_of(data))
+    current.leave(name, data)
+    print_message(f"removed {name} from round {current.name}")
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """A file that nobody else may read: it holds this place's statistics unmasked."""
+    """Write a file that only its owner can read; it holds the unmasked statistics of the site."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -191,5 +194,5 @@ def _write_private(path: Path, data: bytes) -> None:
         raise FileAccessError(
             f"cannot be written: {error.strerror or error}.",
             source=str(path),
-            hint="the message was sent; without a receipt this place can leave by a new round alone",
+            hint="the message was sent; without a receipt this site can leave only by a new round",
         ) from error

@@ -1,37 +1,42 @@
-"""``steelyard stream``: learn from a stream, measure it honestly, show what happened."""
+"""``steelyard stream``: prequential evaluation of models on a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
+from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
-from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
+from steelyard.cli.live_display import LiveDisplay
+from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
 from steelyard.cli.options import (
     ColumnOptions,
+    collect_options,
     count_option,
-    gathered,
     measure_window_option,
     model_options,
     positive_option,
+    prequential_column_options,
     query_option,
     report_option,
-    tested_column_options,
+    target_option,
 )
-from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
-from steelyard.cli.panel import StreamPanel
-from steelyard.cli.positive import check_positive, positive_refusal
-from steelyard.cli.provenance import command_line
+from steelyard.cli.output import emit_json, emit_table, json_option, print_message, print_status
+from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
+from steelyard.cli.runs import command_line
+from steelyard.cli.separate_labels import join_labels, read_labels
 from steelyard.exceptions import ParameterError, SteelyardError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.streams import RowStream
+    from steelyard.streams.chunks import Chunk
 
 __all__ = ["stream_command"]
 
@@ -41,36 +46,35 @@ _DEMO_MODELS = (
     "unweighted=proximal-unweighted",
     "SGD=sklearn:linear_model.SGDClassifier",
 )
-_DEMO_WINDOW = "4000"
+_DEMO_WINDOW = "4000"  # rows that the demo models with a window keep
+_DEMO_ROWS = 60_000
+_MAX_DEMO_CHUNK_ROWS = 500
+_MAX_LISTED_BAD_ROWS = 20
 _COLUMNS = (
-    "model",
-    "positive",
-    "g_mean",
-    "mean_g_mean",
-    "lowest_g_mean",
-    "sensitivity",
-    "specificity",
-    "auc",
-)
+    "model", "positive", "g_mean", "mean_g_mean", "lowest_g_mean", "sensitivity", "specificity", "auc",
+)  # fmt: skip
 _COLUMNS_OF_MANY = ("model", "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "g_mean")
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What was written on the command line, columns apart."""
+    """Options of the command, except the column options."""
 
     source: str | None
     query: str | None
     target: str | None
+    labels: Path | None
+    id_column: str | None
     model_names: tuple[str, ...]
     settings: tuple[str, ...]
     window: str | None
-    delay: int
+    delay: str
     warmup: int
     positive: str | None
     measure_window: int | None
     on_bad_row: str
     seed: int | None
+    shuffle: int | None
     report: Path | None
     table: Path | None
     save_to: Path | None
@@ -80,7 +84,7 @@ class StreamOptions:
 
     @property
     def files(self) -> dict[str, Path]:
-        """What is to be written, and where."""
+        """Output files by name."""
         named = {"report": self.report, "table": self.table, "save": self.save_to}
         return {name: path for name, path in named.items() if path is not None}
 
@@ -88,48 +92,55 @@ class StreamOptions:
 @click.command("stream")
 @click.argument("source", required=False)
 @query_option
-@click.option("--target", metavar="COL", help="Column of the labels.")
+@target_option("Label column, of SOURCE or of the file of --labels.")
+@click.option(
+    "--labels", type=IN_FILE, metavar="FILE", help="Table with the labels, joined to the rows by --id."
+)
+@click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
 @model_options(multiple=True)
 @click.option(
-    "--window", metavar="N|30d", help="Models forget what is older: so many rows, or 30d, 12h, 90m."
+    "--window", metavar="N|30d", help="Models forget rows older than N rows, or than 30d, 12h, 90m."
 )
-@count_option("--delay", "Labels arrive N rows late.", least=0, default=0)
-@count_option("--warmup", "Learn N rows before testing.", least=0, default=0)
+@click.option(
+    "--delay",
+    default="0",
+    show_default=True,
+    metavar="N|3d",
+    help="Labels arrive N rows late, or with --time a time span such as 3d, 12h or 90m.",
+)
+@count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
-@measure_window_option("; 1000, for the built-in stream 2000")
-@tested_column_options
+@measure_window_option(" Default: 1000, for the built-in stream 2000.")
+@prequential_column_options
 @click.option(
     "--on-bad-row",
     type=click.Choice(("stop", "skip")),
     default="stop",
     show_default=True,
-    help="A row that cannot be used ends the run, with its place, or is left out and listed.",
+    help="A row that cannot be parsed ends the run, or is skipped and listed.",
 )
-@count_option(
-    "--seed",
-    "For the models, the samples and the built-in stream; 0 by default, so that runs can be repeated.",
-    least=0,
-)
+@count_option("--seed", "Random seed of models, samples and the built-in stream. Default: 0.", minimum=0)
+@shuffle_option
 @report_option
-@click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time.")
+@click.option("--table", type=OUT_FILE, metavar="FILE.csv", help="Write the measures over time as CSV.")
 @click.option(
-    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model; of several, the first."
+    "-o", "--save", "save_to", type=OUT_FILE, metavar="FILE", help="Save the model; the first of several."
 )
-@count_option("--report-every", "Write the report anew after every N rows.")
-@count_option("--save-every", "Save the model anew after every N rows.")
+@count_option("--report-every", "Rewrite the report after every N rows.")
+@count_option("--save-every", "Save the model after every N rows.")
 @json_option
-@gathered(StreamOptions, "options")
+@collect_options(StreamOptions, "options")
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
-    """Learn from SOURCE row by row, testing every row before it is learned.
+    """Learn from SOURCE row by row, testing every row before it is learned (prequential evaluation).
 
-    SOURCE is a CSV or TSV file, JSON lines (all also .gz), Parquet or Arrow, - for standard input, or a table
-    in a database such as duckdb:///shop.db?table=payments.
-    Without SOURCE a built-in stream with a moving imbalance and one drift is used. A live feed, such as
-    `tail -f log.csv | steelyard stream -`, is answered within a second, full chunk or not.
+    SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input or
+    a database table such as duckdb:///shop.db?table=payments. Without SOURCE, a built-in stream with changing
+    class imbalance and one concept drift is used. Rows of a live feed, such as `tail -f log.csv | steelyard
+    stream -`, are processed within a second even if a chunk is incomplete.
 
-    What was learned and measured before an error or Ctrl-C is reported; the exit code tells (1, 130).
+    After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
-    _check(options)
+    _check(options, columns)
     models = _models(options)
     if options.save_to is not None:
         name, first = next(iter(models.items()))
@@ -139,29 +150,37 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     evaluator, error, stopped = _run(stream, models, options, outputs)
     if error is not None and not evaluator.n_learned:
         raise error
-    ended = error.summary if error is not None else "It was stopped by hand." if stopped else None
+    ended = error.summary if error is not None else "Interrupted with Ctrl-C." if stopped else None
     outputs.finish(evaluator, ended)
-    _tell_bad_rows(stream)
+    _print_bad_rows(stream)
     if error is not None:
         raise SteelyardError(
-            f"{error.summary} What came before, {evaluator.n_learned:,} rows, was learned and reported.",
+            f"{error.summary} The {evaluator.n_learned:,} rows before it were learned and reported.",
             hint=error.hint,
         )
     if stopped:
-        talk(f"stopped after {evaluator.n_rows:,} rows")
+        print_status(f"stopped after {evaluator.n_rows:,} rows")
         raise click.exceptions.Exit(130)
 
 
-def _check(options: StreamOptions) -> None:
+def _check(options: StreamOptions, columns: ColumnOptions) -> None:
     if options.source is not None and options.target is None:
-        raise click.UsageError("with a SOURCE, --target must name the column of the labels.")
+        raise click.UsageError("Missing option '--target', the label column of SOURCE.")
     if options.source is None and options.query is not None:
-        raise click.UsageError("--query needs a SOURCE, the address of the database.")
+        raise click.UsageError("--query needs a SOURCE, the address of a database.")
     if options.source is None and options.save_to is not None:
-        raise click.UsageError("--save needs a SOURCE: the built-in stream has no columns to remember.")
+        raise click.UsageError("--save needs a SOURCE; the built-in stream has no table columns.")
+    if options.shuffle is not None and (options.source is None or columns.time is not None):
+        raise click.UsageError("--shuffle needs a SOURCE and excludes --time.")
+    if (options.labels is None) != (options.id_column is None):
+        raise click.UsageError("--labels FILE and --id COL belong together.")
+    if options.labels is not None and (options.source is None or options.shuffle is not None):
+        raise click.UsageError("--labels needs a SOURCE and excludes --shuffle.")
+    if parse_delay(options.delay)[1] is not None and columns.time is None:
+        raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
         if every is not None and name not in options.files:
-            raise click.UsageError(f"--{name}-every needs --{name}, which says where to.")
+            raise click.UsageError(f"--{name}-every needs --{name} FILE.")
 
 
 def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
@@ -169,13 +188,30 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
 
     if options.source is None:
         seed = {} if options.seed is None else {"seed": options.seed}
-        chunk = min(columns.chunk, 500)
-        return demo_stream(columns.limit or 60_000, chunk=chunk, **seed)
-    assert options.target is not None  # as checked
-    check_positive(options.source, options.target, options.positive, columns.limit)
+        chunk = min(columns.chunk, _MAX_DEMO_CHUNK_ROWS)
+        return demo_stream(columns.limit or _DEMO_ROWS, chunk=chunk, **seed)
+    assert options.target is not None  # guaranteed by _check
+    if options.labels is None:
+        check_positive(options.source, options.target, options.positive, columns.limit)
     return open_table(
-        source_of(options.source, options.query), options.target, columns, on_bad_row=options.on_bad_row
+        open_source(options.source, options.query),
+        options.target if options.labels is None else None,
+        columns,
+        on_bad_row=options.on_bad_row,
+        id_column=options.id_column,
     )
+
+
+def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
+    """Return the labelled chunks of the stream in the order in which they are tested."""
+    from steelyard.tables import TableStream
+
+    if not isinstance(stream, TableStream):
+        return stream
+    if options.labels is None or options.id_column is None or options.target is None:
+        return ordered_chunks(stream, options.shuffle)
+    labels = read_labels(options.labels, options.id_column, options.target)
+    return join_labels(stream, labels, options.id_column, options.target)
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
@@ -189,33 +225,34 @@ def _models(options: StreamOptions) -> dict[str, Any]:
         window, windowed = options.window, list(models) if options.window else []
     unable = [name for name in windowed if not hasattr(models[name], "forget")]
     if unable:
-        raise ParameterError(f"--window: {unable[0]!r} cannot forget, so it cannot keep a window.")
+        raise ParameterError(f"--window: {unable[0]!r} cannot forget rows.")
     if window is None:
         return models
     return {name: _windowed(m, window) if name in windowed else m for name, m in models.items()}
 
 
 def _windowed(model: Any, window: str) -> Any:
-    """A model that remembers no more than the window; one that minds its memory is told."""
+    """Return the model with a sliding window: its own parameter, or a wrapper."""
     from steelyard.windowing import SlidingWindow
 
     if "memory" in model.get_params(deep=False):
-        return model.set_params(memory=window)
+        return model.set_params(window=window)
     return SlidingWindow(model, window)
 
 
 def _run(
     stream: RowStream, models: dict[str, Any], options: StreamOptions, outputs: _Outputs
 ) -> tuple[PrequentialEvaluator, SteelyardError | None, bool]:
-    """The race until the end, an error or Ctrl-C."""
+    """Run the evaluation until the stream ends, an error occurs or Ctrl-C is pressed."""
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
+    delay_rows, delay_seconds = parse_delay(options.delay)
     evaluator = PrequentialEvaluator(
         models,
         window=options.measure_window or (2000 if options.source is None else 1000),
-        delay=options.delay,
+        delay=delay_rows,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),
         positive=options.positive,
@@ -223,44 +260,47 @@ def _run(
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
-    with StreamPanel(stream) as panel, StopOnInterrupt(end_feed) as interrupt:
+    with LiveDisplay(stream) as display, StopOnInterrupt(end_feed) as interrupt:
 
-        def after(evaluator: PrequentialEvaluator) -> None:
-            panel.update(evaluator)
-            outputs.keep_up(evaluator)
+        def after_chunk(evaluator: PrequentialEvaluator) -> None:
+            display.update(evaluator)
+            outputs.write_due(evaluator)
 
+        chunks = small_first(_chunks(stream, options))
+        if delay_seconds is not None:
+            chunks = delayed_by_time(chunks, evaluator, delay_seconds)
         try:
-            evaluator.run(interrupt.until_stopped(small_first(stream)), after)
-        except SteelyardError as trouble:
-            error = trouble
+            evaluator.run(interrupt.until_stopped(chunks), after_chunk)
+        except SteelyardError as raised:
+            error = raised
         except KeyboardInterrupt:
             interrupt.stopped = True
         if error is None and not interrupt.stopped:
-            error = positive_refusal(evaluator, options.positive)
-        panel.update(evaluator, final=True)
+            error = positive_error(evaluator, options.positive)
+        display.update(evaluator, final=True)
     return evaluator, error, interrupt.stopped
 
 
 class _Outputs:
-    """What is printed and written: at the end, and for those who asked also on the way."""
+    """Printed results and output files, written at the end and with --report-every or --save-every before."""
 
     def __init__(
         self, stream: RowStream, options: StreamOptions, columns: ColumnOptions, command: str
     ) -> None:
         self._stream, self._options, self._columns, self._command = stream, options, columns, command
-        self._next = {"report": options.report_every, "save": options.save_every}
+        self._next_row = {"report": options.report_every, "save": options.save_every}
 
-    def keep_up(self, evaluator: PrequentialEvaluator) -> None:
-        """Write report and model anew where so many rows have come since the last time."""
+    def write_due(self, evaluator: PrequentialEvaluator) -> None:
+        """Write the report or the model if --report-every or --save-every rows have passed."""
         for name, every in (("report", self._options.report_every), ("save", self._options.save_every)):
-            due = self._next[name]
+            due = self._next_row[name]
             if every is not None and due is not None and evaluator.n_rows >= due:
-                self._next[name] = (evaluator.n_rows // every + 1) * every
+                self._next_row[name] = (evaluator.n_rows // every + 1) * every
                 result = self._result(evaluator)
                 self._write_report(result) if name == "report" else self._save(result)
 
     def finish(self, evaluator: PrequentialEvaluator, ended: str | None) -> None:
-        """The summary, and then the files that were asked for: a full disk costs no figures."""
+        """Print the summary, then write the files, so that a full disk does not suppress the summary."""
         result = self._result(evaluator)
         result.ended = ended
         if self._options.as_json:
@@ -272,7 +312,7 @@ class _Outputs:
             result.to_csv(self._options.table)
         self._write_report(result)
         for name, path in self._options.files.items():
-            tell(f"{name}: {path}")
+            print_message(f"{name}: {path}")
 
     def _result(self, evaluator: PrequentialEvaluator) -> PrequentialResult:
         result = evaluator.result(self._stream)
@@ -297,15 +337,15 @@ class _Outputs:
             write_report(result, self._options.report)
 
 
-def _tell_bad_rows(stream: RowStream) -> None:
+def _print_bad_rows(stream: RowStream) -> None:
     n_bad: int = getattr(stream, "n_bad_rows", 0)
-    noted: list[str] = getattr(stream, "bad_rows", [])
+    messages: list[str] = getattr(stream, "bad_rows", [])
     if n_bad:
-        tell("1 row was left out:" if n_bad == 1 else f"{n_bad:,} rows were left out:")
-        for message in noted[:20]:
-            tell(f"  {message}")
-        if n_bad > 20:
-            tell(f"  and {n_bad - 20:,} more")
+        print_message("skipped 1 row:" if n_bad == 1 else f"skipped {n_bad:,} rows:")
+        for message in messages[:_MAX_LISTED_BAD_ROWS]:
+            print_message(f"  {message}")
+        if n_bad > _MAX_LISTED_BAD_ROWS:
+            print_message(f"  and {n_bad - _MAX_LISTED_BAD_ROWS:,} more")
 
 
 def _print_summary(result: PrequentialResult) -> None:
@@ -321,7 +361,7 @@ def _print_summary(result: PrequentialResult) -> None:
         for line in result.summary()
     ]
     emit_table([*columns, "rows_per_second", "all_rows_per_second"], lines)
-    talk(
-        f"{result.n_rows:,} rows in {result.seconds:.1f} s: {rate:,.0f} rows/s from the source to the "
-        "figures; rows_per_second is each model's own speed"
+    print_status(
+        f"{result.n_rows:,} rows in {result.seconds:.1f} s, {rate:,.0f} rows/s in total; rows_per_second "
+        "counts only the time of one model"
     )

@@ -1,4 +1,4 @@
-"""``steelyard tune``: race several settings on one pass over the data."""
+"""``steelyard tune``: compare parameter values in one pass over the data."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import Any
 
 import click
 
-from steelyard.cli.files import OUT_FILE, save_model
-from steelyard.cli.models_io import check_can_be_saved, open_table, source_of
+from steelyard.cli.files import save_model
+from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
 from steelyard.cli.options import (
     ColumnOptions,
     measure_window_option,
     model_options,
+    out_option,
     positive_option,
+    prequential_column_options,
     query_option,
     report_option,
     seed_option,
-    tested_column_options,
+    target_option,
 )
-from steelyard.cli.output import emit_json, emit_table, json_option, talk, tell
-from steelyard.cli.positive import check_positive, positive_refusal
-from steelyard.cli.provenance import command_line
+from steelyard.cli.output import emit_json, emit_table, json_option, print_status
+from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
+from steelyard.cli.row_order import ordered_chunks, shuffle_option
+from steelyard.cli.runs import finished_result, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["tune_command"]
@@ -38,27 +41,26 @@ _MEASURES = (
 @click.command("tune")
 @click.argument("source")
 @query_option
-@click.option("--target", metavar="COL", required=True, help="Column of the labels.")
+@target_option(required=True)
 @click.option(
     "--grid",
     metavar="NAME=V1,V2,...",
     multiple=True,
-    help="Values to try; several grids are combined.  [C=0.01,...,100]",
+    help="Parameter values to try; several grids are combined.  [default: C=0.01,...,100]",
 )
 @click.option(
     "--by",
     type=click.Choice(_MEASURES),
     metavar="MEASURE",
-    help="What decides; mean_g_mean, or with many classes alike mean_macro_recall.",
+    help="Measure to maximise. Default: mean_g_mean, or mean_macro_recall without a positive class.",
 )
 @positive_option
 @measure_window_option(default=1000)
 @model_options(multiple=False, default="proximal")
 @seed_option
-@tested_column_options
-@click.option(
-    "-o", "--out", type=OUT_FILE, metavar="FILE", help="Save the best model; it has learned all rows."
-)
+@shuffle_option
+@prequential_column_options
+@out_option("Save the best model, which has learned all rows.")
 @report_option
 @json_option
 def tune_command(
@@ -73,14 +75,15 @@ def tune_command(
     model_name: str,
     settings: tuple[str, ...],
     seed: int,
+    shuffle: int | None,
     columns: ColumnOptions,
     out: Path | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Try every combination of the grids on SOURCE, testing each row before it is learned.
+    """Try every combination of parameter values on SOURCE, testing each row before it is learned.
 
-    All candidates share one pass, so the table is read once, and the winner needs no second fit.
+    All candidates share one pass over the table, so the best model needs no second fit.
     """
     from steelyard.evaluation import PrequentialEvaluator
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
@@ -95,26 +98,22 @@ def tune_command(
     if out is not None:
         check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
-    stream = open_table(source_of(source, query), target, columns)
+    stream = open_table(open_source(source, query), target, columns)
     evaluator = PrequentialEvaluator(
         candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed
     )
-    evaluator.run(small_first(stream))
-    if (refusal := positive_refusal(evaluator, positive)) is not None:
-        raise refusal
-    result = evaluator.result(stream)
-    result.command = command_line(click.get_current_context())
+    evaluator.run(small_first(ordered_chunks(stream, shuffle)))
+    result = finished_result(evaluator, stream, positive)
     by = by or f"mean_{result.leading}"
-    lines = sorted(result.summary(), key=lambda line: -_measured(line, by))
-    if not _measured(lines[0], by) > -math.inf:
+    lines = sorted(result.summary(), key=lambda line: -_value_of(line, by))
+    if not _value_of(lines[0], by) > -math.inf:
         raise DataError(
-            f"{by} could not be measured on the {evaluator.n_rows:,} rows of {stream.name}, so no candidate "
-            "is the best.",
+            f"{by} could not be measured on the {evaluator.n_rows:,} rows of {stream.name}.",
             source="tune",
-            hint="use more rows, in which all classes come",
+            hint="use more rows, with at least two classes",
         )
     best = lines[0]["model"]
-    talk(f"best by {by}: {best}")
+    print_status(f"best by {by}: {best}")
     if as_json:
         emit_json({"best": best, "by": by, "candidates": lines})
     else:
@@ -123,26 +122,22 @@ def tune_command(
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, target, columns.time)
         save_model(model.note("tuned", stream.name, evaluator.n_rows), out)
-    if report is not None:
-        from steelyard.report import write_report
-
-        write_report(result, report)
-        tell(f"report: {report}")
+    write_report_to(report, result)
 
 
-def _measured(line: dict[str, Any], by: str) -> float:
-    value = line.get(by, math.nan)
+def _value_of(line: dict[str, Any], measure: str) -> float:
+    value = line.get(measure, math.nan)
     return -math.inf if math.isnan(value) else float(value)
 
 
 def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Every combination of the values of all grids."""
+    """Return every combination of the values of all grids."""
     choices = []
     for grid in grids:
         name, equals, values = grid.partition("=")
         if not equals or not values:
             raise ParameterError(
-                f"--grid: expected NAME=V1,V2,...; got {grid!r}.", hint="such as --grid C=0.1,1,10"
+                f"--grid: expected NAME=V1,V2,...; got {grid!r}.", hint="for example --grid C=0.1,1,10"
             )
         choices.append([parse_settings([f"{name}={value}"]) for value in values.split(",")])
     return [{name: value for part in parts for name, value in part.items()} for parts in product(*choices)]

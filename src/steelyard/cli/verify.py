@@ -1,4 +1,4 @@
-"""``steelyard verify``: repeat the proof of a certificate of forgetting."""
+"""``steelyard verify``: check a certificate of forgetting against the remaining rows."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from pathlib import Path
 
 import click
 
-from steelyard.cli.options import MODEL_FILE
-from steelyard.cli.output import emit_json, emit_pairs, json_option
+from steelyard.cli.files import IN_FILE
+from steelyard.cli.output import emit_facts, json_option
 
 __all__ = ["verify_command"]
 
 
 @click.command("verify")
-@click.argument("certificate", type=MODEL_FILE)
+@click.argument("certificate", type=IN_FILE)
 @click.option(
-    "--against", "sources", multiple=True, required=True, metavar="ROWS", help="A table of rows that remain."
+    "--against", "sources", multiple=True, required=True, metavar="ROWS", help="Table of the remaining rows."
 )
 @json_option
 @click.pass_context
 def verify_command(
     context: click.Context, *, certificate: Path, sources: tuple[str, ...], as_json: bool
 ) -> None:
-    """Learn the rows that remain from scratch, on the CERTIFICATE's grid, and compare digests.
+    """Learn the remaining rows from scratch, with the quantizer of CERTIFICATE, and compare digests.
 
-    Ends with status 1 if they differ: the model that was certified does not hold exactly these rows.
+    The exit code is 1 if the digests differ: the certified model does not hold exactly these rows.
     """
     from steelyard.proximal import Certificate
     from steelyard.tables import TableModel
 
-    paper = Certificate.from_json(certificate.read_bytes())
-    model = TableModel.of_certificate(paper)
+    claim = Certificate.from_json(certificate.read_bytes())
+    model = TableModel.of_certificate(claim)
     n_rows = sum(model.learn(model.open(source, labelled=True)) for source in sources)
-    found = model.learner.digest()
-    holds = found == paper.digest_after
+    digest = model.estimator.digest()
+    holds = digest == claim.digest_after
     facts = {
         "holds": holds,
         "rows": n_rows,
-        "rows expected": sum(count for _, count in paper.left),
-        "digest": found,
-        "digest certified": paper.digest_after,
-        "forgotten": dict(paper.forgotten),
-        "when": paper.when,
+        "rows expected": sum(count for _, count in claim.left),
+        "digest": digest,
+        "digest certified": claim.digest_after,
+        "forgotten": dict(claim.forgotten),
+        "when": claim.when,
     }
-    emit_json(facts) if as_json else emit_pairs(facts)
+    emit_facts(facts, as_json=as_json)
     if not holds:
         context.exit(1)

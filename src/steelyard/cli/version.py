@@ -1,4 +1,4 @@
-"""``steelyard version``: this package and what it stands on."""
+"""``steelyard version``: versions of this package and its dependencies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("steelyard", "numpy", "scipy", "scikit-learn", "pyarrow", "pandas",
 @click.command("version")
 @json_option
 def version_command(as_json: bool) -> None:
-    """Print the versions of this package and of what it uses."""
+    """Print the versions of steelyard and its dependencies."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -27,7 +27,6 @@ def version_command(as_json: bool) -> None:
     if as_json:
         emit_json(versions)
         return
-    click.echo(f"steelyard {versions['steelyard']}")
+    click.echo(f"steelyard {versions.pop('steelyard')}")
     for package, number in versions.items():
-        if package != "steelyard":
-            click.echo(f"{package} {number or 'not installed'}")
+        click.echo(f"{package} {number or 'not installed'}")

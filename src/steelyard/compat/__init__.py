@@ -1,6 +1,6 @@
-"""Borders to other libraries: one module for each, imported only by those who have the library.
+"""Interfaces to other libraries, one module per library; import a module only if the library is installed.
 
-:mod:`steelyard.compat.river` takes learners into river's pipelines and river's models back;
-:mod:`steelyard.compat.c_header` writes a linear model as C; :mod:`steelyard.compat.onnx` writes
-learners as ONNX graphs.
+:mod:`steelyard.compat.river` adapts learners to river and river models to this library;
+:mod:`steelyard.compat.c_header` exports a linear model as C; :mod:`steelyard.compat.onnx` exports learners as
+ONNX graphs.
 """

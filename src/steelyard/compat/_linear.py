@@ -1,4 +1,4 @@
-"""What every export of a linear model needs of it."""
+"""Coefficients and names of a linear model, for exports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard._validation import check_started
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ProximalSVC
@@ -18,9 +19,9 @@ __all__ = ["LinearModel"]
 
 @dataclass(frozen=True, slots=True)
 class LinearModel:
-    """Planes, labels and the names of the features; the last features stand for the categories."""
+    """Coefficients, labels and feature names; the last features are the categories."""
 
-    coef: FloatArray  # (n_planes, n_features); one plane for one or two classes
+    coef: FloatArray  # (n_planes, n_features); one row for one or two classes
     intercept: FloatArray  # (n_planes,)
     classes: list[Label]
     features: list[str]
@@ -28,15 +29,15 @@ class LinearModel:
 
     @classmethod
     def of(cls, model: Any, source: str) -> Self:
-        """That of a learner, alone or with its columns; one that is not linear is refused."""
-        learner = model.learner if isinstance(model, TableModel) else model
+        """Return the coefficients of a learner or table model; raise DataError if it is not linear."""
+        learner = model.estimator if isinstance(model, TableModel) else model
         if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
             raise DataError(
                 f"only a fitted ProximalSVC without a feature map is linear; got {type(learner).__name__}"
                 f"{' with a feature map' if isinstance(learner, ProximalSVC) else ''}.",
                 source=source,
             )
-        learner._check_started(source)
+        check_started(learner, source)
         coef = np.atleast_2d(learner.coef_)
         n_features = coef.shape[1]
         names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))
@@ -44,6 +45,6 @@ class LinearModel:
         if isinstance(model, TableModel):
             names = model.feature_names[:n_features]
             categories = model.encoder.categories_[: n_features - len(model.encoder.numeric_)]
-        features = [str(name) for name in names] or [f"x{place}" for place in range(n_features)]
+        features = [str(name) for name in names] or [f"x{column}" for column in range(n_features)]
         intercept = np.atleast_1d(learner.intercept_)
         return cls(coef, intercept, learner.classes_.tolist(), features, categories)

@@ -1,4 +1,4 @@
-"""A linear model as a C header, for devices: numbers, names and two small functions; nothing to link."""
+"""Export of a linear model as a C header without dependencies, for embedded devices."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def c_header(model: Any, name: str = "model") -> str:
-    """A C99 header (C++ takes it too) that scores rows as a linear model does.
+    """Return a C99 header (also valid C++) that computes the scores of a linear model.
 
-    It defines ``NAME_FEATURES``, ``NAME_CLASSES``, ``NAME_SCORES``, the texts ``NAME_features`` and
-    ``NAME_labels``, ``NAME_scores(x, scores)`` and ``NAME_class(x)``, the place of the winner in
-    ``NAME_labels``. Where the model has categories, ``NAME_set_category(x, column, value)`` writes the 1 that
-    stands for one.
+    It defines ``NAME_FEATURES``, ``NAME_CLASSES``, ``NAME_SCORES``, the strings ``NAME_features`` and
+    ``NAME_labels``, ``NAME_scores(x, scores)`` and ``NAME_class(x)``, which returns the index of the
+    predicted class in ``NAME_labels``. For a model with categories, ``NAME_set_category(x, column, value)``
+    sets the feature of a category to 1.
 
     Parameters
     ----------
     model : ProximalSVC or TableModel
-        A fitted ProximalSVC without a feature map, alone or with its columns.
+        A fitted ProximalSVC without a feature map, or a TableModel that contains one.
     name : str, default="model"
-        What all names in the header begin with.
+        Prefix of all names in the header.
 
     Returns
     -------
@@ -42,11 +42,9 @@ def c_header(model: Any, name: str = "model") -> str:
     True
     """
     if not _IDENTIFIER.fullmatch(name):
-        raise ParameterError(
-            f"name must be letters, digits and underscores, as C has names; got {name!r}.", source="c_header"
-        )
+        raise ParameterError(f"name must be a C identifier; got {name!r}.", source="c_header")
     linear = LinearModel.of(model, "c_header")
-    # In the parts, @ stands for the name; texts from elsewhere have none (see _text).
+    # In the templates, @ is a placeholder for the name; texts of the model contain none (see _text).
     parts = [_TOP, _numbers(linear), _SCORES, _class(linear)]
     if linear.categories:
         parts += [_categories(linear)]
@@ -57,11 +55,11 @@ def c_header(model: Any, name: str = "model") -> str:
 
 _TOP = """/* A linear model, written by steelyard.
  *
- * x has @UPPER@_FEATURES finite numbers, in the order of @_features; a gap is for the caller to fill.
+ * x has @UPPER@_FEATURES finite numbers, in the order of @_features; the caller replaces missing values.
  * A category is a feature "column=value": 1 in the rows that have it, 0 in all others.
  */"""
 
-_SCORES = """/* One score for each plane: of two classes, the score of the second one. */
+_SCORES = """/* One score per class; with two classes one score, positive for the second. */
 static inline void @_scores(const double *x, double *scores) {
     for (int k = 0; k < @UPPER@_SCORES; ++k) {
         double sum = @_intercept[k];
@@ -100,7 +98,7 @@ def _class(linear: LinearModel) -> str:
         if (scores[k] > scores[best]) best = k;
     }
     return best;"""
-    return f"""/* The place of the winning class in @_labels. */
+    return f"""/* Index of the predicted class in @_labels. */
 static inline int @_class(const double *x) {{
 {rule}
 }}
@@ -116,7 +114,7 @@ static const char *const @_categories[][2] = {{
 {pairs}
 }};
 
-/* Write the 1 of a category into a row of zeros; returns 0 where the model has never met it. */
+/* Set the feature of a category in a row of zeros; returns 0 for a category unknown to the model. */
 static inline int @_set_category(double *x, const char *column, const char *value) {{
     for (int c = 0; c < {len(linear.categories)}; ++c) {{
         if (strcmp(@_categories[c][0], column) == 0 && strcmp(@_categories[c][1], value) == 0) {{
@@ -138,7 +136,7 @@ def _texts(texts: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """A string of C; whatever could end it or mean something else stands there as a number."""
+    """Return a C string literal; all but harmless characters become octal escapes."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=-+.,:;/()[]{}<>!#$%&*^|~")
     letters = (
         chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass")

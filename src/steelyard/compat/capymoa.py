@@ -1,4 +1,4 @@
-"""Learners as classifiers of CapyMOA, for its streams and evaluations (extra ``capymoa``; it needs Java)."""
+"""Learners as CapyMOA classifiers, for its streams and evaluations (extra ``capymoa``; needs Java)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["to_capymoa"]
 
 
 def to_capymoa(learner: Any, schema: Any, random_seed: int = 1) -> Any:
-    """A learner as a classifier of CapyMOA, which takes instances one by one.
+    """Return a learner as a CapyMOA classifier, which learns instances one by one.
 
     Parameters
     ----------
     learner : Learner
-        Any learner with ``partial_fit``; it is copied, without what it has learned.
+        Any learner with ``partial_fit``; an unfitted clone of it is used.
     schema : capymoa.stream.Schema
         The schema of the stream: ``stream.get_schema()``.
     random_seed : int, default=1
-        Given to a learner that takes its chances.
+        Value of the parameter ``random_state``, if the learner has one.
 
     Returns
     -------
     capymoa.base.Classifier
-        Its ``learner`` is the learner, with all that it has learned; labels are CapyMOA's label indices.
+        Its attribute ``learner`` is the trained learner; labels are the label indices of CapyMOA.
     """
     if not hasattr(learner, "partial_fit"):
         raise ParameterError(
@@ -41,11 +41,11 @@ def to_capymoa(learner: Any, schema: Any, random_seed: int = 1) -> Any:
 
 @cache
 def _classifier() -> type:
-    """The class, made when CapyMOA is first needed: its import starts Java."""
+    """Return the class; it is created on first use because importing CapyMOA starts Java."""
     from capymoa.base import Classifier
 
     class CapyMOAClassifier(Classifier):
-        """A learner among CapyMOA's classifiers."""
+        """CapyMOA classifier around a learner."""
 
         def __init__(self, learner: Any, schema: Any, random_seed: int = 1) -> None:
             super().__init__(schema=schema, random_seed=random_seed)
@@ -60,21 +60,22 @@ def _classifier() -> type:
             self.learner.partial_fit(instance.x.reshape(1, -1), [instance.y_index])
 
         def predict(self, instance: Any) -> int | None:
-            """The index of the label; None before anything was learned."""
-            return int(self.learner.predict(instance.x.reshape(1, -1))[0]) if self._knows() else None
+            """Return the index of the label; None before the first instance was learned."""
+            return int(self.learner.predict(instance.x.reshape(1, -1))[0]) if self._is_fitted() else None
 
         def predict_proba(self, instance: Any) -> FloatArray | None:
-            """One number for each label of the schema; a learner without probabilities is sure of one."""
-            if not self._knows():
+            """Return a probability per label of the schema; 0 or 1 if the learner has no probabilities."""
+            if not self._is_fitted():
                 return None
-            chances = np.zeros(self.schema.get_num_classes())
+            probabilities = np.zeros(self.schema.get_num_classes())
             if hasattr(self.learner, "predict_proba"):
-                chances[self.learner.classes_] = self.learner.predict_proba(instance.x.reshape(1, -1))[0]
+                row = instance.x.reshape(1, -1)
+                probabilities[self.learner.classes_] = self.learner.predict_proba(row)[0]
             else:
-                chances[self.predict(instance)] = 1.0
-            return chances
+                probabilities[self.predict(instance)] = 1.0
+            return probabilities
 
-        def _knows(self) -> bool:
+        def _is_fitted(self) -> bool:
             return hasattr(self.learner, "classes_")
 
     return CapyMOAClassifier

@@ -1,4 +1,4 @@
-"""A flavour for MLflow: models in files of this package, without pickle (extra ``mlflow``)."""
+"""An MLflow flavor: models in the file format of this package, without pickle (extra ``mlflow``)."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ FLAVOR_NAME = "steelyard"
 _FILE = "model.steelyard"
 
 
-def save_model(model: Any, path: str, mlflow_model: Any = None, **about: Any) -> None:
-    """Write a model as a folder that MLflow can load, also as a ``pyfunc``.
+def save_model(model: Any, path: str, mlflow_model: Any = None, **description: Any) -> None:
+    """Write a model to a folder that MLflow can load, also as a ``pyfunc``.
 
     Parameters
     ----------
     model : Learner or TableModel
-        Anything that :func:`steelyard.persistence.save` takes.
+        Any object that :func:`steelyard.persistence.save` accepts.
     path : str
-        A folder that does not exist yet, or is empty.
+        A folder that does not exist or is empty.
     mlflow_model : mlflow.models.Model, optional
-        The description to add to; MLflow gives it when a model is logged.
-    **about : dict
-        ``signature`` or ``metadata`` for the description, as MLflow has them.
+        The MLflow description to extend; MLflow passes it when a model is logged.
+    **description : dict
+        ``signature`` or ``metadata`` of the MLflow description.
     """
     from mlflow import pyfunc
     from mlflow.models import Model
 
-    unknown = sorted(about.keys() - {"signature", "metadata"})
+    unknown = sorted(description.keys() - {"signature", "metadata"})
     if unknown:
         raise ParameterError(f"expected signature or metadata; got {unknown[0]!r}.", source="save_model")
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     version = library_versions()["steelyard"]
     described = Model() if mlflow_model is None else mlflow_model
-    for name, value in about.items():
+    for name, value in description.items():
         setattr(described, name, value)
     save(model, folder / _FILE)
     (folder / "requirements.txt").write_text(f"steelyard=={version}\nmlflow\n", encoding="utf-8")
@@ -49,14 +49,14 @@ def save_model(model: Any, path: str, mlflow_model: Any = None, **about: Any) ->
 
 
 def log_model(model: Any, name: str, **options: Any) -> Any:
-    """Log a model to the run that is active.
+    """Log a model to the active run.
 
     Parameters
     ----------
     model : Learner or TableModel
-        Anything that :func:`steelyard.persistence.save` takes.
+        Any object that :func:`steelyard.persistence.save` accepts.
     name : str
-        What the model is called in the run.
+        Name of the model in the run.
     **options : dict
         Passed to ``mlflow.models.Model.log``, such as ``registered_model_name``.
 
@@ -72,12 +72,12 @@ def log_model(model: Any, name: str, **options: Any) -> Any:
 
 
 def load_model(model_uri: str) -> Any:
-    """The model itself, which learns and forgets on.
+    """Return the model as a learner, which can continue to learn and forget.
 
     Parameters
     ----------
     model_uri : str
-        A folder, or an address such as ``runs:/...`` or ``models:/...``.
+        A folder, or a URI such as ``runs:/...`` or ``models:/...``.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def load_model(model_uri: str) -> Any:
 
 
 class _Predictor:
-    """What MLflow asks of a ``pyfunc``."""
+    """Adapter to the ``pyfunc`` interface of MLflow."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

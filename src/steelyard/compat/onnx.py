@@ -1,4 +1,4 @@
-"""Learners as ONNX graphs, in double precision from the first number to the last (extra ``onnx``)."""
+"""Export of learners as ONNX graphs in double precision (extra ``onnx``)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard._validation import check_started
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.enclosing.bodies import KernelSphere, Sphere
 from steelyard.exceptions import DataError
@@ -22,27 +23,27 @@ from steelyard.proximal import ProximalSVC
 __all__ = ["to_onnx"]
 
 OPSET = 17
-_IR_VERSION = 8  # of the same time as the operators, so that older runtimes take it
-_POINT_RADIUS = 1e-100  # as EnclosingClassifier counts the radius of a single point
+_IR_VERSION = 8  # released together with the opset, so that older runtimes accept it
+_POINT_RADIUS = 1e-100  # replaces radius 0, as in EnclosingClassifier
 
 
 def to_onnx(model: Any) -> Any:
-    """A learner as an ONNX graph from ``X`` (double, rows x features) to ``label`` and ``scores``.
+    """Return a learner as an ONNX graph from ``X`` (double, rows x features) to ``label`` and ``scores``.
 
     All arithmetic is in double precision, and ``scores`` is ``decision_function``, in one column for two
-    classes. They differ by rounding only; a feature may differ by one quantum of the feature map where there
-    is one. A label can differ only where scores are as close as that.
+    classes. Results differ from the learner by rounding only; with a feature map, a feature may differ by one
+    quantization step. A label can differ only where two scores are that close.
 
     Parameters
     ----------
     model : ProximalSVC, KOIL or EnclosingClassifier
-        A fitted learner of numbers: a ProximalSVC with or without a feature map, a KOIL with a kernel of
+        A fitted learner of numbers: a ProximalSVC with or without a feature map, a KOIL with a kernel on
         vectors, or an EnclosingClassifier with ``shape="sphere"``.
 
     Returns
     -------
     onnx.ModelProto
-        To be written with ``onnx.save`` or run with ``onnxruntime``.
+        Write it with ``onnx.save`` or run it with ``onnxruntime``.
     """
     write = next((write for kind, write in _WRITERS.items() if isinstance(model, kind)), None)
     if write is None:
@@ -50,14 +51,14 @@ def to_onnx(model: Any) -> Any:
             f"expected a {', '.join(kind.__name__ for kind in _WRITERS)}; got {type(model).__name__}.",
             source="to_onnx",
         )
-    model._check_started("to_onnx")
+    check_started(model, "to_onnx")
     graph = _Graph(int(model.n_features_in_))
     scores = write(model, graph)
     return graph.finished(scores, model)
 
 
 class _Graph:
-    """Nodes and numbers as they come; an operation gives back the name of its result."""
+    """Builder of an ONNX graph; adding an operation returns the name of its result."""
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -73,7 +74,7 @@ class _Graph:
         return name
 
     def __call__(self, operation: str, *inputs: Any, out: str | None = None, **attributes: Any) -> str:
-        """Add an operation; inputs are names, or numbers that become constants."""
+        """Add an operation; inputs are names, or numbers, which become constants."""
         from onnx import helper
 
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
@@ -100,40 +101,40 @@ class _Graph:
             ],
             self.constants,
         )
-        made = helper.make_model(
+        onnx_model = helper.make_model(
             graph,
             producer_name="steelyard",
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=_IR_VERSION,
         )
         names = model.__dict__.get("feature_names_in_", model.__dict__.get("_keys", ()))
-        helper.set_model_props(made, {"features": json.dumps([str(name) for name in names])})
-        checker.check_model(made, full_check=True)
-        return made
+        helper.set_model_props(onnx_model, {"features": json.dumps([str(name) for name in names])})
+        checker.check_model(onnx_model, full_check=True)
+        return onnx_model
 
     def _winner(self, n_classes: int) -> str:
-        """The place of the winning class of each row."""
+        """Add the index of the predicted class of each row."""
         if n_classes > 2:
             return self("ArgMax", "scores", axis=1, keepdims=0)
         flat = self("Squeeze", "scores", np.array([1]))
-        won = self("Cast", self("Greater", flat, np.float64(0.0)), to=7)
-        return won if n_classes == 2 else self("Mul", won, np.int64(0))
+        is_second = self("Cast", self("Greater", flat, np.float64(0.0)), to=7)
+        return is_second if n_classes == 2 else self("Mul", is_second, np.int64(0))
 
 
 def _label_tensor(classes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     from onnx import TensorProto
 
     values = classes.tolist()
-    for kind, dtype, named in (
+    for kind, dtype, tensor_type in (
         (bool, np.bool_, TensorProto.BOOL),
         (int, np.int64, TensorProto.INT64),
         (float, np.float64, TensorProto.DOUBLE),
         (str, object, TensorProto.STRING),
     ):
         if all(type(value) is kind for value in values):
-            return np.array(values, dtype=dtype), int(named)
+            return np.array(values, dtype=dtype), int(tensor_type)
     raise DataError(
-        f"labels must all be numbers, or all texts; got {values[:5]!r}.",
+        f"labels must all be numbers, or all strings; got {values[:5]!r}.",
         source="to_onnx",
     )
 
@@ -147,37 +148,37 @@ def _proximal(model: ProximalSVC, graph: _Graph) -> str:
 
 
 def _mapped(features: RandomFeatures, graph: _Graph) -> str:
-    settled = features._map
-    scaled = graph("Mul", graph("Sub", "X", settled.shift), settled.scale)
-    if isinstance(settled, LandmarkMap):
-        return _landmarks(settled, scaled, graph)
-    # Coordinates have the 24 bits of a float, as in the map itself.
+    fitted = features._map
+    scaled = graph("Mul", graph("Sub", "X", fitted.shift), fitted.scale)
+    if isinstance(fitted, LandmarkMap):
+        return _landmarks(fitted, scaled, graph)
+    # The feature map rounds coordinates to float32 too.
     entries = graph("Cast", graph("Cast", graph("Clip", scaled, -1e30, 1e30), to=1), to=11)
-    turned = graph("Add", graph("MatMul", entries, settled.weights), settled.starts)
-    if isinstance(settled, FourierMap):
-        within = graph("Sub", turned, graph("Floor", turned))  # full turns change nothing
-        values = graph("Mul", _cosine_of_turns(within, graph), settled.height)
+    turns = graph("Add", graph("MatMul", entries, fitted.weights), fitted.starts)
+    if isinstance(fitted, FourierMap):
+        fractions = graph("Sub", turns, graph("Floor", turns))  # the cosine has period 1 in turns
+        values = graph("Mul", _cosine_of_turns(fractions, graph), fitted.height)
     else:
-        assert isinstance(settled, ReluMap)
-        values = graph("Clip", turned, 0.0, settled.height)
-    return _rounded(values, settled.quantum, graph)
+        assert isinstance(fitted, ReluMap)
+        values = graph("Clip", turns, 0.0, fitted.height)
+    return _rounded(values, fitted.quantum, graph)
 
 
 def _cosine_of_turns(turns: str, graph: _Graph) -> str:
-    """1 - 2 sin(pi t)^2: most versions of onnxruntime have a sine of doubles and no cosine."""
+    """Add 1 - 2 sin(pi t)^2: most versions of onnxruntime have a sine of doubles but no cosine."""
     half = graph("Sin", graph("Mul", turns, np.pi))
     return graph("Sub", 1.0, graph("Mul", graph("Mul", half, half), 2.0))
 
 
-def _landmarks(settled: LandmarkMap, scaled: str, graph: _Graph) -> str:
-    apart = _differences(scaled, settled.landmarks.T, graph)
-    if settled.euclidean:
-        squares = graph("ReduceSum", graph("Mul", apart, apart), np.array([2]), keepdims=0)
+def _landmarks(fitted: LandmarkMap, scaled: str, graph: _Graph) -> str:
+    differences = _differences(scaled, fitted.landmarks.T, graph)
+    if fitted.euclidean:
+        squares = graph("ReduceSum", graph("Mul", differences, differences), np.array([2]), keepdims=0)
         distances = graph("Sqrt", squares)
     else:
-        distances = graph("ReduceSum", graph("Abs", apart), np.array([2]), keepdims=0)
+        distances = graph("ReduceSum", graph("Abs", differences), np.array([2]), keepdims=0)
     kernel = graph("Exp", graph("Mul", distances, -np.log(2.0)))
-    return _rounded(graph("MatMul", kernel, settled.root * settled.step), settled.quantum, graph)
+    return _rounded(graph("MatMul", kernel, fitted.root * fitted.step), fitted.quantum, graph)
 
 
 def _rounded(values: str, quantum: float, graph: _Graph) -> str:
@@ -188,18 +189,18 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Rows less others, of shape (n, m, d): a large common offset costs no accuracy."""
+    """Add rows minus others, of shape (n, m, d): a large common offset costs no accuracy."""
     return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
 
 
 def _kernel_values(kernel: Kernel, others: FloatArray, graph: _Graph) -> str:
     name = kernel.kernel
     if name in {"rbf", "laplacian"}:
-        apart = _differences("X", others, graph)
-        sizes = graph("Mul", apart, apart) if name == "rbf" else graph("Abs", apart)
+        differences = _differences("X", others, graph)
+        sizes = graph("Mul", differences, differences) if name == "rbf" else graph("Abs", differences)
         distances = graph("ReduceSum", sizes, np.array([2]), keepdims=0)
         return graph("Exp", graph("Mul", distances, -float(kernel.gamma)))
-    # gamma is part of the matrix: onnxruntime would take a factor behind the product as a float.
+    # gamma is multiplied into the matrix: onnxruntime converts a factor of the product to float32.
     return _of_products(kernel, graph("MatMul", "X", _gamma(kernel) * others.T), graph)
 
 
@@ -215,7 +216,7 @@ def _gamma(kernel: Kernel) -> float:
 
 
 def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
-    """Kernel values from products of rows that gamma was multiplied into."""
+    """Add kernel values computed from products of rows, which include the factor gamma."""
     if kernel.kernel == "linear":
         return products
     inner = graph("Add", products, float(kernel.coef0))
@@ -224,7 +225,7 @@ def _of_products(kernel: Kernel, products: str, graph: _Graph) -> str:
 
 def _check_vectors(model: Any) -> None:
     if model._sequence_kernel() is not None:
-        raise DataError("a kernel of sequences has no form in ONNX.", source="to_onnx")
+        raise DataError("sequence kernels have no ONNX form.", source="to_onnx")
 
 
 # -- KOIL and spheres ---------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
     _check_vectors(model)
     bodies = model._bodies("to_onnx")
     if model.shape != "sphere":
-        raise DataError("only spheres have a form in ONNX; these are ellipsoids.", source="to_onnx")
+        raise DataError("ellipsoids have no ONNX form; use shape='sphere'.", source="to_onnx")
     ratios = []
     for body, support in zip(bodies, model.support_vectors_.values(), strict=True):
         squared = _squared_distance(body, support, graph)
@@ -252,10 +253,10 @@ def _enclosing(model: EnclosingClassifier, graph: _Graph) -> str:
 
 
 def _squared_distance(body: Any, support: FloatArray, graph: _Graph) -> str:
-    """Squared distance of each row to the centre, as a column."""
+    """Add the squared distance of each row to the center, as a column."""
     if isinstance(body, Sphere):
-        apart = graph("Sub", "X", body.center)
-        return graph("ReduceSum", graph("Mul", apart, apart), np.array([1]), keepdims=1)
+        differences = graph("Sub", "X", body.center)
+        return graph("ReduceSum", graph("Mul", differences, differences), np.array([1]), keepdims=1)
     assert isinstance(body, KernelSphere)
     sums = graph("MatMul", _kernel_values(body.kernel, support, graph), body.coefficients[:, None])
     squared = graph("Sub", _diagonal(body.kernel, graph), graph("Mul", sums, 2.0))
@@ -267,4 +268,4 @@ _WRITERS: dict[type, Callable[[Any, _Graph], str]] = {
     KOIL: _koil,
     EnclosingClassifier: _enclosing,
 }
-CONVERTED = tuple(_WRITERS)  # the learners that have a form in ONNX
+CONVERTED = tuple(_WRITERS)  # the learners that have an ONNX form

@@ -1,4 +1,4 @@
-"""Learners in river's pipelines, and river's models as learners here (extra ``river``)."""
+"""Learners as river models, and river models as learners (extra ``river``)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from river.base import Classifier, Estimator
 
+from steelyard._deprecation import renamed_method
 from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.evaluation.peers import RiverPeer
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.proximal import ProximalSVC
-from steelyard.streams.answers import is_ready
+from steelyard.streams.predictions import is_ready
 
 __all__ = ["RiverClassifier", "from_river", "to_river"]
 
@@ -22,19 +23,19 @@ Row = Mapping[Hashable, Any]
 
 
 class RiverClassifier(Classifier):
-    """A learner as river has its classifiers: rows are dictionaries that come one by one.
+    """A learner with the interface of a river classifier: rows are dictionaries, learned one by one.
 
-    A name that is missing in a row stands for zero. A name that comes later makes a learner grow that can
-    (those with ``grow``, such as :class:`~steelyard.ProximalSVC`), exactly as if all rows before had had a
-    zero there; other learners keep to the names of the first row, or to ``features``, and pass over the rest.
+    A feature that is missing in a row counts as zero. Learners with ``grow``, such as
+    :class:`~steelyard.ProximalSVC`, add features that appear later, exactly as if they had been zero in all
+    earlier rows. Other learners use the features of the first row, or ``features``, and ignore the rest.
 
     Parameters
     ----------
     learner : Learner
-        Where to start; what is taught is a copy, and a clone starts here again.
+        Initial learner; a copy of it is trained, and a clone starts from it again.
     features : sequence, optional
-        Names of the features in their order. By default those that the learner has learned (0, 1, ... where
-        it has learned arrays), or the names of the first row, sorted.
+        Names of the features in their order. By default those of the fitted learner (0, 1, ... if it was
+        fitted on arrays), or the sorted names of the first row.
 
     Examples
     --------
@@ -48,18 +49,18 @@ class RiverClassifier(Classifier):
     def __init__(self, learner: Any, features: Sequence[Hashable] | None = None) -> None:
         if not hasattr(learner, "partial_fit"):
             raise ParameterError(
-                "river's models learn row by row, which needs partial_fit(); this learner has none.",
+                "a river model learns row by row, which needs partial_fit(); this learner has none.",
                 source=type(learner).__name__,
             )
         self.learner = learner
         self.features = features
-        self._taught = copy.deepcopy(learner)
-        self._places = {name: place for place, name in enumerate(self._first_names())}
-        # Rows go in as arrays, whose order is kept here.
-        self._taught.__dict__.pop("feature_names_in_", None)
+        self._fitted = copy.deepcopy(learner)
+        self._columns = {name: column for column, name in enumerate(self._initial_names())}
+        # Rows are passed as arrays; this class knows the names of the columns.
+        self._fitted.__dict__.pop("feature_names_in_", None)
 
-    def _first_names(self) -> list[Hashable]:
-        width = getattr(self._taught, "n_features_in_", None)
+    def _initial_names(self) -> list[Hashable]:
+        width = getattr(self._fitted, "n_features_in_", None)
         if self.features is not None:
             names = list(self.features)
             if len(set(names)) != len(names) or width not in {None, len(names)}:
@@ -71,9 +72,9 @@ class RiverClassifier(Classifier):
             return names
         if width is None:
             return []
-        if isinstance(self._taught, ProximalSVC) and len(self._taught.__dict__.get("_keys", ())) == width:
-            return list(self._taught._keys)
-        named = getattr(self._taught, "feature_names_in_", None)
+        if isinstance(self._fitted, ProximalSVC) and len(self._fitted.__dict__.get("_keys", ())) == width:
+            return list(self._fitted._keys)
+        named = getattr(self._fitted, "feature_names_in_", None)
         return list(range(width)) if named is None else [str(name) for name in named]
 
     @property
@@ -94,102 +95,104 @@ class RiverClassifier(Classifier):
         y : label
             The label of the row.
         """
-        places = self._places
-        started = hasattr(self._taught, "n_features_in_")
-        if hasattr(self._taught, "grow") or (not started and self.features is None):
-            # Sorted: sums then run in one order, however a row's names were ordered.
-            new = sorted((name for name in x if name not in places), key=str)
-            places = places | {name: len(places) + place for place, name in enumerate(new)}
-        row = _row(x, places, "learn_one")
-        taught = self._taught
-        if started and len(places) > taught.n_features_in_:
-            taught = copy.deepcopy(taught).grow(len(places))  # a row that is refused must not widen it
-        taught.partial_fit(row, np.array([y]))
-        self._taught, self._places = taught, places
+        columns = self._columns
+        started = hasattr(self._fitted, "n_features_in_")
+        if hasattr(self._fitted, "grow") or (not started and self.features is None):
+            # Sorted, so that sums do not depend on the order of the names in a row.
+            new = sorted((name for name in x if name not in columns), key=str)
+            columns = columns | {name: len(columns) + offset for offset, name in enumerate(new)}
+        row = _row(x, columns, "learn_one")
+        fitted = self._fitted
+        if started and len(columns) > fitted.n_features_in_:
+            fitted = copy.deepcopy(fitted).grow(len(columns))  # so that a refused row adds no feature
+        fitted.partial_fit(row, np.array([y]))
+        self._fitted, self._columns = fitted, columns
 
     def predict_one(self, x: Row, **kwargs: Any) -> Label | None:  # noqa: ARG002  river's signature
-        """The label of one row; None before anything was learned.
+        """Return the label of one row; None before the first row was learned.
 
         Parameters
         ----------
         x : dict
             Numbers by name.
         **kwargs : dict
-            Passed over.
+            Ignored.
 
         Returns
         -------
         label or None
         """
-        if not is_ready(self._taught):
+        if not is_ready(self._fitted):
             return None
-        label: Label = self._taught.predict(_row(x, self._places, "predict_one")).tolist()[0]
+        label: Label = self._fitted.predict(_row(x, self._columns, "predict_one")).tolist()[0]
         return label
 
     def predict_proba_one(self, x: Row, **kwargs: Any) -> dict[Label, float]:  # noqa: ARG002
-        """Probabilities of the labels seen so far; none before anything was learned.
+        """Return the probabilities of the labels seen so far; empty before the first row was learned.
 
         Parameters
         ----------
         x : dict
             Numbers by name.
         **kwargs : dict
-            Passed over.
+            Ignored.
 
         Returns
         -------
         dict of label to float
         """
-        if not hasattr(self._taught, "predict_proba"):
-            raise NotImplementedError(f"{type(self._taught).__name__} gives labels, no probabilities")
-        if not is_ready(self._taught):
+        if not hasattr(self._fitted, "predict_proba"):
+            raise NotImplementedError(f"{type(self._fitted).__name__} has no predict_proba()")
+        if not is_ready(self._fitted):
             return {}
-        chances = self._taught.predict_proba(_row(x, self._places, "predict_proba_one"))[0]
-        return dict(zip(self._taught.classes_.tolist(), chances.tolist(), strict=True))
+        probabilities = self._fitted.predict_proba(_row(x, self._columns, "predict_proba_one"))[0]
+        return dict(zip(self._fitted.classes_.tolist(), probabilities.tolist(), strict=True))
 
-    def taught(self) -> Any:
-        """A copy of the learner with all that it has learned, and with the names of its features.
+    def to_learner(self) -> Any:
+        """Return a copy of the trained learner with the names of its features.
 
         Returns
         -------
         Learner
         """
-        learner = copy.deepcopy(self._taught)
-        names = list(self._places)
+        learner = copy.deepcopy(self._fitted)
+        names = list(self._columns)
         if names and hasattr(learner, "n_features_in_"):
             if isinstance(learner, ProximalSVC):
-                learner._keys = dict(self._places)
+                learner._keys = dict(self._columns)
             elif all(isinstance(name, str) for name in names):
                 learner.feature_names_in_ = np.array(names, dtype=object)
         return learner
 
+    taught = renamed_method("to_learner", "taught")
 
-def _row(x: Row, places: Mapping[Hashable, int], method: str) -> FloatArray:
-    row = np.zeros((1, len(places)))
+
+def _row(x: Row, columns: Mapping[Hashable, int], method: str) -> FloatArray:
+    row = np.zeros((1, len(columns)))
     for name, value in x.items():
-        place = places.get(name)
-        if place is None:
+        column = columns.get(name)
+        if column is None:
             continue
         try:
-            row[0, place] = value
+            row[0, column] = value
         except (TypeError, ValueError):
             raise DataError(
                 f"expected a number for {name!r}; got {value!r}.",
                 source=f"RiverClassifier.{method}",
-                hint="put river's preprocessing.OneHotEncoder() in front of categories",
+                hint="encode categories with river's preprocessing.OneHotEncoder()",
             ) from None
     return row
 
 
 def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverClassifier:
-    """A learner for river's pipelines and evaluation.
+    """Return a learner as a river classifier, for its pipelines and evaluation.
 
     Parameters
     ----------
     learner : Learner
-        Any learner with ``partial_fit``; what it has learned is kept, and it is left as it is.
+        Any learner with ``partial_fit``; its learned state is copied.
     features : sequence, optional
-        Names of the features in their order, for a learner that has learned arrays.
+        Names of the features in their order, for a learner fitted on arrays.
 
     Returns
     -------
@@ -199,21 +202,22 @@ def to_river(learner: Any, features: Sequence[Hashable] | None = None) -> RiverC
 
 
 def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[Hashable] = ()) -> Any:
-    """A model of river as a learner of arrays, or the learner that :func:`to_river` has wrapped.
+    """Return a river model as a learner of arrays, or the learner that :func:`to_river` wrapped.
 
     Parameters
     ----------
     model : river.base.Classifier or river.compose.Pipeline
-        The model; it is taught in place, except that a wrapped learner is given back as a copy.
+        The model; it is trained in place, but a wrapped learner is returned as a copy.
     labels : sequence, optional
-        Labels that the model knows already: its answers mean nothing here before they are named or learned.
+        Labels that the model has learned already. Its predictions of other labels are ignored until these
+        labels are learned here.
     features : sequence, optional
-        Names that the columns have in the model; 0, 1, ... by default.
+        Feature names of the columns in the model; 0, 1, ... by default.
 
     Returns
     -------
     RiverPeer or Learner
-        Has ``partial_fit``, ``predict`` and ``predict_proba``, and can enter a race.
+        It has ``partial_fit``, ``predict`` and ``predict_proba``, and can be evaluated like a learner.
 
     Examples
     --------
@@ -226,10 +230,10 @@ def from_river(model: Any, *, labels: Sequence[Label] = (), features: Sequence[H
     ['low', 'low', 'high', 'high']
     """
     if isinstance(model, RiverClassifier):
-        return model.taught()
+        return model.to_learner()
     if not isinstance(model, Estimator) or not hasattr(model, "predict_one"):
         raise ParameterError(
-            f"expected a classifier or pipeline of river; got {type(model).__name__}.",
+            f"expected a river classifier or pipeline; got {type(model).__name__}.",
             source="from_river",
         )
     return RiverPeer(model, scale=False, labels=labels, features=features)

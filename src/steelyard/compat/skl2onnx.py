@@ -1,8 +1,8 @@
-"""Learners in skl2onnx's registry: importing this module is enough (extra ``onnx``).
+"""Learners in the registry of skl2onnx: importing this module registers them (extra ``onnx``).
 
-Pipelines of scikit-learn that end in a learner from here are then converted as a whole. The learner's part is
-the graph of :func:`steelyard.compat.onnx.to_onnx`, in double precision whatever comes before it; its outputs
-are called ``label`` and ``scores``.
+skl2onnx can then convert scikit-learn pipelines that end in a learner of this package. The learner becomes
+the graph of :func:`steelyard.compat.onnx.to_onnx`, always in double precision; its outputs are ``label`` and
+``scores``.
 
 Examples
 --------
@@ -33,15 +33,15 @@ _TYPES = {
 
 
 def register() -> None:
-    """Tell skl2onnx about the learners that have a form in ONNX; done by importing this module."""
+    """Register the learners that have an ONNX form; importing this module calls it."""
     for kind in CONVERTED:
         update_registered_converter(
             kind, f"Steelyard{kind.__name__}", _checked, _converted, overwrite=True, parser=_declared
         )
 
 
-def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001  their signature
-    """What comes out of a learner: its answer and its scores, typed as in its own graph."""
+def _declared(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:  # noqa: ARG001
+    """Declare the outputs of a learner, label and scores, with the types of its own graph."""
     operator = scope.declare_local_operator(f"Steelyard{_kind(model).__name__}", model)
     operator.inputs.extend(inputs)
     for value in to_onnx(model).graph.output:
@@ -56,15 +56,16 @@ def _kind(model: Any) -> type:
 
 
 def _checked(operator: Any) -> None:
-    """Outputs have their types and shapes already; rows must be numbers."""
+    """Check that inputs are numbers; outputs are typed by ``_declared``."""
     numbers = [data_types.DoubleTensorType, data_types.FloatTensorType, data_types.Int64TensorType]
     check_input_and_output_types(operator, good_input_types=numbers)
 
 
 def _converted(scope: Any, operator: Any, container: Any) -> None:
-    """The nodes and numbers of the learner's own graph, under names that are free in the graph around it."""
+    """Copy nodes and constants of the learner's graph, under names that are unique in the outer graph."""
     graph = to_onnx(operator.raw_operator).graph
-    names = {value.name: place.full_name for value, place in zip(graph.output, operator.outputs, strict=True)}
+    outputs = zip(graph.output, operator.outputs, strict=True)
+    names = {value.name: output.full_name for value, output in outputs}
     names["X"] = scope.get_unique_variable_name("X")
     container.add_node(
         "Cast",
@@ -77,12 +78,12 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
     def renamed(name: str) -> str:
         return names.setdefault(name, scope.get_unique_variable_name(name))
 
-    for number in graph.initializer:
-        texts = list(number.string_data)
+    for tensor in graph.initializer:
+        texts = list(tensor.string_data)
         if texts:
-            container.add_initializer(renamed(number.name), TensorProto.STRING, list(number.dims), texts)
+            container.add_initializer(renamed(tensor.name), TensorProto.STRING, list(tensor.dims), texts)
         else:
-            container.add_initializer(renamed(number.name), None, None, number)
+            container.add_initializer(renamed(tensor.name), None, None, tensor)
     for node in graph.node:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         container.add_node(

@@ -1,8 +1,7 @@
-"""Learners in files of skops: importing this module is enough (extra ``skops``).
+"""Learners in skops files: importing this module registers them (extra ``skops``).
 
-A learner, alone or inside a pipeline of scikit-learn, becomes one entry of the archive, in the form of this
-package's own files. Nothing of it is unpickled, so skops need not be told to trust it.
-
+A learner, alone or in a scikit-learn pipeline, becomes one entry of the archive, in the file format of this
+package. Nothing is unpickled, so no type needs to be listed as trusted.
 Examples
 --------
 >>> import skops.io  # doctest: +SKIP
@@ -25,11 +24,11 @@ __all__ = ["LearnerNode"]
 
 
 class LearnerNode(_audit.Node):
-    """A learner as skops reads it: the bytes of a file of this package."""
+    """Node of a skops archive that contains a learner in the file format of this package."""
 
     def __init__(self, state: dict[str, Any], load_context: Any, trusted: Any = None) -> None:
         super().__init__(state, load_context, trusted)
-        # What is made follows from the bytes, which execute nothing; the names in the archive are only shown.
+        # The bytes determine the object and execute no code; the names in the archive are informative only.
         own = [f"{self.module_name}.{self.class_name}"] if self.module_name.startswith("steelyard.") else []
         self.trusted = self._get_trusted(trusted, own)
         self._bytes = load_context.src.read(state["file"])
@@ -39,7 +38,7 @@ class LearnerNode(_audit.Node):
 
 
 def _learner_state(learner: BatchLearner, context: Any) -> dict[str, Any]:
-    """What is written for a learner: its name, and where its bytes are."""
+    """Write the learner to the archive and return the description of the node."""
     file = f"{context.memoize(learner)}.steelyard"
     if file not in context.zip_file.namelist():
         context.zip_file.writestr(file, to_bytes(learner))

@@ -1,4 +1,4 @@
-"""Data to try learners on: named sets from where they can be had, and generators."""
+"""Named datasets from installed packages, local folders or OpenML, and generators."""
 
 from steelyard.datasets.dataset import Dataset, Split, Splits
 from steelyard.datasets.loading import available, load, load_splits

@@ -1,7 +1,6 @@
-"""Which sets there are, what they look like and where they can be had.
+"""Catalog of the datasets: their shapes and their sources.
 
-The numbers of rows, features and classes are how a set is recognised: what comes from elsewhere is taken
-only if they agree.
+Data from a source is accepted only if its rows, features and class counts agree with the catalog.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ __all__ = ["CATALOG", "KOIL_NAMES", "Entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One set: its shape and its sources."""
+    """Shape and sources of one dataset."""
 
     rows: int
     features: int
-    classes: Mapping[Any, int] = field(default_factory=dict)  # label -> rows; empty where it is not checked
-    complete: Mapping[Any, int] = field(default_factory=dict)  # the same of rows without missing cells
+    classes: Mapping[Any, int] = field(default_factory=dict)  # label -> rows; empty if it is not checked
+    complete: Mapping[Any, int] = field(default_factory=dict)  # the same for the rows without missing cells
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
-    packaged: str | None = None  # how packages carry it: a key of `sources.PACKAGED`
+    packaged: str | None = None  # a key of `sources._PACKAGED`
     openml: int | None = None  # data_id
-    openml_labels: Mapping[str, Any] = field(default_factory=dict)  # its spelling -> ours
+    openml_labels: Mapping[str, Any] = field(default_factory=dict)  # label in OpenML -> label here
 
 
 def _koil(rows: int, features: int, rare: int) -> Entry:
     return Entry(rows, features, {-1: rows - rare, 1: rare})
 
 
-# The authors' files, named koil_<name>; rows, features and rows of the rare class.
+# Files of the KOIL authors, named koil_<name>: rows, features and rows of the rare class.
 _KOIL_SETS = {
     "sonar": (208, 60, 97),
     "australian": (690, 14, 307),

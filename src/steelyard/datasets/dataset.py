@@ -1,4 +1,4 @@
-"""What :func:`steelyard.datasets.load` gives: rows, labels and where they came from."""
+"""Result types of :func:`steelyard.datasets.load`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steelyard.exceptions import DataError
 
 __all__ = ["Dataset", "Split", "Splits"]
 
-# Levels of text columns that have an order, from low to high; other text columns are sorted.
+# Ordered levels of text columns, from low to high; the levels of other columns are sorted.
 _ORDERS = {
     ("car", "buying"): ("low", "med", "high", "vhigh"),
     ("car", "maint"): ("low", "med", "high", "vhigh"),
@@ -26,19 +26,19 @@ _ORDERS = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named set of rows.
+    """A named dataset.
 
     Attributes
     ----------
     name : str
-        The name that it was asked for by.
+        Name of the dataset.
     X : DataFrame, ndarray or list of str
         The rows: a table, a stack of images, or texts.
     y : ndarray or None
-        The original labels, one a row; None for a set that has none. The labels of `reuters5` are tuples
-        of topics.
+        The original labels; None for a dataset without labels. The labels of ``reuters5`` are tuples of
+        topics.
     source : str
-        Where it came from, for people.
+        Description of the source.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Dataset:
     source: str
 
     def numbers(self, *, nominal: Literal["codes", "onehot"] = "codes") -> NDArray[np.float64]:
-        """The rows as one matrix of numbers.
+        """Return the rows as a matrix of numbers.
 
-        A text column with an order becomes 0, 1, 2, ... in that order, one with two levels 0 and 1; any
-        other one becomes codes of its sorted levels, or one column a level. Images become one row each.
-        Missing cells stay ``nan``.
+        An ordered text column becomes 0, 1, 2, ... in its order, one with two levels 0 and 1. Other text
+        columns become codes of their sorted levels, or one column per level. An image becomes one row.
+        Missing cells are ``nan``.
 
         Parameters
         ----------
         nominal : {"codes", "onehot"}, default="codes"
-            What becomes of text columns without an order and with more than two levels.
+            Encoding of unordered text columns with more than two levels.
 
         Returns
         -------
@@ -65,34 +65,32 @@ class Dataset:
         if isinstance(self.X, np.ndarray):
             return np.ascontiguousarray(self.X.reshape(len(self.X), -1), dtype=np.float64)
         if not hasattr(self.X, "columns"):
-            raise DataError(
-                f"the rows of {self.name!r} are texts, not a table of columns.", source="Dataset.numbers"
-            )
+            raise DataError(f"the rows of {self.name!r} are texts, not a table.", source="Dataset.numbers")
         blocks = [self._column(name, nominal) for name in self.X.columns]
         return np.ascontiguousarray(np.column_stack(blocks))
 
     def binary(self, positive: Any) -> NDArray[np.int64]:
-        """Labels as 1 for `positive` and 0 for the rest.
+        """Return 1 for positive labels and 0 for all others.
 
         Parameters
         ----------
         positive : label, collection of labels, or callable
-            Which labels count as positive; a callable is asked for each label.
+            The positive labels, or a function that returns whether a label is positive.
 
         Returns
         -------
         ndarray of shape (n_rows,)
         """
         if callable(positive):
-            chosen: Callable[[Any], bool] = positive
+            is_positive: Callable[[Any], bool] = positive
         else:
-            many = isinstance(positive, Collection) and not isinstance(positive, str | bytes)
-            labels = set(positive) if many else {positive}
-            chosen = labels.__contains__
-        return np.array([bool(chosen(label)) for label in _plain(self.y)], dtype=np.int64)
+            is_collection = isinstance(positive, Collection) and not isinstance(positive, str | bytes)
+            labels = set(positive) if is_collection else {positive}
+            is_positive = labels.__contains__
+        return np.array([bool(is_positive(label)) for label in _plain(self.y)], dtype=np.int64)
 
     def complete(self) -> Dataset:
-        """The rows without missing cells."""
+        """Return the dataset without rows that have missing cells."""
         keep = ~self.X.isna().any(axis=1).to_numpy()
         return Dataset(self.name, self.X[keep].reset_index(drop=True), self.y[keep], self.source)
 
@@ -101,39 +99,39 @@ class Dataset:
         if column.dtype.kind in "ifub":
             return column.to_numpy(dtype=np.float64)
         values = column.astype(object).to_numpy()
-        known = np.array([isinstance(value, str) for value in values])
-        levels = _ORDERS.get((self.name, name)) or tuple(sorted(set(values[known])))
-        place = {level: float(number) for number, level in enumerate(levels)}
-        codes = np.array([place[value] if isinstance(value, str) else np.nan for value in values])
-        ordered = (self.name, name) in _ORDERS or len(levels) <= 2
-        if nominal == "codes" or ordered:
+        is_known = np.array([isinstance(value, str) for value in values])
+        levels = _ORDERS.get((self.name, name)) or tuple(sorted(set(values[is_known])))
+        code = {level: float(number) for number, level in enumerate(levels)}
+        codes = np.array([code[value] if isinstance(value, str) else np.nan for value in values])
+        is_ordered = (self.name, name) in _ORDERS or len(levels) <= 2
+        if nominal == "codes" or is_ordered:
             return codes
         return (codes[:, None] == np.arange(len(levels))).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One run: which rows are learned, which are asked, and folds inside the learned ones."""
+    """Indices of one run: training rows, test rows, and inner folds of the training rows."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
-    inner: NDArray[np.int8]  # one entry a training row: its fold, 1 to 5; 0 where the file is damaged
+    inner: NDArray[np.int8]  # fold of each training row, 1 to 5; 0 where the file is damaged
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The runs of the KOIL authors: four partitions of the rows into five folds.
+    """Splits of the KOIL authors: four partitions of the rows into five folds.
 
-    Iterate over it for the 20 runs in their order; ``splits[k]`` is one of them.
+    Iteration yields the 20 runs in order; ``splits[k]`` is one run.
 
     Attributes
     ----------
     name : str
-        The set they belong to.
+        Name of the dataset.
     folds : ndarray of shape (n_rows, 4)
-        The fold, 1 to 5, in which a row is tested, for each partition.
+        Test fold of each row, 1 to 5, for each partition.
     inner_folds : ndarray of shape (5 * n_rows, 4)
-        Folds for choosing parameters, as the authors' program walks through them.
+        Folds for the selection of parameters, in the order of the authors' program.
     """
 
     name: str
@@ -152,7 +150,7 @@ class Splits:
         partition, fold = divmod(number, 5)
         column = self.folds[:, partition]
         train = np.flatnonzero(column != fold + 1)
-        # The authors' program takes the next entries for each run, one a training row.
+        # The authors' program uses the next len(train) entries for each run.
         head = sum(int((column != earlier + 1).sum()) for earlier in range(fold))
         inner = self.inner_folds[head : head + len(train), partition]
         return Split(train, np.flatnonzero(column == fold + 1), inner)

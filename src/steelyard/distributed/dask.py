@@ -323,7 +323,7 @@ def _merged(level: list[Any], engine: Any) -> list[Message]:
 
 def _shared(configs: list[StatisticsConfig]) -> Any:
     """Return the configurations for all tasks: copied into each task if small, else as one shared task."""
-    small = all(config.feature_map is None or not config.feature_map.is_settled for config in configs)
+    small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
     return configs if small else dask.delayed(configs)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, transactional
+from steelyard._concurrency import lock_of, shallow_copy, snapshot_view, state_without_lock, transactional
 from steelyard.distributed.partitions import as_column, as_rows, n_rows
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, load, save, storable, to_bytes
@@ -37,6 +37,8 @@ class StatisticsPart(BaseEstimator):
     sources : dict of str to str
         Origin of every contained part, by its id.
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(self, model: Any, retired: StatisticsPart | None = None) -> None:
         self.model = model
@@ -80,7 +82,7 @@ class StatisticsPart(BaseEstimator):
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
         mine, theirs = _ledger_of(self.model), _ledger_of(other.model)
-        if mine and theirs and len(mine) and len(theirs) and (mine.holds(theirs) or theirs.holds(mine)):
+        if mine and theirs and len(mine) and len(theirs) and (mine.contains(theirs) or theirs.contains(mine)):
             raise DataError(
                 f"all {min(len(mine), len(theirs)):,} rows of one part are contained in another part; "
                 "they would count twice, so nothing was combined.",

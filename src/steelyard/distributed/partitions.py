@@ -22,7 +22,9 @@ from steelyard.base import check_parameters
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.proximal import FoldedStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.state.row_ledger import RowLedger
+from steelyard.proximal.folds import FoldState
+from steelyard.proximal.quantizer import QUANTIZER_ROWS
+from steelyard.proximal.row_ledger import RowLedger
 
 __all__ = [
     "MAP_ROWS",
@@ -48,7 +50,6 @@ Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
 Message = FoldedStatistics | None  # None for an empty partition
 
-QUANTIZER_ROWS = 256  # rows on which a quantizer is fitted, as on one machine
 MAP_ROWS = 2000  # maximum number of rows of a partition on which a feature map is fitted
 
 
@@ -91,7 +92,7 @@ class StatisticsConfig:
         if method == "fit" or current is None:
             n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
-        known = method == "forget" or current.statistics.is_settled
+        known = method == "forget" or current.statistics.is_frozen
         quantizer = current.statistics.quantizer if known else model.quantizer
         return cls(
             current.n_folds, current.feature_map, quantizer, current.ledger is not None, **current.features
@@ -102,14 +103,14 @@ class StatisticsConfig:
         """Return whether the map, or the quantizer without a map, must be fitted on rows."""
         if self.feature_map is None:
             return self.quantizer is None
-        return not self.feature_map.is_settled and self.feature_map.gamma == "rows"
+        return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
     def fitted(self, rows: Any) -> StatisticsConfig:
         """Return a copy with map and quantizer fitted on these rows, as a learner would fit them."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
-            return replace(self, feature_map=self.feature_map.settled(rows))
+            return replace(self, feature_map=self.feature_map.fitted_on(rows))
         labels = np.zeros(n_rows(rows), dtype=np.int64)
         return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
 
@@ -117,7 +118,7 @@ class StatisticsConfig:
         """Return a sum of messages together with the feature map of the workers."""
         if self.feature_map is None:
             return total
-        return total.with_map(self.feature_map.settled_for(total.n_features))
+        return total.with_map(self.feature_map.fitted_for(total.n_features))
 
     def learner(self) -> ProximalSVC:
         """Return an unfitted learner that keeps these statistics."""
@@ -126,12 +127,13 @@ class StatisticsConfig:
             feature_map=self.feature_map,
             quantizer=self.quantizer,
             track_rows=self.track_rows,
+            n_folds=max(self.n_folds, 2),
         )
-        learner.n_folds = self.n_folds
         if self.n_features is None:
             return learner
-        empty = FoldedStatistics.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
-        return learner.merge(empty.signed(self.feature_names, RowLedger() if self.track_rows else None))
+        state = FoldState.start(self.n_features, self.n_folds, self.feature_map, self.quantizer)
+        ledger = RowLedger() if self.track_rows else None
+        return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
     def equals(self, other: StatisticsConfig) -> bool:
         """Return whether both models can share one set of statistics."""
@@ -308,9 +310,7 @@ def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
             f"folds must be an integer of at least 2; got {folds!r}.", source="cross_validate"
         )
     check_parameters(model)
-    probe = ProximalSVC(**{**model.get_params(deep=False), "C": "auto"})
-    probe.n_folds = folds
-    return probe
+    return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})
 
 
 def as_rows(X: Any) -> Any:
@@ -362,6 +362,6 @@ def _model_list(models: Any, method: str) -> list[ProximalSVC]:
 def _same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:
     if a is None or b is None or a is b:
         return a is b
-    if a.is_settled and b.is_settled:
+    if a.is_fitted and b.is_fitted:
         return a.same_map(b)
-    return a.is_settled == b.is_settled and repr(a.get_params()) == repr(b.get_params())
+    return a.is_fitted == b.is_fitted and repr(a.get_params()) == repr(b.get_params())

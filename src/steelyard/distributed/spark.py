@@ -27,7 +27,8 @@ from steelyard.distributed.partitions import (
     message_of,
 )
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
-from steelyard.persistence import decode, encode, from_bytes, to_bytes
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import FoldedStatistics, ProximalSVC
 
 __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict", "update"]

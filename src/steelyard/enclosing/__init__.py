@@ -1,4 +1,4 @@
-"""Enclosing bodies: one sphere or ellipsoid a class. Classes come and go, and strangers are told apart."""
+"""Enclosing classifier: one sphere or ellipsoid per class, with open-set prediction."""
 
 from steelyard.enclosing.classifier import EnclosingClassifier
 

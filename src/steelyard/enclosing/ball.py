@@ -1,4 +1,4 @@
-"""The smallest ball around weighted rows: what the native solver is asked, and what it answers."""
+"""The smallest enclosing ball of weighted rows, computed by the native solver."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from steelyard._types import FloatArray
 __all__ = ["Ball", "smallest_ball", "weight_bounds"]
 
 
-TOLERANCE = 1e-6  # of the optimality conditions, as a fraction of the squared radius
+TOLERANCE = 1e-6  # of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000
 
 
 @dataclass(frozen=True)
 class Ball:
-    """Weights of the rows in the centre, and the radius."""
+    """Weights of the rows in the center, and the radius."""
 
     alpha: FloatArray
     radius: float
 
 
 def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> FloatArray:
-    """Return the largest weight that each row may have in the centre.
+    """Return the upper bound of the weight of each row in the center.
 
-    The weights sum to 1, so bounds of 1 say nothing and keep every row inside. Bounds that could not sum
-    to 1 (fewer than 1 / C rows) are raised until they can: the centre is then the mean.
+    The weights sum to 1, so a bound of 1 has no effect and keeps every row inside. If the bounds sum to less
+    than 1 (fewer than 1 / C rows) they are raised; the center is then the mean.
     """
     total = weights.sum()
     if C is None:
@@ -44,14 +44,14 @@ def weight_bounds(weights: FloatArray, C: float | None, outliers: float) -> Floa
 def smallest_ball(
     spec: _native.KernelSpec, X: FloatArray, bounds: FloatArray, *, tolerance: float = TOLERANCE
 ) -> Ball:
-    """Return the smallest ball around the rows in the space of the kernel."""
+    """Return the smallest ball around the rows in the feature space of the kernel."""
     X = np.ascontiguousarray(X)
-    answer = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
-    if answer["gap"] > 10 * tolerance:
+    solution = _native.enclosing_ball(spec, X, bounds, tolerance, CACHE_BYTES, MAX_STEPS, num_threads())
+    if solution["gap"] > 10 * tolerance:
         warnings.warn(
-            f"EnclosingClassifier: after {answer['steps']:,} steps the smallest body around {len(X):,} rows "
-            f"is known to {answer['gap']:.1e} of its squared radius only.",
+            f"EnclosingClassifier: the solver stopped after {solution['steps']:,} steps; the body around "
+            f"{len(X):,} rows is accurate to {solution['gap']:.1e} of its squared radius only.",
             ConvergenceWarning,
             stacklevel=2,
         )
-    return Ball(answer["alpha"], sqrt(answer["squared_radius"]))
+    return Ball(solution["alpha"], sqrt(solution["squared_radius"]))

@@ -1,8 +1,8 @@
-r"""Rule: from the rows of a class to the smallest body around them, and from a body to distances.
+r"""Enclosing bodies: the smallest sphere or ellipsoid around the rows of a class, and distances to its
+center.
 
-An ellipsoid is the ball of whitened coordinates. Where the kernel is linear these are written down
-explicitly, by one axis for each feature; otherwise they are built from the kernel matrix of the class,
-which needs no more than kernel values.
+An ellipsoid is the smallest ball in whitened coordinates. With the linear kernel these are explicit, one axis
+per feature; otherwise they are computed from the kernel matrix of the class.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from steelyard.kernels.items import ItemTable, is_sequence_kernel, take
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 
 
-_EXPLICIT_FEATURES = 512  # up to here a whole set of axes is cheap, however few the rows
-_RANK_CUT = 1e-12  # of the largest eigenvalue: what lies below is rounding
+_MAX_EXPLICIT_FEATURES = 512  # up to here a full set of axes is cheap, even with few rows
+_MIN_RELATIVE_EIGENVALUE = 1e-12  # relative to the largest eigenvalue; smaller ones are rounding errors
 _LINEAR = Kernel("linear").spec()
 
 
 @dataclass(frozen=True)
 class BodySettings:
-    """The parameters that decide what body a class gets."""
+    """Parameters that determine the body of a class."""
 
     shape: str
-    kernel: Any  # a name, or a sequence kernel with parameters that do not change any more
+    kernel: Any  # a name, or a private copy of a sequence kernel
     gamma: float | str
     degree: int
     coef0: float
@@ -45,7 +45,7 @@ class BodySettings:
     ridge: float | str
 
     def kernel_for(self, rows: ClassRows) -> Kernel:
-        """Return the kernel with a gamma that depends on the rows of this class alone."""
+        """Return the kernel with gamma computed from the rows of this class alone."""
         if is_sequence_kernel(self.kernel):
             return Kernel(self.kernel).resolve(rows.X)
         gamma = self.gamma
@@ -57,7 +57,7 @@ class BodySettings:
         return Kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
 
     def ball(self, spec: _native.KernelSpec, X: FloatArray, rows: ClassRows) -> Ball:
-        """Return the smallest ball around rows in these coordinates."""
+        """Return the smallest ball around the rows in these coordinates."""
         return smallest_ball(spec, X, weight_bounds(rows.weights, self.C, self.outliers))
 
 
@@ -66,14 +66,14 @@ class Body(Protocol):
 
     @property
     def ball(self) -> Ball:
-        """Weights of the rows in the centre, and the radius."""
+        """Weights of the rows in the center, and the radius."""
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the centre."""
+        """Return the squared distance of each row to the center."""
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
-    """Return the body around the rows; a ball that is known already is not searched for again."""
+    """Return the body around the rows; ``ball`` skips the solver."""
     kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
     if is_sequence_kernel(settings.kernel):
         kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid
@@ -84,16 +84,16 @@ def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None
     elif settings.shape == "sphere":
         kind = Sphere
     else:
-        kind = Ellipsoid if d <= max(n, _EXPLICIT_FEATURES) else KernelEllipsoid
+        kind = Ellipsoid if d <= max(n, _MAX_EXPLICIT_FEATURES) else KernelEllipsoid
     return kind.build(rows, settings, ball)
 
 
-# -- the linear kernel, explicitly ------------------------------------------------------------------
+# -- explicit bodies of the linear kernel -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sphere:
-    """A ball in the space of the features."""
+    """A ball in input space."""
 
     ball: Ball
     center: FloatArray
@@ -105,13 +105,13 @@ class Sphere:
         return cls(ball, ball.alpha @ rows.X)
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the centre."""
+        """Return the squared distance of each row to the center."""
         return sphere_distances([self], X)[:, 0]
 
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """The squared distance is the sum of (axis'x - offset)^2 over the axes, the rows of ``axes``."""
+    """Ellipsoid whose squared distance is the sum of (axis'x - offset)^2 over the rows of ``axes``."""
 
     ball: Ball
     axes: FloatArray
@@ -128,38 +128,38 @@ class Ellipsoid:
             tails = median_kurtosis(centred, rows.weights)
             return Spread(spectrum, (centred @ directions) ** 2, rows.weights, len(spectrum), tails)
 
-        covariance = Covariance.settle(settings.ridge, measure)
+        covariance = Covariance.from_ridge(settings.ridge, measure)
         axes = np.ascontiguousarray((directions / covariance.stretch(spectrum)).T)
         ball = ball or settings.ball(_LINEAR, centred @ axes.T, rows)
-        # By the loops that distances come from, so that a class of one row is at distance 0 of itself.
+        # The same native loop as for distances, so that a class of one row has distance 0 to itself.
         offsets = np.empty((1, len(axes)))
         _native.kernel_block(_LINEAR, (ball.alpha @ rows.X)[None, :], axes, offsets)
         return cls(ball, axes, offsets[0])
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the centre."""
+        """Return the squared distance of each row to the center."""
         return ellipsoid_distances([self], X)[:, 0]
 
 
 def sphere_distances(spheres: list[Sphere], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each centre."""
+    """Return the squared distance of each row to each center."""
     return _native.sphere_distances(X, _centers(spheres), num_threads())
 
 
 def ellipsoid_distances(ellipsoids: list[Ellipsoid], X: FloatArray) -> FloatArray:
-    """Return the squared distance of each row to each centre, by one product with the axes of all."""
+    """Return the squared distance of each row to each center, by one product with the axes of all bodies."""
     return _native.ellipsoid_distances(X, *_all_axes(ellipsoids), num_threads())
 
 
 def nearest_sphere(spheres: list[Sphere], radii: FloatArray, X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the sphere with the smallest ratio of distance and radius for each row, and that ratio."""
+    """Return for each row the sphere with the smallest ratio of distance to radius, and that ratio."""
     return _native.nearest_sphere(X, _centers(spheres), radii, num_threads())
 
 
 def nearest_ellipsoid(
     ellipsoids: list[Ellipsoid], radii: FloatArray, X: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Return the ellipsoid with the smallest ratio of distance and radius for each row, and that ratio."""
+    """Return for each row the ellipsoid with the smallest ratio of distance to radius, and that ratio."""
     return _native.nearest_ellipsoid(X, *_all_axes(ellipsoids), radii, num_threads())
 
 
@@ -168,18 +168,18 @@ def _centers(spheres: list[Sphere]) -> FloatArray:
 
 
 def _all_axes(ellipsoids: list[Ellipsoid]) -> tuple[FloatArray, FloatArray, NDArray[np.uint64]]:
-    """Axes and offsets of all, one after the other, and where those of each begin."""
+    """Return the concatenated axes and offsets of all bodies, and the start index of each body."""
     axes = np.concatenate([body.axes for body in ellipsoids])
     offsets = np.concatenate([body.offsets for body in ellipsoids])
     return axes, offsets, np.cumsum([0, *(len(body.axes) for body in ellipsoids)], dtype=np.uint64)
 
 
-# -- any kernel -------------------------------------------------------------------------------------
+# -- bodies of any kernel ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class KernelSphere:
-    """A ball in the space of a kernel, known by the rows that carry weight in its centre."""
+    """A ball in the feature space of a kernel, represented by the rows with weight in its center."""
 
     ball: Ball
     kernel: Kernel
@@ -192,8 +192,8 @@ class KernelSphere:
         """Return the sphere around the rows."""
         kernel = settings.kernel_for(rows)
         ball = ball or settings.ball(kernel.spec(), rows.X, rows)
-        mine = ball.alpha > 0.0
-        X, coefficients = rows.X[mine], ball.alpha[mine]
+        support_rows = ball.alpha > 0.0
+        X, coefficients = rows.X[support_rows], ball.alpha[support_rows]
         support = _native.PackedRows64(X.shape[1], len(X))
         support.append(X)
         sums = np.empty(len(X))
@@ -201,7 +201,7 @@ class KernelSphere:
         return cls(ball, kernel, support, coefficients, float(coefficients @ sums))
 
     def squared_distances(self, X: FloatArray) -> FloatArray:
-        """Return the squared distance of each row to the centre."""
+        """Return the squared distance of each row to the center."""
         sums = np.empty(len(X))
         self.support.kernel_sums(self.kernel.spec(), X, self.coefficients, sums, num_threads())
         return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
@@ -209,7 +209,7 @@ class KernelSphere:
 
 @dataclass(frozen=True)
 class SequenceSphere:
-    """A ball in the space of a sequence kernel, found in the matrix of its values."""
+    """A ball in the feature space of a sequence kernel, computed from its kernel matrix."""
 
     ball: Ball
     kernel: Kernel
@@ -224,29 +224,29 @@ class SequenceSphere:
         if ball is None:
             _check_kernel_matrix_fits(len(rows.X))
             table = ItemTable([kernel])
-            ball = settings.ball(table.specs()[0], table.places(rows.X), rows)
-        mine = ball.alpha > 0.0
-        support, coefficients = take(rows.X, mine), ball.alpha[mine]
+            ball = settings.ball(table.specs()[0], table.add(rows.X), rows)
+        support_rows = ball.alpha > 0.0
+        support, coefficients = take(rows.X, support_rows), ball.alpha[support_rows]
         length = coefficients @ kernel.block(support) @ coefficients
         return cls(ball, kernel, support, coefficients, float(length))
 
     def squared_distances(self, X: Any) -> FloatArray:
-        """Return the squared distance of each sequence to the centre."""
+        """Return the squared distance of each sequence to the center."""
         sums = self.kernel.block(X, self.support) @ self.coefficients
         return np.maximum(self.kernel.diagonal(X) - 2.0 * sums + self.centre_length, 0.0)
 
 
 @dataclass(frozen=True)
 class KernelEllipsoid:
-    r"""An ellipsoid in the space of a kernel.
+    r"""An ellipsoid in the feature space of a kernel.
 
     Notes
     -----
-    With :math:`D` the weights, :math:`K` the kernel matrix, :math:`H` the centring by the weighted mean and
+    With :math:`D` the weights, :math:`K` the kernel matrix, :math:`H` the centering by the weighted mean and
     :math:`D^{1/2} H K H^\top D^{1/2} = U \Omega U^\top`, the covariance has the eigenvalues
     :math:`\lambda = \omega / l` along :math:`v_k = \sum_i B_{ik} \phi(x_i)` with
     :math:`B = D^{1/2} U \Omega^{-1/2}`. The coordinate of x along :math:`v_k` is divided by the standard
-    deviation there; what of x lies outside the span of the class is divided by the square root of the
+    deviation there; the component of x outside the span of the class is divided by the square root of the
     covariance's floor.
     """
 
@@ -254,9 +254,9 @@ class KernelEllipsoid:
     kernel: Kernel
     X: Any
     shares: FloatArray  # (n_rows,): weights, summing to 1
-    projection: FloatArray  # (n_rows, n_axes): kernel values to whitened coordinates
-    mean: FloatArray  # (n_axes,): what these are at the mean of the class
-    center: FloatArray  # (n_axes,): of the ball, relative to that mean
+    projection: FloatArray  # (n_rows, n_axes): maps kernel values to whitened coordinates
+    mean: FloatArray  # (n_axes,): whitened coordinates of the class mean
+    center: FloatArray  # (n_axes,): center of the ball, relative to that mean
     stretch: FloatArray  # (n_axes,): standard deviations
     mean_length: float
     floor: float
@@ -271,10 +271,10 @@ class KernelEllipsoid:
         mean_length = float(shares @ means)
         centred = K - means[:, None] - means[None, :] + mean_length
         omega, U = np.linalg.eigh(centred * roots[:, None] * roots[None, :])
-        real = omega > max(omega[-1], 0.0) * _RANK_CUT
-        omega, U = omega[real], U[:, real]
+        nonzero = omega > max(omega[-1], 0.0) * _MIN_RELATIVE_EIGENVALUE
+        omega, U = omega[nonzero], U[:, nonzero]
         spectrum = omega / rows.total
-        # The space of most kernels has no end; the rows are then compared within what they span.
+        # Most kernels have an infinite-dimensional feature space; the span of the rows replaces it.
         dimension = rows.X.shape[1] if kernel.kernel == "linear" else max(1, len(spectrum))
         coordinates = U * np.sqrt(omega) / roots[:, None]
 
@@ -283,12 +283,12 @@ class KernelEllipsoid:
             tails = median_kurtosis(rows.X - rows.mean, rows.weights) if linear else 0.0
             return Spread(spectrum, coordinates**2, rows.weights, dimension, tails)
 
-        covariance = Covariance.settle(settings.ridge, measure)
+        covariance = Covariance.from_ridge(settings.ridge, measure)
         stretch = covariance.stretch(spectrum)
         Z = coordinates / stretch
         ball = ball or settings.ball(_LINEAR, Z, rows)
         projection = roots[:, None] * U / (np.sqrt(omega) * stretch)
-        # The columns sum to 0 but for rounding, which small eigenvalues blow up.
+        # The columns sum to 0 up to rounding errors, which small eigenvalues would amplify.
         projection -= shares[:, None] * projection.sum(axis=0)
         return cls(
             ball=ball,
@@ -304,15 +304,15 @@ class KernelEllipsoid:
         )
 
     def squared_distances(self, X: Any) -> FloatArray:
-        """Return the squared distance of each row to the centre."""
+        """Return the squared distance of each row to the center."""
         K = self.kernel.block(X, self.X)
         coordinates = K @ self.projection - self.mean
         inside = ((coordinates - self.center) ** 2).sum(axis=1)
-        if self.floor == 0.0:  # the pseudo-inverse: what lies outside the span does not count
+        if self.floor == 0.0:  # pseudo-inverse: the component outside the span does not count
             return np.asarray(inside)
         length = self.kernel.diagonal(X) - 2.0 * (K @ self.shares) + self.mean_length
         outside = length - ((coordinates * self.stretch) ** 2).sum(axis=1)
-        # Rows within the span have nothing outside but rounding, which a small floor would blow up.
+        # For rows within the span this component is a rounding error, which a small floor would amplify.
         outside[outside < 1e-12 * np.abs(length)] = 0.0
         return np.asarray(inside + outside / self.floor)
 

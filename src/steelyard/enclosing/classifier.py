@@ -1,4 +1,4 @@
-"""EnclosingClassifier: the smallest body around each class, classes added and dropped at will."""
+"""EnclosingClassifier: the smallest enclosing body of each class."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import lock_of, snapshot_read, snapshot_view
 from steelyard._labels import check_sortable, restored_labels
-from steelyard._limits import LARGEST, check_magnitude
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_FEATURE, check_magnitude, check_started, is_plain, validate_rows
 from steelyard.base import Batch, Label, Learner, MergingMixin, Traits, sorted_classes, transactional
 from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
@@ -38,59 +38,56 @@ from steelyard.persistence import storable
 __all__ = ["EnclosingClassifier"]
 
 
-_SURFACE = 1e-6  # of the radius: how far outside still counts as on the surface
+_SURFACE_TOLERANCE = 1e-6  # relative to the radius: a row this far outside still counts as on the surface
 
 
-@spelled_out
+@expand_shared_text
 @storable("EnclosingClassifier")
 class EnclosingClassifier(MergingMixin, Learner):
-    r"""The smallest sphere or ellipsoid around each class; what lies in none of them is unknown.
+    r"""Minimum enclosing sphere or ellipsoid per class, with open-set prediction.
 
-    Each class is learned from its own rows alone. A class that comes later never changes the bodies of
-    the others, a class can be dropped as if it had never been, and a row far from every body can be
-    answered with "unknown" instead of a guess.
+    Each class is learned from its own rows alone. Adding a class never changes the bodies of the other
+    classes, and a class can be removed as if it had never been learned. ``predict`` can return a label for
+    "unknown" for rows outside every body.
 
     Parameters
     ----------
     shape : {"ellipsoid", "sphere"}, default="ellipsoid"
-        A sphere knows a centre and a radius. An ellipsoid follows the covariance of the class: it is
-        the smallest ball in coordinates in which the class is as wide in every direction.
+        A sphere has a center and a radius. An ellipsoid follows the covariance of the class: it is the
+        smallest ball in whitened coordinates.
     kernel : {"linear", "polynomial", "rbf", "laplacian"} or sequence kernel, default="linear"
-        The space in which bodies are sought; "poly" is short for "polynomial". With a sequence kernel, such
-        as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
+        Kernel whose feature space contains the bodies; "poly" is short for "polynomial". With a sequence
+        kernel, such as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences.
     gamma : float or {"scale", "auto", "median"}, default="scale"
-        Of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance), taken over
-        the rows of each class by itself, and so is the distance of "median"; "auto" is 1 / n_features.
+        Coefficient of the polynomial, rbf and laplacian kernels. "scale" is 1 / (n_features * variance) and
+        "median" uses the median distance, each computed per class; "auto" is 1 / n_features.
     degree : int, default=3
-        Of the polynomial kernel.
+        Degree of the polynomial kernel.
     coef0 : float, default=0.0
-        Of the polynomial kernel.
+        Constant term of the polynomial kernel.
     C : float, optional
-        Price of leaving a row outside. Below 1 a row can be left outside, so that about 1 / C rows lie
-        on or beyond the surface; from 1 on every row stays inside. A class of fewer than 1 / C rows is
-        treated as if it had that many.
+        Penalty of a row outside the body. Below 1, about 1 / C rows lie on or beyond the surface; from 1 on,
+        every row is inside. A class of fewer than 1 / C rows is treated as if it had that many.
     outliers : float, default=0.0
-        Share of each class that may stay outside, 0 to 1: C = 1 / (outliers * rows of the class). Give
-        this or C, not both.
+        Fraction of each class that may be outside, 0 to 1: C = 1 / (outliers * rows of the class). Set either
+        this or C.
     ridge : float or "auto", default=0.01
-        Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features: bodies
-        around few rows, or rows without extent in some direction, need it. "auto" goes between ellipsoid
-        and sphere, for each class by how both treat rows of the class that they were not fitted to. With 0
-        the covariance is inverted as a pseudo-inverse: directions in which a class has no extent do not
-        count, so that a row may be strange there and still be held to be inside.
-
+        Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features; needed if
+        rows are few or do not vary in some direction. "auto" interpolates between ellipsoid and sphere,
+        by leave-one-out distances within each class. With 0 the covariance is inverted as a pseudo-inverse:
+        directions without variance do not count, so a row can be inside although it differs in one of them.
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes.
     radius_ : ndarray of shape (n_classes,)
-        Radius of each body; for ellipsoids in units of standard deviations.
+        Radius of each body; for ellipsoids in standard deviations.
     support_vectors_ : dict of label to ndarray or list of sequences
-        The rows on or beyond the surface of each body, which decide where it lies.
+        Rows on or beyond the surface of each body, which determine it.
     center_ : dict of label to ndarray of shape (n_features,)
-        Centres of the bodies; with the linear kernel only.
+        Centers of the bodies; with the linear kernel only.
     class_count_ : ndarray of shape (n_classes,)
-        Rows of each class (sums of weights).
+        Sum of the row weights of each class.
     n_features_in_, feature_names_in_
         As in all learners.
 
@@ -100,8 +97,8 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     Notes
     -----
-    For a class with rows :math:`x_1 \dots x_l`, its covariance :math:`S` and the map :math:`\phi` of the
-    kernel, the body has the centre :math:`a = \sum_i \alpha_i \phi(x_i)`, where :math:`\alpha` solves
+    For a class with rows :math:`x_1 \dots x_l`, its covariance :math:`S` and the feature map :math:`\phi` of
+    the kernel, the body has the center :math:`a = \sum_i \alpha_i \phi(x_i)`, where :math:`\alpha` solves
 
     .. math::
 
@@ -111,19 +108,23 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     (:math:`G_{ij} = \phi(x_i)^\top \phi(x_j)` for spheres). The radius is the root of the mean squared
     distance of the rows with :math:`0 < \alpha_i < C`. A row belongs to the class with the smallest
-    ratio :math:`d_m(x) / R_m` of distance and radius; a ratio above 1 is outside. Scores are minus these
-    ratios, of two classes the second less the first.
+    ratio :math:`d_m(x) / R_m` of distance to radius; a ratio above 1 is outside. Scores are the negated
+    ratios; with two classes the ratio of the first minus the ratio of the second.
 
-    Rows are kept, since a body cannot be mended without them, so memory grows with the number of
-    distinct rows. The order in which rows come, and how they are cut into batches, change nothing.
-    Bodies are computed when they are first asked for; parameters may be changed at any time with
-    :meth:`set_params`. A weight of k counts as k repetitions of a row; repetitions matter to the
-    covariance and to ``C`` and ``outliers``, not to a sphere that holds every row.
+    The learner stores all distinct rows, because a body cannot be updated without them. The model does not
+    depend on the order of the rows or on batch boundaries. Bodies are computed on first use;
+    :meth:`set_params` can change parameters at any time. A row of weight k counts as k repetitions.
+    Repetitions affect the covariance, ``C`` and ``outliers``, but not a sphere that contains every row.
 
-    A class whose rows are all equal has radius 0: it is recognised at that very point, and elsewhere
-    only if every other class is such a point too and farther away. A feature without variance counts
-    as if it had variance ``ridge``. With fewer rows than features directions in which the class has
-    no extent count likewise.
+    A class of equal rows has radius 0. It is predicted at that point, and elsewhere only if all classes are
+    points and it is the nearest. Directions without variance, such as a constant feature, have variance
+    ``ridge``.
+
+    References
+    ----------
+    Y. Qin, H. R. Karimi, D. Li, S. Lun, A. Zhang: A Mahalanobis hyperellipsoidal learning machine class
+    incremental learning algorithm (MHE-CIL). Abstract and Applied Analysis, 2014. It is compared there with
+    spheres (HS-CIL) and with ellipsoids that contain every row (HE-CIL).
 
     Examples
     --------
@@ -153,7 +154,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         "outliers": Fraction(0.0, 1.0),
         "ridge": AnyOf(NonNegative(), OneOf("auto")),
     }
-    # Bodies are made of the rows themselves, so distinct rows are kept and memory grows with them.
+    # Bodies are computed from all distinct rows, so memory grows with them.
     _traits = Traits(exact=True, bounded_memory=False)
 
     def __init__(
@@ -183,13 +184,12 @@ class EnclosingClassifier(MergingMixin, Learner):
         super()._check_params()
         if self.C is not None and self.outliers > 0.0:
             raise ParameterError(
-                "C and outliers both say how many rows may stay outside; got "
-                f"C={self.C!r} and outliers={self.outliers!r}.",
+                f"C and outliers are alternatives; got C={self.C!r} and outliers={self.outliers!r}.",
                 source="EnclosingClassifier",
                 hint="leave one of them at its default",
             )
 
-    def _start(self, batch: Batch) -> None:  # noqa: ARG002 - there is nothing to settle on the first rows
+    def _start(self, batch: Batch) -> None:  # noqa: ARG002 - an empty state does not depend on the rows
         self._classes: dict[Label, ClassState] = {}
 
     def _learn(self, batch: Batch) -> None:
@@ -200,14 +200,14 @@ class EnclosingClassifier(MergingMixin, Learner):
         borders = np.searchsorted(batch.codes[order], np.arange(len(batch.labels) + 1))
         classes = self._classes.copy()
         for code, label in enumerate(batch.labels):
-            mine = order[borders[code] : borders[code + 1]]
-            if len(mine):
+            rows = order[borders[code] : borders[code + 1]]
+            if len(rows):
                 before = classes.get(label) or ClassState.empty(X)
-                classes[label] = before.with_more(take(X, mine), weights[mine])
+                classes[label] = before.with_more(take(X, rows), weights[rows])
         self._classes = classes
 
     def _dense(self, X: Any) -> Any:
-        """Rows as numbers whose squares do not overflow; sequences as they are."""
+        """Return rows as float64 after a check that squares do not overflow; sequences unchanged."""
         if isinstance(X, list):
             return X
         check_magnitude(X, "EnclosingClassifier")
@@ -215,7 +215,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     @transactional
     def forget_class(self, label: Label) -> Self:
-        """Drop a class as if it had never come; the others stay as they are, bit for bit.
+        """Remove a class as if it had never been learned; the other classes do not change.
 
         Parameters
         ----------
@@ -226,10 +226,10 @@ class EnclosingClassifier(MergingMixin, Learner):
         -------
         self
         """
-        self._check_started("forget_class")
+        check_started(self, "forget_class")
         if label not in self._classes:
             raise DataError(
-                f"there is no class {label!r}; nothing was changed.",
+                f"unknown class {label!r}; nothing was changed.",
                 source="EnclosingClassifier.forget_class",
                 hint=f"the classes are {self.classes_.tolist()!r}",
             )
@@ -237,14 +237,13 @@ class EnclosingClassifier(MergingMixin, Learner):
         return self
 
     def merge(self, other: Self) -> Self:
-        """Take over the classes of another learner, which stays as it is.
+        """Add the classes of another learner, which is not changed.
 
         Parameters
         ----------
         other : EnclosingClassifier
-            A learner of the same features and of other classes. Bodies are taken over as they are where
-            its parameters are those of this one, and trained anew with the parameters of this one
-            otherwise.
+            A learner of the same features and of other classes. If its parameters are the same, its bodies
+            are copied; otherwise they are computed again with the parameters of this learner.
 
         Returns
         -------
@@ -272,17 +271,17 @@ class EnclosingClassifier(MergingMixin, Learner):
         shared = [label for label in other._classes if label in self._classes]
         if shared:
             raise DataError(
-                f"only learners of different classes can be merged; both know {sorted(shared)[:5]!r}.",
+                f"only learners of different classes can be merged; both contain {sorted(shared)[:5]!r}.",
                 source="EnclosingClassifier.merge",
-                hint="forget the class in one of them, or teach one the rows of the other with partial_fit()",
+                hint="forget the class in one of them, or pass the rows of one to partial_fit() of the other",
             )
         check_sortable([*self._classes, *other._classes], "EnclosingClassifier.merge")
 
-    # -- answers ------------------------------------------------------------------------------------
+    # -- prediction ---------------------------------------------------------------------------------
 
     @snapshot_read
     def distance_ratio(self, X: ArrayLike) -> FloatArray:
-        """Distance to the centre of each class in units of its radius.
+        """Return the distance to the center of each class in units of its radius.
 
         Parameters
         ----------
@@ -294,11 +293,11 @@ class EnclosingClassifier(MergingMixin, Learner):
         ndarray of shape (n_samples, n_classes)
             Below 1 inside the body, above 1 outside; columns in the order of ``classes_``.
         """
-        return distance_ratios(*self._asked(X, "distance_ratio"))
+        return distance_ratios(*self._bodies_and_rows(X, "distance_ratio"))
 
     @snapshot_read
     def membership(self, X: ArrayLike) -> FloatArray:
-        r"""How much each row belongs to each class, as the paper measures it.
+        r"""Return the membership of each row in each class as the MHE-CIL paper defines it.
 
         Parameters
         ----------
@@ -308,9 +307,9 @@ class EnclosingClassifier(MergingMixin, Learner):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            For a row in no body :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for one in some
-            body :math:`1 - d_m / R_m`, above 0 for the bodies that hold it (equation 11). The largest one is
-            the class that :meth:`predict` answers.
+            For a row outside all bodies :math:`R_m / d_m`, between 0 and 1 (equation 9 of the paper); for a
+            row inside some body :math:`1 - d_m / R_m`, positive for the bodies that contain it (equation 11).
+            The largest entry is the class that :meth:`predict` returns.
 
         Examples
         --------
@@ -321,7 +320,7 @@ class EnclosingClassifier(MergingMixin, Learner):
         array([[ 0.5  , -8.5  ],
                [ 0.25 ,  0.167]])
         """
-        ratios = distance_ratios(*self._asked(X, "membership"))
+        ratios = distance_ratios(*self._bodies_and_rows(X, "membership"))
         outside = (ratios > 1.0).all(axis=1)
         result = 1.0 - ratios
         result[outside] = 1.0 / ratios[outside]
@@ -329,7 +328,7 @@ class EnclosingClassifier(MergingMixin, Learner):
 
     @snapshot_read
     def novelty_score(self, X: ArrayLike) -> FloatArray:
-        """How far outside of all classes a row lies: the smallest ratio of distance and radius, less 1.
+        """Return the smallest ratio of distance to radius over all classes, minus 1.
 
         Parameters
         ----------
@@ -339,55 +338,55 @@ class EnclosingClassifier(MergingMixin, Learner):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Positive outside of every body.
+            Positive outside every body.
         """
-        return nearest_bodies(*self._asked(X, "novelty_score"))[1] - 1.0
+        return nearest_bodies(*self._bodies_and_rows(X, "novelty_score"))[1] - 1.0
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        ratios = distance_ratios(*self._asked(X, method))
+        ratios = distance_ratios(*self._bodies_and_rows(X, method))
         return ratios[:, :1] - ratios[:, 1:] if ratios.shape[1] == 2 else -ratios, self.classes_
 
     @snapshot_read
     def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:
-        """Label of the class with the smallest ratio of distance and radius.
+        """Return the label of the class with the smallest ratio of distance to radius.
 
         Parameters
         ----------
         X : {array-like, table} of shape (n_samples, n_features)
             Rows to classify.
         unknown : label, optional
-            Answer for rows outside of every body; without it they get the class that is nearest.
+            Label for rows outside every body. None assigns them to the nearest class.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        nearest, ratio = nearest_bodies(*self._asked(X, "predict"))
+        nearest, ratio = nearest_bodies(*self._bodies_and_rows(X, "predict"))
         labels = np.asarray(self.classes_[nearest])
-        return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE, unknown)
+        return labels if unknown is None else _replaced(labels, ratio > 1.0 + _SURFACE_TOLERANCE, unknown)
 
-    def _asked(self, X: Any, method: str) -> tuple[list[Body], Any]:
-        """Return the bodies, and the rows that they are asked about once these have been checked."""
-        if self._is_plain(X) and X.dtype == np.float64 and _native.all_within(X, LARGEST, num_threads()):
-            return self._bodies(method), X  # one pass over the rows found nothing to say
-        rows = self._dense(self._check_rows(X, method))
+    def _bodies_and_rows(self, X: Any, method: str) -> tuple[list[Body], Any]:
+        """Return the bodies and the validated rows."""
+        if is_plain(self, X) and X.dtype == np.float64 and _native.all_within(X, MAX_FEATURE, num_threads()):
+            return self._bodies(method), X  # fast path: one native pass validates the rows
+        rows = self._dense(validate_rows(self, X, method))
         return self._bodies(method), rows
 
-    def _bodies(self, what: str) -> list[Body]:
-        """Return the bodies in the order of ``classes_``, trained if they are not yet."""
-        self._check_started(what)
+    def _bodies(self, method: str) -> list[Body]:
+        """Return the bodies in the order of ``classes_``, computed if necessary."""
+        check_started(self, method)
         if not self._classes:
             raise NotFittedError(
-                "no class is left, all have been forgotten.",
-                source=f"EnclosingClassifier.{what}",
-                hint="teach a class with partial_fit() first",
+                "all classes have been forgotten.",
+                source=f"EnclosingClassifier.{method}",
+                hint="call partial_fit() first",
             )
         self._check_params()
         settings, states = self._settings(), [self._classes[label] for label in sorted(self._classes)]
-        known = [body for state in states if (body := state.known_body(settings)) is not None]
-        if len(known) == len(states):
-            return known
-        with lock_of(self):  # so that several that ask at once do not work it out several times
+        cached = [body for state in states if (body := state.cached_body(settings)) is not None]
+        if len(cached) == len(states):
+            return cached
+        with lock_of(self):  # so that concurrent readers do not compute the same bodies
             return [state.body(settings) for state in states]
 
     def _settings(self) -> BodySettings:
@@ -399,24 +398,24 @@ class EnclosingClassifier(MergingMixin, Learner):
         )
 
     def _frozen_kernel(self, kernel: SequenceKernel) -> SequenceKernel:
-        """A copy of the kernel, the same one for as long as its parameters do not change."""
+        """Return a copy of the kernel; the same copy as long as the parameters do not change."""
         described = repr(kernel)
         if self.__dict__.get("_kernel_copy", ("", None))[0] != described:
             self._kernel_copy = described, clone(kernel)
         return self._kernel_copy[1]
 
-    # -- what was learned ---------------------------------------------------------------------------
+    # -- attributes ---------------------------------------------------------------------------------
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes, sorted."""
-        self._check_started("classes_")
+        check_started(self, "classes_")
         return sorted_classes(list(self._classes))
 
     @property
     def class_count_(self) -> FloatArray:
-        """Rows of each class."""
-        self._check_started("class_count_")
+        """Sum of the row weights of each class."""
+        check_started(self, "class_count_")
         classes = self._classes
         return np.array([classes[label].rows.total for label in sorted(classes)])
 
@@ -439,12 +438,12 @@ class EnclosingClassifier(MergingMixin, Learner):
     @property
     @snapshot_read
     def center_(self) -> dict[Label, FloatArray]:
-        """Centres of the bodies."""
+        """Centers of the bodies."""
         bodies = self._bodies("center_")
         if self.kernel != "linear":
             raise AttributeError(
-                f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centres lie in the space of "
-                "the kernel and have no coordinates."
+                f"EnclosingClassifier.center_: with kernel={self.kernel!r} the centers are in the feature "
+                "space of the kernel and have no coordinates."
             )
         labels = sorted(self._classes)
         return {
@@ -452,7 +451,7 @@ class EnclosingClassifier(MergingMixin, Learner):
             for label, body in zip(labels, bodies, strict=True)
         }
 
-    # -- saving -------------------------------------------------------------------------------------
+    # -- persistence --------------------------------------------------------------------------------
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
@@ -468,19 +467,19 @@ class EnclosingClassifier(MergingMixin, Learner):
         self._set_features(state)
         labels, settings = restored_labels(state["labels"]), self._settings()
         if sorted(set(labels)) != labels or len(labels) != len(state["classes"]):
-            raise ValueError("the labels do not fit the classes")
+            raise ValueError("the labels do not match the classes")
         self._classes = {
             label: ClassState.restore(described, settings, self.n_features_in_)
             for label, described in zip(labels, state["classes"], strict=True)
         }
 
 
-def _replaced(labels: NDArray[Any], places: NDArray[np.bool_], label: Label) -> NDArray[Any]:
-    """Return labels with some replaced by one that may be of another type."""
+def _replaced(labels: NDArray[Any], mask: NDArray[np.bool_], label: Label) -> NDArray[Any]:
+    """Return labels with some replaced by a label that may have another type."""
     given = np.asarray(label)
     common = np.result_type(labels, given) if labels.dtype.kind == given.dtype.kind else np.dtype(object)
     if labels.dtype.kind in "iuf" and given.dtype.kind in "iuf":
         common = np.promote_types(labels.dtype, given.dtype)
-    answers = labels.astype(common)
-    answers[places] = label
-    return answers
+    result = labels.astype(common)
+    result[mask] = label
+    return result

@@ -1,4 +1,4 @@
-"""Rule: from bodies to the one number that decides, the distance to the centre in units of the radius."""
+"""Decision rule: the distance to the center of each body in units of its radius."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from steelyard.enclosing.bodies import (
 __all__ = ["distance_ratios", "nearest_bodies"]
 
 
-# Explicit bodies share one pass over the rows; a body's numbers do not depend on its company.
-_TOGETHER: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
+# Explicit bodies share one pass over the rows; the result of a body does not depend on the other bodies.
+_SHARED_PASS: dict[type, Callable[[list[Any], FloatArray], FloatArray]] = {
     Sphere: sphere_distances,
     Ellipsoid: ellipsoid_distances,
 }
@@ -30,19 +30,19 @@ _NEAREST: dict[type, Callable[[list[Any], FloatArray, FloatArray], tuple[IntArra
     Sphere: nearest_sphere,
     Ellipsoid: nearest_ellipsoid,
 }
-_POINT_RADIUS = 1e-100
+_POINT_RADIUS = 1e-100  # replaces the radius 0 of a body around a single point
 _BLOCK_ROWS = 4096
 
 
 def distance_ratios(bodies: list[Body], X: FloatArray) -> FloatArray:
     """Return d / R of each row for each body.
 
-    A body around a single point has radius 0. It counts as 1e-100, so that the ratio is 0 at the point
-    itself and huge but finite elsewhere: any proper body goes before, and among points the nearest.
+    A body around a single point has radius 0, which is replaced by 1e-100. Its ratio is 0 at the point and
+    huge but finite elsewhere, so proper bodies have smaller ratios, and among points the nearest wins.
     """
     ratios = np.empty((len(X), len(bodies)))
-    for block, part in _in_blocks(bodies, X):
-        ratios[block] = part
+    for block, values in _in_blocks(bodies, X):
+        ratios[block] = values
     return ratios
 
 
@@ -52,9 +52,9 @@ def nearest_bodies(bodies: list[Body], X: FloatArray) -> tuple[IntArray, FloatAr
     if len(kinds) == 1 and kinds <= _NEAREST.keys():
         return _NEAREST[kinds.pop()](bodies, _radii(bodies), X)
     nearest, smallest = np.empty(len(X), dtype=np.int64), np.empty(len(X))
-    for block, part in _in_blocks(bodies, X):
-        nearest[block] = part.argmin(axis=1)
-        smallest[block] = part[np.arange(len(part)), nearest[block]]
+    for block, values in _in_blocks(bodies, X):
+        nearest[block] = values.argmin(axis=1)
+        smallest[block] = values[np.arange(len(values)), nearest[block]]
     return nearest, smallest
 
 
@@ -63,7 +63,7 @@ def _radii(bodies: list[Body]) -> FloatArray:
 
 
 def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Ratios of a few thousand rows at a time, which stay in the cache until they have been used."""
+    """Yield ratios of a few thousand rows at a time, a size that fits the CPU cache."""
     radii = _radii(bodies)
     for begin in range(0, len(X), _BLOCK_ROWS):
         block = slice(begin, begin + _BLOCK_ROWS)
@@ -75,14 +75,14 @@ def _in_blocks(bodies: list[Body], X: FloatArray) -> Iterator[tuple[slice, Float
 
 def _squared_distances(bodies: list[Body], X: FloatArray) -> FloatArray:
     kinds = {type(body) for body in bodies}
-    if len(kinds) == 1 and kinds <= _TOGETHER.keys():
-        return _TOGETHER[kinds.pop()](bodies, X)
+    if len(kinds) == 1 and kinds <= _SHARED_PASS.keys():
+        return _SHARED_PASS[kinds.pop()](bodies, X)
     squared = np.empty((len(X), len(bodies)))
     for kind in kinds:
-        places = [place for place, body in enumerate(bodies) if type(body) is kind]
-        if kind in _TOGETHER:
-            squared[:, places] = _TOGETHER[kind]([bodies[place] for place in places], X)
+        columns = [column for column, body in enumerate(bodies) if type(body) is kind]
+        if kind in _SHARED_PASS:
+            squared[:, columns] = _SHARED_PASS[kind]([bodies[column] for column in columns], X)
         else:
-            for place in places:
-                squared[:, place] = bodies[place].squared_distances(X)
+            for column in columns:
+                squared[:, column] = bodies[column].squared_distances(X)
     return squared

@@ -1,4 +1,4 @@
-"""State: the rows of one class, in an order that does not tell how they came."""
+"""The distinct rows of one class, in an order that does not depend on their arrival."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["ClassRows"]
 
 @dataclass(frozen=True, slots=True)
 class ClassRows:
-    """Distinct rows, each with the number of times it came.
+    """Distinct rows with their total weights.
 
-    Rows stand in the order of a hash of their values, so the same rows give the same arrays in
-    whatever order and portions they came, and every fourth row is as good as a random quarter.
+    Rows are sorted by a hash of their values. The same rows therefore give the same arrays in whatever order
+    and batches they came, and every fourth row is a pseudo-random quarter.
 
     Attributes
     ----------
     X : ndarray of shape (n_distinct, n_features), or list of sequences
-        The rows.
+        Distinct rows.
     weights : ndarray of shape (n_distinct,)
-        How often each came; positive.
+        Total weight of each row; positive.
     """
 
     X: Any
@@ -35,40 +35,40 @@ class ClassRows:
 
     @classmethod
     def gather(cls, X: Any, weights: FloatArray) -> ClassRows:
-        """Sort rows and add up the weights of equal ones; rows of weight 0 are left out."""
+        """Sort rows and sum the weights of equal rows; rows of weight 0 are dropped."""
         if isinstance(X, list):
             return cls(*distinct(X, weights))
-        X = X + 0.0  # -0.0 becomes 0.0: equal rows are then equal in every bit
+        X = X + 0.0  # turns -0.0 into 0.0, so that equal rows are bitwise equal
         hashes = _native.row_hashes(X)
         order = np.argsort(hashes, kind="stable")
         order = order[weights[order] > 0.0]
         X, hashes = X[order], hashes[order]
-        begins = np.ones(len(X), dtype=bool)
-        begins[1:] = (hashes[1:] != hashes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
-        first = np.flatnonzero(begins)
+        is_first = np.ones(len(X), dtype=bool)
+        is_first[1:] = (hashes[1:] != hashes[:-1]) | (X[1:] != X[:-1]).any(axis=1)
+        first = np.flatnonzero(is_first)
         summed = np.add.reduceat(weights[order], first) if len(first) else np.empty(0)
         return cls(np.ascontiguousarray(X[first]), summed)
 
-    def with_more(self, parts: list[tuple[Any, FloatArray]]) -> ClassRows:
-        """Return these rows and more of them."""
-        if not parts:
+    def with_more(self, batches: list[tuple[Any, FloatArray]]) -> ClassRows:
+        """Return these rows together with the rows of the batches."""
+        if not batches:
             return self
-        rows, weights = zip((self.X, self.weights), *parts, strict=True)
-        together: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
-        return ClassRows.gather(together, np.concatenate(weights))
+        rows, weights = zip((self.X, self.weights), *batches, strict=True)
+        X: Any = [*chain.from_iterable(rows)] if isinstance(self.X, list) else np.concatenate(rows)
+        return ClassRows.gather(X, np.concatenate(weights))
 
     @property
     def total(self) -> float:
-        """Number of rows, repetitions counted."""
+        """Sum of the weights."""
         return float(self.weights.sum())
 
     @property
     def mean(self) -> FloatArray:
-        """The centre of mass."""
+        """Weighted mean of the rows."""
         return np.asarray(self.weights @ self.X / self.total)
 
     def variance(self) -> float:
-        """Variance of all values together, as ``gamma="scale"`` asks for."""
+        """Return the variance of all values, as ``gamma="scale"`` defines it."""
         shares = self.weights / (self.total * self.X.shape[1])
         mean = shares @ self.X.sum(axis=1)
         return float(shares @ ((self.X - mean) ** 2).sum(axis=1))

@@ -1,15 +1,15 @@
-"""One line that needs no choices: a committee of exact experts, and the cut that moves with the stream.
+"""StreamClassifier, an ensemble of experts for imbalanced streams, and the adaptive decision threshold.
 
-``views`` say how experts see rows, ``recent`` holds the last rows, ``experts`` learn them and give ``rules``;
-``evidence`` is what they answered before labels were known, ``cuts`` and ``panel`` make one answer of it,
-and ``explain`` tells why. ``learning`` is all that changes it, ``side_by_side`` on the cores there are, and
-``classifier`` answers; ``moving_cut`` is the cut alone, around any classifier.
+``stream_classifier`` learns in five steps: score, record, update, weigh, publish. ``experts`` holds one file
+per kind of expert, ``row_buffer`` the rows and ``score_buffer`` the recent out-of-sample scores. ``mixing``
+and ``multiclass`` combine scores, and ``snapshot`` is the immutable state that predicts. ``settings`` has all
+tuning constants of the ensemble.
 """
 
 from steelyard._deprecation import renamed_class
 from steelyard.ensemble.adaptive_threshold import AdaptiveThresholdClassifier
-from steelyard.ensemble.classifier import StreamClassifier
-from steelyard.ensemble.explain import Explanation
+from steelyard.ensemble.explanation import Explanation
+from steelyard.ensemble.stream_classifier import StreamClassifier
 
 __all__ = ["AdaptiveThresholdClassifier", "Explanation", "StreamClassifier"]
 

@@ -1,4 +1,4 @@
-"""AdaptiveThresholdClassifier: the cut from recent out-of-sample scores, around any classifier that has scores."""
+"""AdaptiveThresholdClassifier: a decision threshold from recent scores, for any classifier."""
 
 from __future__ import annotations
 
@@ -10,58 +10,62 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
+from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_plain_rows, validate_rows
 from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
-from steelyard.ensemble.cuts import ThresholdChoice, choose_cut
-from steelyard.ensemble.evidence import Evidence, align
-from steelyard.ensemble.views import row_keys
+from steelyard.ensemble.score_buffer import ScoreBuffer, align
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.params import Constraint
 from steelyard.persistence import storable
+from steelyard.thresholds import ThresholdChoice, choose_threshold
 
 __all__ = ["AdaptiveThresholdClassifier"]
 
-_labels_by_scores = unwrap(Learner.predict)  # for whoever holds the lock, who needs no view of the learner
-_ENOUGH = 5  # rows of each side below which the classifier cuts for itself
+_FORMER_PARAMETERS = {"classifier": "estimator"}
+_predict_unlocked = unwrap(Learner.predict)  # for methods that already hold the lock
 
 
-@storable("AdaptiveThresholdClassifier", former_name="MovingCut")
+@renamed_parameters(**_FORMER_PARAMETERS)
+@storable("AdaptiveThresholdClassifier", former_name="MovingCut", former_parameters=_FORMER_PARAMETERS)
 class AdaptiveThresholdClassifier(Learner):
-    """Any classifier with scores, cut where its recent scores say it should be.
+    """Adaptive decision threshold for any classifier with scores.
 
-    A classifier may rank rows well and still answer badly, because its scores are cut at a place that suits
-    another class balance, or the balance of last month. Before rows are learned they are scored; of every
-    class the last such scores are kept, and the cut is the one that would have been best on them.
+    A classifier may rank rows well and still predict badly, because its threshold suits another class balance
+    or the balance of last month. This wrapper scores rows before the classifier learns them, keeps the last
+    scores of every class, and predicts with the threshold that is best on them.
 
     Parameters
     ----------
-    classifier : object
+    estimator : object
         Anything with ``partial_fit``, ``classes_`` and ``decision_function`` or ``predict_proba``: a learner
         of this package, one of scikit-learn's, or one of river's as
         :class:`~steelyard.evaluation.RiverPeer`.
-    threshold : "gmean" or dict, default="gmean"
-        What the cut aims at, as for :class:`~steelyard.StreamClassifier`.
+    threshold : "gmean", "kappa", "f1" or dict, default="gmean"
+        Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
 
     Attributes
     ----------
-    classifier_ : object
-        The classifier at work.
-    cuts_ : ndarray of shape (n_planes,)
-        The cut of each plane, in units of the classifier's scores; NaN where there are too few rows to tell,
-        and the classifier's own answer stands.
+    estimator_ : object
+        The fitted classifier.
+    thresholds_ : ndarray of shape (n_planes,)
+        Threshold in units of the classifier's scores, one for two classes, otherwise one per class; NaN where
+        recent rows are too few and the classifier's own decision is used.
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that the classifier knows.
 
     Notes
     -----
-    Two classes have one plane and one cut; more have one each, every class against the rest, and the class
-    that is furthest above its cut wins. About 1,000 recent rows are looked at, and at least 100 of each
-    class that has had so many.
+    With more than two classes every class is compared with the rest, and the class with the largest
+    difference between score and threshold wins. About 1,000 recent rows are used, at least 100 of each class
+    that has had so many.
 
-    What interrupts a call finds both, classifier and cut, before it or after it. ProximalSVC and
-    IncrementalSVC see to that themselves; any other classifier is copied for every call that learns, which
-    a forest of many trees feels: teach it in chunks.
+    An interrupted call leaves classifier and threshold both as they were before it or both as they are after
+    it. Learners of this package guarantee this themselves. Any other classifier is copied for every call that
+    learns, which takes time for a forest of many trees: pass rows in chunks.
 
     Examples
     --------
@@ -71,40 +75,44 @@ class AdaptiveThresholdClassifier(Learner):
     >>> rng = np.random.default_rng(0)
     >>> y = (rng.random(2000) < 0.03).astype(int)
     >>> X = rng.normal(size=(2000, 3)) + y[:, None]
-    >>> plain, moved = GaussianNB(), AdaptiveThresholdClassifier(GaussianNB())
+    >>> plain, adaptive = GaussianNB(), AdaptiveThresholdClassifier(GaussianNB())
     >>> for begin in range(0, 1000, 100):
     ...     part = slice(begin, begin + 100)
     ...     _ = plain.partial_fit(X[part], y[part], classes=[0, 1])
-    ...     _ = moved.partial_fit(X[part], y[part], classes=[0, 1])
+    ...     _ = adaptive.partial_fit(X[part], y[part], classes=[0, 1])
     >>> rare = y[1000:] == 1
-    >>> found = [float(model.predict(X[1000:])[rare].mean()) for model in (plain, moved)]
+    >>> found = [float(model.predict(X[1000:])[rare].mean()) for model in (plain, adaptive)]
     >>> found[0] < 0.2 < 0.7 < found[1]
     True
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {"threshold": ThresholdChoice()}
     _traits = Traits(
-        bounded_memory=False,  # who knows what the classifier keeps
+        bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
             "chunk_borders_do_not_matter": (
-                "a chunk is scored before it is learned, and the cut rests on these scores; so the size of "
-                "the chunks is how late labels come"
+                "a chunk is scored before it is learned, and the threshold depends on these scores; so the "
+                "size of the chunks is the delay of the labels"
             ),
-            "fit_equals_partial_fit": "fit() takes rows in ten parts, so that nine of them are scored first",
+            "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
-    _finds_nonfinite = True  # before the classifier sees the rows
+    _finds_nonfinite = True  # before the classifier gets the rows
 
-    classifier_: Any
-    _known: VersionedValue[tuple[Evidence, FloatArray]]  # with the cuts, by the version of the classifier
+    estimator_: Any
+    # Recent scores and thresholds that belong to a version of a classifier that is updated in place.
+    _known: VersionedValue[tuple[ScoreBuffer, FloatArray]]
 
-    def __init__(self, classifier: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
-        self.classifier = classifier
+    classifier_ = renamed_attribute("estimator_", "classifier_")
+    cuts_ = renamed_attribute("thresholds_", "cuts_")
+
+    def __init__(self, estimator: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
+        self.estimator = estimator
         self.threshold = threshold
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
-        """Forget all, then learn these rows, in ten parts so that nine of them are scored first.
+        """Start again and learn these rows, in ten parts so that nine of them are scored first.
 
         Parameters
         ----------
@@ -120,15 +128,15 @@ class AdaptiveThresholdClassifier(Learner):
         fresh = type(self)(**self.get_params(deep=False))
         rows, labels = fresh._checked_rows(X, y, "fit")
         for part in np.array_split(np.arange(len(rows)), min(10, max(1, len(rows) // 20))):
-            fresh._take_in(rows[part], labels[part], np.unique(labels), fresh)
+            fresh._score_and_learn(rows[part], labels[part], np.unique(labels), fresh)
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(fresh.__dict__)
         return self
 
-    def partial_fit(  # type: ignore[override]  # not every classifier takes weights
+    def partial_fit(  # type: ignore[override]  # not every classifier accepts weights
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
     ) -> Self:
-        """Score these rows, move the cut by how that went, then let the classifier learn them.
+        """Score these rows, adapt the threshold, then let the classifier learn them.
 
         Parameters
         ----------
@@ -137,7 +145,7 @@ class AdaptiveThresholdClassifier(Learner):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like, optional
-            Passed on to a classifier that must know all labels at its first rows.
+            Passed on to a classifier that must know all labels with its first rows.
 
         Returns
         -------
@@ -145,40 +153,40 @@ class AdaptiveThresholdClassifier(Learner):
         """
         with lock_of(self):
             later = shallow_copy(self)
-            later._take_in(*later._checked_rows(X, y, "partial_fit"), classes, self)
+            later._score_and_learn(*later._checked_rows(X, y, "partial_fit"), classes, self)
             self.__dict__ = later.__dict__
         return self
 
     def _checked_rows(self, X: Any, y: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         self._check_params()
-        self._check_classifier()
-        return self._check_plainly(X, y, method)
+        self._check_estimator()
+        return validate_plain_rows(self, X, y, method)
 
-    def _take_in(
-        self, rows: FloatArray, labels: NDArray[Any], classes: Any, shown: AdaptiveThresholdClassifier
+    def _score_and_learn(
+        self, rows: FloatArray, labels: NDArray[Any], classes: Any, published: AdaptiveThresholdClassifier
     ) -> None:
-        """Score, then learn; ``shown`` is what others see meanwhile."""
-        first = "classifier_" not in self.__dict__
-        working = clone(self.classifier, safe=False) if first else _twin(self.classifier_)
-        before = (Evidence(1), np.full(1, np.nan)) if first else self._now
+        """Score rows, then learn them; ``published`` is the object that other threads read meanwhile."""
+        first = "estimator_" not in self.__dict__
+        working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
+        before = (ScoreBuffer(1), np.full(1, np.nan)) if first else self._now
         known = _classes(working)
-        with np.errstate(divide="ignore"):  # logarithms of the share of a class that has no rows yet
+        with np.errstate(divide="ignore"):  # logarithm of the share of a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
-        def after(now: list[Any]) -> tuple[Evidence, FloatArray]:
-            evidence = before[0].copy()
-            evidence.know(now)
-            places = {label: place for place, label in enumerate(now)}
-            codes = np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+        def after(now: list[Any]) -> tuple[ScoreBuffer, FloatArray]:
+            buffer = before[0].copy()
+            buffer.set_classes(now)
+            place_of = {label: place for place, label in enumerate(now)}
+            places = np.array([place_of.get(label, -1) for label in labels.tolist()], dtype=np.int64)
             aligned = None if scores is None else align(scores[:, None, :], known, now)
-            evidence.push(codes, aligned, row_keys(rows))
-            return evidence, self._chosen(evidence)
+            buffer.push(places, aligned, _native.row_hashes(rows))
+            return buffer, self._thresholds(buffer)
 
         later = None
         if _is_changed_in_place(working) and not first:
-            # It changes what is shown, and the cut must change with it.
+            # The update changes the published classifier too, and the threshold must change with it.
             later = after(sorted_classes([*{*known, *labels.tolist()}]).tolist())
-            shown._known = VersionedValue(working._in_place_version(), before, later)
+            published._known = VersionedValue(working._in_place_version(), before, later)
             try:
                 working.update(add=(rows, labels))
             except SteelyardError as error:
@@ -188,75 +196,75 @@ class AdaptiveThresholdClassifier(Learner):
         else:
             working.partial_fit(rows, labels)
         later = later or after(_classes(working))
-        self.classifier_, self._known = working, VersionedValue(None, later, later)
+        self.estimator_, self._known = working, VersionedValue(None, later, later)
 
-    def _check_classifier(self) -> None:
+    def _check_estimator(self) -> None:
         for names in (("partial_fit",), ("decision_function", "predict_proba")):
-            if not any(hasattr(self.classifier, name) for name in names):
+            if not any(hasattr(self.estimator, name) for name in names):
+                kind = type(self.estimator).__name__
                 raise ParameterError(
-                    f"the classifier must have {' or '.join(names)}(); {type(self.classifier).__name__} has "
-                    "not.",
+                    f"the estimator must have {' or '.join(names)}(); {kind} does not.",
                     source="AdaptiveThresholdClassifier",
                 )
 
-    def _chosen(self, evidence: Evidence) -> FloatArray:
-        if len(evidence.classes) < 2:
+    def _thresholds(self, buffer: ScoreBuffer) -> FloatArray:
+        if len(buffer.classes) < 2:
             return np.full(1, np.nan)
-        cuts = []
-        for sides in evidence.sides():
-            positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in (sides.positive, sides.negative))
-            enough = min(len(positive), len(negative)) >= _ENOUGH
-            cuts.append(choose_cut(positive, negative, self.threshold, sides.share) if enough else np.nan)
-        return np.array(cuts)
+        thresholds = []
+        for sides in buffer.sides():
+            positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
+            if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
+                thresholds.append(np.nan)
+            else:
+                thresholds.append(choose_threshold(positive, negative, self.threshold, sides.share))
+        return np.array(thresholds)
 
-    # -- answering ----------------------------------------------------------------------------------
+    # -- predicting ---------------------------------------------------------------------------------
 
     @property
-    def _now(self) -> tuple[Evidence, FloatArray]:
-        """Evidence and cuts that belong to the classifier as it is now."""
-        classifier = self.classifier_
-        return self._known.at(
-            classifier._in_place_version() if isinstance(classifier, BatchLearner) else None
-        )
+    def _now(self) -> tuple[ScoreBuffer, FloatArray]:
+        """Recent scores and thresholds that belong to the current version of the classifier."""
+        estimator = self.estimator_
+        return self._known.at(estimator._in_place_version() if isinstance(estimator, BatchLearner) else None)
 
     @property
     @synchronized
-    def cuts_(self) -> FloatArray:
-        """The cut of each plane; NaN where the classifier's own answer stands."""
-        self._need("cuts_")
+    def thresholds_(self) -> FloatArray:
+        """The threshold of each plane; NaN where the classifier's own decision is used."""
+        self._need("thresholds_")
         return self._now[1]
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that the classifier knows."""
         self._need("classes_")
-        return np.asarray(self.classifier_.classes_)
+        return np.asarray(self.estimator_.classes_)
 
     def _is_started(self) -> bool:
-        return "classifier_" in self.__dict__
+        return "estimator_" in self.__dict__
 
-    # The classifier may be changed in place, and keeps no answer.
+    # The classifier may be updated in place, so readers wait for the lock.
     decision_function = synchronized(Learner.decision_function)
 
-    def _checked_questions(self, X: Any, method: str) -> FloatArray:
-        rows = self._check_finite(self._check_rows(X, method), method)
+    def _checked_finite(self, X: Any, method: str) -> FloatArray:
+        rows = check_finite(self, validate_rows(self, X, method), method)
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """The classifier's scores, less the cut where there is one."""
-        rows = self._checked_questions(X, method)
-        scores, cuts = _scores(self.classifier_, rows), self._now[1]
-        own = _own_cut(self.classifier_) if scores.shape[1] == 1 else 0.0
-        if scores.shape[1] == len(cuts):
-            scores = scores - np.where(np.isnan(cuts), own, cuts)
+        """Return the classifier's scores minus the thresholds, and the classes."""
+        rows = self._checked_finite(X, method)
+        scores, thresholds = _scores(self.estimator_, rows), self._now[1]
+        own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
+        if scores.shape[1] == len(thresholds):
+            scores = scores - np.where(np.isnan(thresholds), own, thresholds)
         return scores, self.classes_
 
     @synchronized
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        self._check_started("predict")
+        check_started(self, "predict")
         if len(self.classes_) > 1 and not np.isnan(self._now[1]).any():
-            return _labels_by_scores(self, X)
-        return np.asarray(self.classifier_.predict(self._checked_questions(X, "predict")))
+            return _predict_unlocked(self, X)
+        return np.asarray(self.estimator_.predict(self._checked_finite(X, "predict")))
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -265,57 +273,57 @@ class AdaptiveThresholdClassifier(Learner):
             state = super().__getstate__()
             if self._is_started():
                 now = self._now
-                state |= {"classifier_": deepcopy(self.classifier_), "_known": VersionedValue(None, now, now)}
+                state |= {"estimator_": deepcopy(self.estimator_), "_known": VersionedValue(None, now, now)}
             return state
 
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        evidence, cuts = self._now
+        buffer, thresholds = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
-        return {"classifier": self.classifier_, "evidence": evidence.get_state(), "cuts": cuts, **names}
+        return {"classifier": self.estimator_, "evidence": buffer.get_state(), "cuts": thresholds, **names}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.classifier_ = state["classifier"]
-        n_features = state.get("n_features")  # files of earlier versions have it in the classifier alone
-        n_features = self.classifier_.n_features_in_ if n_features is None else n_features
+        self.estimator_ = state["classifier"]
+        n_features = state.get("n_features")  # early files have it in the classifier alone
+        n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})
-        known = Evidence.from_state(state["evidence"], 1), np.asarray(state["cuts"], dtype=np.float64)
+        known = ScoreBuffer.from_state(state["evidence"], 1), np.asarray(state["cuts"], dtype=np.float64)
         self._known = VersionedValue(None, known, known)
 
 
-def _is_changed_in_place(classifier: Any) -> bool:
-    """Whether a learner of this package changes what others see, by one native call."""
-    return isinstance(classifier, BatchLearner) and bool(classifier._in_place)
+def _is_changed_in_place(estimator: Any) -> bool:
+    """Return whether updates of a shallow copy change the original too."""
+    return isinstance(estimator, BatchLearner) and bool(estimator._in_place)
 
 
-def _twin(classifier: Any) -> Any:
-    """A classifier that learns without the other noticing, or changes it at one moment that can be told."""
-    return shallow_copy(classifier) if _is_changed_in_place(classifier) else deepcopy(classifier)
+def _copy(estimator: Any) -> Any:
+    """Return a copy that learns without changing the original, or with a version that tells the change."""
+    return shallow_copy(estimator) if _is_changed_in_place(estimator) else deepcopy(estimator)
 
 
-def _classes(classifier: Any) -> list[Any]:
-    """Labels that a classifier knows; none before its first rows."""
+def _classes(estimator: Any) -> list[Any]:
+    """Return the labels that a classifier knows; none before its first rows."""
     try:
-        known: list[Any] = np.asarray(classifier.classes_).tolist()
+        known: list[Any] = np.asarray(estimator.classes_).tolist()
     except (AttributeError, NotFittedError):
         return []
     return known
 
 
-def _scores(classifier: Any, X: FloatArray) -> FloatArray:
-    """One column for two classes, the score of the second; otherwise one a class."""
-    if hasattr(classifier, "decision_function"):
-        scores = np.asarray(classifier.decision_function(X), dtype=np.float64)
+def _scores(estimator: Any, X: FloatArray) -> FloatArray:
+    """Return one column with the score of the second of two classes, otherwise one column per class."""
+    if hasattr(estimator, "decision_function"):
+        scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     else:
-        scores = np.asarray(classifier.predict_proba(X), dtype=np.float64)
+        scores = np.asarray(estimator.predict_proba(X), dtype=np.float64)
         if scores.shape[1] == 2:
             scores = scores[:, 1]
     return scores[:, None] if scores.ndim == 1 else scores
 
 
-def _own_cut(classifier: Any) -> float:
-    """Where a classifier of two classes cuts by itself."""
-    return 0.0 if hasattr(classifier, "decision_function") else 0.5
+def _own_threshold(estimator: Any) -> float:
+    """Return the threshold that a classifier of two classes uses itself."""
+    return 0.0 if hasattr(estimator, "decision_function") else 0.5

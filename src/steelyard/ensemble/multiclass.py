@@ -1,144 +1,153 @@
-"""More than two classes: how experts are weighed against each other, and one cut a class.
+"""Combination of the experts' scores for more than two classes.
 
-Scores of one expert are compared across classes, so they must keep their distances: every expert's scores
-are divided by one number, their spread over all planes. Experts weigh by how well they would have told recent
-rows apart on their own (the mean over classes of the hit rates), and the cuts are moved, class by class, to
-where the committee's own mean is best.
+Scores of one expert are compared across classes, so they keep their ratios: all scores of an expert are
+divided by their standard deviation. Experts are weighted by prior * exp(20 * mean recall) over recent rows,
+and one threshold per class is moved to where the mean recall of the weighted sum is best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from steelyard._types import FloatArray, IntArray
-from steelyard.ensemble.cuts import choose_cut
-from steelyard.ensemble.evidence import Evidence, with_newcomers
-from steelyard.ensemble.rules import distinct_codes
+from steelyard.ensemble.score_buffer import ScoreBuffer, with_new_experts
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.thresholds import choose_threshold
 
-__all__ = ["ManyJudgement", "judge_many"]
+__all__ = ["MulticlassWeights", "softmax_slope", "weigh_classes"]
 
-_ENOUGH = 5  # rows of a class below which its cut stays where it is
-_SHARPNESS = 20.0  # an expert whose mean hit rate is 0.05 better weighs e times as much
-_PASSES = 2  # over all classes, when cuts are moved
-_STEP = 0.5  # of the way to the cut that is best on recent rows: these are few
+_MIN_ROWS_OF_CLASS = 5  # below this the threshold of a class is not moved
+_NEWTON_STEPS = 30
 
 
 @dataclass(frozen=True)
-class ManyJudgement:
-    """What recent rows say about the planes of more than two classes.
+class MulticlassWeights:
+    """Weight and scale of each expert, and one threshold per class.
 
     Attributes
     ----------
     classes : list of int
-        Class numbers, one a plane.
-    record : ndarray of shape (n_experts,)
-        Mean over classes of each expert's recent hit rates; NaN where it has none.
+        Class codes, one per score.
+    recall : ndarray of shape (n_experts,)
+        Mean over classes of each expert's recent recall; NaN where it has none.
     weights : ndarray of shape (n_experts,)
         They sum to one.
     scales : ndarray of shape (n_experts,)
-        What each expert's scores are divided by.
-    cuts : ndarray of shape (n_classes,)
-        What is taken off the scores of each plane; the largest wins.
+        Divisor of each expert's scores.
+    thresholds : ndarray of shape (n_classes,)
+        Subtracted from the scores; the largest difference wins.
+    slope : float
+        The softmax of ``slope`` times the differences are probabilities of equally frequent classes.
     """
 
     classes: list[int]
-    record: FloatArray
+    recall: FloatArray
     weights: FloatArray
     scales: FloatArray
-    cuts: FloatArray
+    thresholds: FloatArray
+    slope: float = 1.0
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """One score a plane, after the cuts; ``raw`` is (n_rows, n_experts, n_planes)."""
-        return _total(raw, self.weights, self.scales) - self.cuts
+        """Return log-probabilities of equally frequent classes, which can be compared between rows.
 
-    def for_classes(self, classes: list[int]) -> ManyJudgement:
-        """The same for other classes; a new one has no cut yet."""
+        ``raw`` has the shape (n_rows, n_experts, n_classes).
+        """
+        scores = self.slope * (_total(raw, self.weights, self.scales) - self.thresholds)
+        return np.asarray(scores - logsumexp(scores, axis=1, keepdims=True))
+
+    def for_classes(self, classes: list[int]) -> MulticlassWeights:
+        """Return the same weights for other classes; a new class has threshold 0."""
         if classes == self.classes:
             return self
-        known = dict(zip(self.classes, self.cuts.tolist(), strict=True))
-        cuts = np.array([known.get(number, 0.0) for number in classes])
-        return ManyJudgement(classes, self.record, self.weights, self.scales, cuts)
+        known = dict(zip(self.classes, self.thresholds.tolist(), strict=True))
+        return replace(self, classes=classes, thresholds=np.array([known.get(code, 0.0) for code in classes]))
 
     def get_state(self) -> dict[str, Any]:
-        """Everything, as arrays and plain values."""
+        """Return everything as arrays and plain values."""
         return {
             "classes": self.classes,
-            "record": self.record,
+            "record": self.recall,
             "weights": self.weights,
             "scales": self.scales,
-            "cuts": self.cuts,
+            "cuts": self.thresholds,
+            "slope": self.slope,
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> ManyJudgement:
-        """What such values describe; ValueError if they make no sense."""
-        record = with_newcomers(state["record"], n_experts, np.nan)
-        weights = with_newcomers(state["weights"], n_experts, 0.0)
-        scales = with_newcomers(state["scales"], n_experts, 1.0)
-        cuts = np.asarray(state["cuts"], dtype=np.float64)
-        if not record.shape == weights.shape == scales.shape == (n_experts,):
-            raise ValueError("there must be one of everything for each expert")
-        if cuts.shape != (len(state["classes"]),):
-            raise ValueError("there must be one cut for each class")
-        return cls(distinct_codes(state["classes"]), record, weights, scales, cuts)
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> MulticlassWeights:
+        """Return the weights that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        recall = with_new_experts(state["record"], n_experts, np.nan)
+        weights = with_new_experts(state["weights"], n_experts, 0.0)
+        scales = with_new_experts(state["scales"], n_experts, 1.0)
+        thresholds, classes = np.asarray(state["cuts"], dtype=np.float64), list(state["classes"])
+        if not recall.shape == weights.shape == scales.shape == (n_experts,):
+            raise ValueError("corrupt weights: every field needs one entry per expert")
+        if thresholds.shape != (len(classes),) or not all(isinstance(code, int) for code in classes):
+            raise ValueError("corrupt weights: every class needs a code and a threshold")
+        return cls(classes, recall, weights, scales, thresholds, float(state.get("slope", 1.0)))
 
 
 def _total(raw: FloatArray, weights: FloatArray, scales: FloatArray) -> FloatArray:
-    """Weighted scores of rows; a class that an expert does not know yet is its least likely one."""
+    """Return weighted scores; a class that an expert does not know is its least likely one."""
     total = np.zeros((len(raw), raw.shape[2]))
     for expert in np.flatnonzero(weights):
         scores = raw[:, expert]
         unknown = np.isnan(scores)
         if unknown.any():
-            least = np.nan_to_num(np.fmin.reduce(scores, axis=1, keepdims=True), nan=0.0)
-            scores = np.where(unknown, least, scores)
+            lowest = np.nan_to_num(np.fmin.reduce(scores, axis=1, keepdims=True), nan=0.0)
+            scores = np.where(unknown, lowest, scores)
         total += scores * (weights[expert] / scales[expert])
     return total
 
 
-def judge_many(evidence: Evidence, threshold: Any, priors: FloatArray) -> ManyJudgement | None:
-    """What recent rows say about all planes; None if there are too few of every class but one."""
-    places, raw = evidence.recent()
-    n_of = np.bincount(places, minlength=len(evidence.classes))
-    if np.count_nonzero(n_of >= _ENOUGH) < 2:
+def weigh_classes(buffer: ScoreBuffer, threshold: Any, priors: FloatArray) -> MulticlassWeights | None:
+    """Return weights from recent scores; None if fewer than two classes have enough rows."""
+    places, raw = buffer.recent()
+    counts = np.bincount(places, minlength=len(buffer.classes))
+    if np.count_nonzero(counts >= _MIN_ROWS_OF_CLASS) < 2:
         return None
-    record = np.array([_mean_hit_rate(raw[:, e], places, n_of) for e in range(evidence.n_experts)])
-    if np.isnan(record).all():
+    recall = np.array([_mean_recall(raw[:, e], places, len(counts)) for e in range(buffer.n_experts)])
+    recall[priors == 0.0] = np.nan
+    if np.isnan(recall).all():
         return None
-    scales = np.array([_spread(raw[:, e]) for e in range(evidence.n_experts)])
-    weights = priors * np.exp(_SHARPNESS * (np.nan_to_num(record, nan=-np.inf) - np.nanmax(record)))
+    scales = np.array([_spread(raw[:, e]) for e in range(buffer.n_experts)])
+    weights = priors * np.exp(
+        SETTINGS.recall_sharpness * (np.nan_to_num(recall, nan=-np.inf) - np.nanmax(recall))
+    )
     weights[scales == 0.0] = 0.0
     if not weights.any():
         return None
-    weights[weights < 0.01 * weights.max()] = 0.0
+    weights[weights < SETTINGS.min_relative_weight * weights.max()] = 0.0
     weights /= weights.sum()
     total = _total(raw, weights, scales)
     if threshold == "gmean":
-        cuts = _balancing_cuts(total, places, n_of)
+        thresholds = _balancing_thresholds(total, places, counts)
     else:
-        cuts = np.array(
+        thresholds = np.array(
             [
-                choose_cut(total[places == k, k], total[places != k, k], threshold, share)
-                if n_of[k] >= _ENOUGH
+                choose_threshold(total[places == k, k], total[places != k, k], threshold, share)
+                if counts[k] >= _MIN_ROWS_OF_CLASS
                 else 0.0
-                for k, share in enumerate(evidence.shares())
+                for k, share in enumerate(buffer.shares())
             ]
         )
-    return ManyJudgement(list(evidence.classes), record, weights, scales, cuts)
+    slope = softmax_slope(total - thresholds, places)
+    return MulticlassWeights(list(buffer.classes), recall, weights, scales, thresholds, slope)
 
 
-def _mean_hit_rate(scores: FloatArray, places: IntArray, n_of: IntArray) -> float:
-    """Of an expert alone, over the rows that it scored; NaN if they are of one class at most."""
+def _mean_recall(scores: FloatArray, places: IntArray, n_classes: int) -> float:
+    """Return the mean over classes of an expert's recall on the rows that it scored."""
     known = ~np.isnan(scores).all(axis=1)
-    scored = np.bincount(places[known], minlength=len(n_of))
+    scored = np.bincount(places[known], minlength=n_classes)
     if np.count_nonzero(scored) < 2:
         return float("nan")
-    answers = np.where(np.isnan(scores[known]), -np.inf, scores[known]).argmax(axis=1)
-    hits = np.bincount(places[known], answers == places[known], minlength=len(n_of))
+    predicted = np.where(np.isnan(scores[known]), -np.inf, scores[known]).argmax(axis=1)
+    hits = np.bincount(places[known], predicted == places[known], minlength=n_classes)
     return float((hits[scored > 0] / scored[scored > 0]).mean())
 
 
@@ -147,26 +156,52 @@ def _spread(scores: FloatArray) -> float:
     return float(known.std()) if len(known) else 0.0
 
 
-def _balancing_cuts(total: FloatArray, places: IntArray, n_of: IntArray) -> FloatArray:
-    """Cuts under which the mean over classes of the hit rates is large."""
-    cuts, rows = np.zeros(len(n_of)), np.arange(len(total))
-    worth = 1.0 / np.maximum(n_of, 1)[places]  # of a hit
-    for _ in range(_PASSES):
-        for k in np.flatnonzero(n_of >= _ENOUGH):
-            others = total - cuts
+def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray) -> FloatArray:
+    """Return thresholds that increase the mean recall, by coordinate ascent over the classes."""
+    thresholds, rows = np.zeros(len(counts)), np.arange(len(total))
+    hit_value = 1.0 / np.maximum(counts, 1)[places]
+    for _ in range(SETTINGS.threshold_passes):
+        for k in np.flatnonzero(counts >= _MIN_ROWS_OF_CLASS):
+            others = total - thresholds
             others[:, k] = -np.inf
             rival = others.argmax(axis=1)
-            margin = total[:, k] - others[rows, rival]  # the row is answered k if it exceeds the cut
-            mine = places == k
-            gain = np.where(mine, worth, np.where(rival == places, -worth, 0.0))
+            margin = total[:, k] - others[rows, rival]  # class k is predicted if this exceeds its threshold
+            gain = np.where(places == k, hit_value, np.where(rival == places, -hit_value, 0.0))
             order = np.argsort(-margin)
-            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # with so many rows answered k
-            if gains.max() <= gain[margin > cuts[k]].sum() + 1e-12:
+            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # by number of rows predicted as k
+            if gains.max() <= gain[margin > thresholds[k]].sum() + 1e-12:
                 continue
             falling = margin[order]
             between = np.concatenate(
                 [[falling[0] + 1.0], 0.5 * (falling[1:] + falling[:-1]), [falling[-1] - 1.0]]
             )
             best = between[gains >= gains.max() - 1e-12]
-            cuts[k] += _STEP * (best[np.argmin(np.abs(best - cuts[k]))] - cuts[k])
-    return cuts
+            nearest = best[np.argmin(np.abs(best - thresholds[k]))]
+            thresholds[k] += SETTINGS.threshold_step * (nearest - thresholds[k])
+    return thresholds
+
+
+def softmax_slope(scores: FloatArray, places: IntArray) -> float:
+    """Return the factor of the scores with the largest likelihood of the labels, all classes weighted alike.
+
+    As in Platt scaling, targets are less certain the fewer rows a class has, so that separated classes do not
+    give probability 1.
+    """
+    counts = np.bincount(places, minlength=scores.shape[1])
+    weights = (1.0 / np.maximum(counts, 1))[places]
+    doubt = (1.0 / (counts + 2.0))[places]
+    wanted = (1.0 - doubt) * scores[np.arange(len(places)), places] + doubt * scores.mean(axis=1)
+    slope = 0.0
+    for _ in range(_NEWTON_STEPS):
+        powers = np.exp(slope * (scores - scores.max(axis=1, keepdims=True)))
+        p = powers / powers.sum(axis=1, keepdims=True)
+        mean = (p * scores).sum(axis=1)
+        gradient = float(weights @ (mean - wanted))
+        curvature = float(weights @ ((p * np.square(scores)).sum(axis=1) - np.square(mean)))
+        if curvature <= 0.0:
+            break
+        step = gradient / curvature
+        slope = max(0.0, slope - step)
+        if abs(step) <= 1e-9 * (1.0 + slope):
+            break
+    return max(slope, 1e-3)

@@ -1,4 +1,4 @@
-"""Boosted trees over the last rows: grown anew now and then, a function of the rows that they know."""
+"""Gradient-boosted trees: refitted from time to time, a function of the remembered rows alone."""
 
 from __future__ import annotations
 
@@ -10,86 +10,176 @@ import numpy as np
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 
-__all__ = ["BoostedTrees", "TreeRule", "growing_cost", "n_trees"]
+__all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
-_TREES = (30, 12)  # of one plane, and at least of each if there are many
-_STEPS = 6.0  # of all trees together, in whole steps of boosting
-_LEAVES = 16
-_RIDGE = 1.0  # rows' worth of curvature
-_LEAST_ROWS = 5  # in a leaf
-_COLUMNS = 24  # that a tree looks at; which, is drawn for each tree if there are more
-_COST = (0.03, 0.0033)  # microseconds of a tree for each row, and for each value of it
+_MAX_TREES, _MIN_TREES = 30, 12  # per output
+_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_MAX_COLUMNS = 24
+# Microseconds of a tree: per row, per value, per value if columns are sampled, per bin and leaf.
+_COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
-def n_trees(n_planes: int) -> int:
-    """Trees of each plane: fewer, with larger steps, if there are many planes."""
-    most, least = _TREES
-    return max(least, most // n_planes)
+def trees_per_output(n_trees: int, n_outputs: int) -> int:
+    """Return the trees of each output: fewer, with a larger learning rate, if there are many outputs."""
+    return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
-def growing_cost(n_planes: int, n_rows: int, n_columns: int) -> float:
-    """Microseconds that growing takes on a common machine."""
-    row, value = _COST
-    return n_planes * n_trees(n_planes) * n_rows * (row + value * min(n_columns, _COLUMNS))
+def fit_cost_us(n_trees: int, n_outputs: int, n_rows: int, n_columns: int, max_bins: int = 64) -> float:
+    """Return the microseconds that one fit takes on a common machine.
+
+    ``n_trees`` is the number of trees for one output, ``n_columns`` that of columns that are not constant.
+    """
+    row, value, sampled_value, bin_ = _COST_US
+    columns = min(n_columns, _MAX_COLUMNS)
+    per_row = row + columns * (value if n_columns <= _MAX_COLUMNS else sampled_value)
+    per_tree = n_rows * per_row + 16 * columns * max_bins * bin_
+    return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 
+@dataclass(eq=False)
 class BoostedTrees:
-    """Logistic boosting, all classes counted alike; the same rows give the same trees, bit by bit."""
+    """Gradient-boosted decision trees with the logistic loss; more than two classes are learned one-vs-rest.
 
-    classes_: IntArray
-    forest: tuple[Any, ...]
-    n_features: int
+    The same rows give the same trees, bit by bit, on any machine and with any number of threads. NaN is a
+    missing value: each split learns the side that missing values go to. Infinite values are allowed.
+
+    Parameters
+    ----------
+    n_trees : int or None, default=None
+        Trees per output; None: 30 for one output, down to 12 for many.
+    learning_rate : float or None, default=None
+        Factor of the value of each leaf; None: ``6 / n_trees``.
+    max_leaves : int, default=16
+        Largest number of leaves of a tree.
+    l2_regularization : float, default=1.0
+        Added to the sum of hessians of a leaf.
+    min_rows_per_leaf : int, default=5
+        Smallest number of rows in a leaf.
+    max_columns, column_fraction : int and float, default=24 and 1.0
+        A tree uses at most ``max_columns`` and at most this fraction of the columns, drawn at random.
+    row_fraction : float, default=1.0
+        A tree uses each row with this probability.
+    max_bins : int, default=64
+        Bins per numeric column, at most 256. More bins find finer thresholds and take longer.
+    class_weight : "balanced" or None, default="balanced"
+        "balanced": all classes have the same total weight. None: rows count by their weights, and scores
+        start from the log-odds of the class shares.
+    categories : tuple of int, default=()
+        Columns of category codes: integers from 0 to 65,534. Splits are sets of categories. NaN, negative,
+        unknown and rare codes share one side of a split.
+    seed : int, default=0
+        Seed of the random choice of columns and rows.
+    n_threads : int, default=1
+        Threads; the result does not depend on it.
+    """
+
+    n_trees: int | None = None
+    learning_rate: float | None = None
+    max_leaves: int = 16
+    l2_regularization: float = 1.0
+    min_rows_per_leaf: int = 5
+    max_columns: int = _MAX_COLUMNS
+    column_fraction: float = 1.0
+    row_fraction: float = 1.0
+    max_bins: int = 64
+    class_weight: str | None = "balanced"
+    categories: tuple[int, ...] = ()
+    seed: int = 0
+    n_threads: int = 1
+
+    classes_: IntArray = field(init=False, repr=False)
+    forest: tuple[Any, ...] = field(init=False, repr=False)
+    n_features: int = field(init=False, repr=False)
 
     def fit(self, X: FloatArray, y: IntArray, sample_weight: FloatArray | None = None) -> Self:
-        """Grow trees from these rows; none if they are of one class."""
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self.n_features = X.shape[1]
-        n = len(self.classes_)
-        if n < 2:
-            self.forest = ()
-            return self
-        weights = (
-            np.ones(len(y)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
-        )
-        trees = n_trees(n if n > 2 else 1)
-        self.forest = _native.grow_forest(
-            X,
-            codes.astype(np.int64, copy=False),
-            weights,
-            n,
-            n_trees=trees,
-            n_leaves=_LEAVES,
-            rate=_STEPS / trees,
-            ridge=_RIDGE,
-            least_rows=_LEAST_ROWS,
-            n_columns=_COLUMNS,
-            seed=0,
-        )
+        """Fit trees to these rows; rows of a single class give no trees."""
+        if self.class_weight not in {"balanced", None}:
+            raise ValueError(f"class_weight must be 'balanced' or None, not {self.class_weight!r}")
+        classes, codes = np.unique(y, return_inverse=True)
+        forest = self._fit_forest(X, codes.astype(np.int64, copy=False), len(classes), sample_weight)
+        self.classes_, self.n_features, self.forest = classes, X.shape[1], forest
         return self
+
+    def _fit_forest(
+        self, X: FloatArray, codes: IntArray, n_classes: int, sample_weight: FloatArray | None
+    ) -> tuple[Any, ...]:
+        if n_classes < 2:
+            return ()
+        n_features = X.shape[1]
+        weights = (
+            np.ones(len(codes)) if sample_weight is None else np.ascontiguousarray(sample_weight, np.float64)
+        )
+        is_category = np.zeros(n_features, dtype=np.uint8)
+        is_category[list(self.categories)] = 1
+        trees = self.n_trees or trees_per_output(_MAX_TREES, n_classes if n_classes > 2 else 1)
+        forest: tuple[Any, ...] = _native.fit_gradient_boosting(
+            X,
+            codes,
+            weights,
+            n_classes,
+            is_category,
+            n_trees=trees,
+            max_leaves=self.max_leaves,
+            learning_rate=_TOTAL_LEARNING_RATE / trees if self.learning_rate is None else self.learning_rate,
+            l2_regularization=self.l2_regularization,
+            min_rows_per_leaf=self.min_rows_per_leaf,
+            max_columns=max(1, min(self.max_columns, round(self.column_fraction * n_features))),
+            seed=self.seed,
+            row_fraction=self.row_fraction,
+            max_bins=self.max_bins,
+            balance_classes=self.class_weight == "balanced",
+            start_from_prior=self.class_weight is None,
+            n_threads=self.n_threads,
+        )
+        return forest
+
+
+def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _native.TreeEnsemble:
+    """Return the native ensemble; forests of version 0.2 have only the first four arrays."""
+    arrays: list[Any] = list(forest)
+    if len(arrays) == 4:
+        n = len(arrays[0])
+        arrays += [
+            np.zeros(n, dtype=np.uint8),  # NaN went right
+            np.empty(0, dtype=np.int32),
+            np.full(n, -1, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+            np.empty(0, dtype=np.uint64),
+            np.zeros(n_outputs),
+        ]
+    return _native.TreeEnsemble(*[*arrays, n_features])
 
 
 @dataclass(frozen=True)
 class TreeRule:
-    """Sums of trees over rows as they are."""
+    """Scores of fitted trees."""
 
     classes: list[int]
     forest: tuple[Any, ...]
     n_features: int
     _trees: Any = field(init=False, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, trees: BoostedTrees) -> TreeRule:
+        """Return the rule of fitted trees."""
+        return cls(trees.classes_.tolist(), trees.forest, trees.n_features)
+
     def __post_init__(self) -> None:
-        n_planes = len(self.classes) if len(self.classes) > 2 else 1
-        feature, left, number, roots = self.forest
-        trees = _native.Trees(feature, left, number, roots, n_planes, self.n_features)
-        object.__setattr__(self, "_trees", trees)
+        n_outputs = len(self.classes) if len(self.classes) > 2 else 1
+        object.__setattr__(self, "_trees", _ensemble(self.forest, n_outputs, self.n_features))
 
     def scores(self, rows: Any) -> FloatArray:
-        """Scores of rows."""
+        """Return the scores of rows, one column per output."""
         scores: FloatArray = self._trees.scores(rows.X)
         return scores
 
+    def contributions(self, rows: Any) -> FloatArray:
+        """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
+        values: FloatArray = self._trees.contributions(rows.X)
+        return values
+
     def join(self, experts: _native.RowExperts, number: int) -> bool:
-        """Score single rows together with others."""
+        """Add the trees to the experts that score single rows in one call."""
         experts.add_trees(number, self._trees)
         return True
 

@@ -1,8 +1,7 @@
-"""Honest measuring: every row is predicted before its label is learned.
+"""Prequential evaluation: every row is predicted before its label is learned.
 
-:func:`prequential` runs a :class:`PrequentialEvaluator` of models to its end; ``tracking``,
-``counting``, ``measures`` and ``samples`` measure, ``peers`` lets models of other libraries take part, and
-:class:`PrequentialResult` is what came out.
+:func:`prequential` runs a :class:`PrequentialEvaluator` over a stream and returns a
+:class:`PrequentialResult`. ``tracking`` computes the measures, ``peers`` adapts models of other libraries.
 """
 
 from steelyard._deprecation import renamed_class

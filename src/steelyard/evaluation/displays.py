@@ -1,4 +1,4 @@
-"""Pictures in scikit-learn's manner: made from a result or an estimator, drawn with matplotlib."""
+"""Displays as in scikit-learn: plots of a result or an estimator, with matplotlib."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["BoundaryDisplay", "ForgetDisplay", "PrequentialDisplay"]
 
 
 class Display(ABC):
-    """A picture that can be drawn into axes that are there, or into a figure of its own."""
+    """Base class of the displays."""
 
     ax_: Any
     figure_: Any
 
     @abstractmethod
     def _draw(self, ax: Any) -> None:
-        """Draw into these axes."""
+        """Draw into the axes."""
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw.
+        """Draw the plot.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            The axes; a new figure by default.
 
         Returns
         -------
@@ -46,25 +46,25 @@ class Display(ABC):
 
 
 class PrequentialDisplay(Display):
-    """A measure over time, one line a model, with its 95 % band.
+    """Plot of a measure over time: one line per model with its 95 % confidence band.
 
     Parameters
     ----------
     rows : dict of str to list of int
-        Where the measure was taken, by model.
+        Rows at which the measure was recorded, by model.
     values, low, high : dict of str to ndarray
-        The measure and the ends of its band.
+        The measure and its confidence band, by model.
     measure : str
-        Its name.
+        Name of the measure.
     drifts : list of int
-        Rows at which the concept is known to change.
+        Rows of known concept drifts.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
-        Where it was drawn.
+        The axes and the figure.
     lines_ : list of matplotlib lines
-        One for each model.
+        One line per model.
 
     Examples
     --------
@@ -92,16 +92,16 @@ class PrequentialDisplay(Display):
 
     @classmethod
     def from_result(cls, result: PrequentialResult, measure: str | None = None, *, ax: Any = None) -> Self:
-        """Draw a measure of a result.
+        """Plot a measure of a result.
 
         Parameters
         ----------
         result : PrequentialResult
-            What was measured.
+            The result.
         measure : str, optional
             One of ``result.metrics``; ``result.leading`` by default.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            The axes; a new figure by default.
 
         Returns
         -------
@@ -143,21 +143,21 @@ class PrequentialDisplay(Display):
 
 
 class BoundaryDisplay(Display):
-    """The regions that a classifier of two features makes, and its boundaries.
+    """Plot of the decision regions and boundaries of a classifier with two features.
 
     Parameters
     ----------
     xx, yy : ndarray of shape (n, n)
-        A grid over both features.
+        Grid over both features.
     response : ndarray of shape (n, n)
-        The number of the class at each point.
+        Index of the predicted class at each point.
     classes : list
         The classes.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
-        Where it was drawn.
+        The axes and the figure.
 
     Examples
     --------
@@ -185,35 +185,35 @@ class BoundaryDisplay(Display):
         resolution: int = 200,
         ax: Any = None,
     ) -> Self:
-        """Draw a fitted classifier over the range of some rows.
+        """Plot a fitted classifier over the range of some rows.
 
         Parameters
         ----------
         estimator : classifier
-            A fitted one, of two features.
+            A fitted classifier with two features.
         X : array-like of shape (n_samples, 2)
-            Rows that say how far to draw.
+            Rows that define the range of the plot.
         y : array-like of shape (n_samples,), optional
-            Their labels; with them the rows are drawn too.
+            Labels of the rows; if given, the rows are plotted too.
         resolution : int, default=200
-            Points of the grid in each direction.
+            Number of grid points in each direction.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            The axes; a new figure by default.
 
         Returns
         -------
         BoundaryDisplay
         """
         rows = _two_features(X, "BoundaryDisplay")
-        display = cls._over(rows, estimator, resolution)
+        display = cls._on_grid(rows, estimator, resolution)
         display.plot(ax=ax)
         if y is not None:
             _scatter(display.ax_, rows, np.asarray(y), display.classes)
         return display
 
     @classmethod
-    def _over(cls, rows: FloatArray, estimator: Any, resolution: int) -> Self:
-        """What a classifier says all around some rows."""
+    def _on_grid(cls, rows: FloatArray, estimator: Any, resolution: int) -> Self:
+        """Return the predictions of a classifier on a grid around some rows."""
         xx, yy = _grid(rows, resolution)
         labels = np.asarray(estimator.predict(np.column_stack([xx.ravel(), yy.ravel()])))
         response = np.searchsorted(estimator.classes_, labels).reshape(xx.shape)
@@ -226,14 +226,14 @@ class BoundaryDisplay(Display):
         self.draw_lines(ax, linewidths=1)
 
     def draw_lines(self, ax: Any, **style: Any) -> None:
-        """Draw the lines between the regions.
+        """Draw the boundaries between the regions.
 
         Parameters
         ----------
         ax : matplotlib axes
-            Where to draw.
+            The axes.
         **style : dict
-            How, as ``contour`` takes it.
+            Options of ``contour``.
         """
         if len(self.classes) > 1:
             levels = np.arange(1, len(self.classes)) - 0.5
@@ -241,21 +241,21 @@ class BoundaryDisplay(Display):
 
 
 class ForgetDisplay(Display):
-    """How a boundary moves when rows are forgotten: dashed before, solid after.
+    """Plot of the decision boundary before (dashed) and after (solid) rows are forgotten.
 
     Parameters
     ----------
     before, after : BoundaryDisplay
-        The classifier with and without the rows.
+        The classifier before and after forgetting.
     forgotten : ndarray of shape (n_forgotten, 2)
-        The rows.
+        The forgotten rows.
 
     Attributes
     ----------
     ax_, figure_ : matplotlib axes and figure
-        Where it was drawn.
+        The axes and the figure.
     estimator_ : classifier
-        A copy of the classifier that has forgotten the rows.
+        Copy of the classifier without the rows.
 
     Examples
     --------
@@ -285,22 +285,22 @@ class ForgetDisplay(Display):
         resolution: int = 200,
         ax: Any = None,
     ) -> Self:
-        """Forget some of the rows that a classifier has learned, in a copy of it, and draw both.
+        """Forget rows in a copy of a classifier, and plot both.
 
         Parameters
         ----------
         estimator : classifier
-            A fitted one of two features that can forget; it is left as it is.
+            A fitted classifier with two features and a forget() method; it is not changed.
         X : array-like of shape (n_samples, 2)
-            Rows that it has learned.
+            Rows that were learned.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the rows.
         forget : array-like of int or bool
-            Which of the rows to forget.
+            Indices or mask of the rows to forget.
         resolution : int, default=200
-            Points of the grid in each direction.
+            Number of grid points in each direction.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            The axes; a new figure by default.
 
         Returns
         -------
@@ -311,7 +311,7 @@ class ForgetDisplay(Display):
         rows, labels, chosen = _two_features(X, "ForgetDisplay"), np.asarray(y), np.asarray(forget)
         without = deepcopy(estimator)
         without.forget(rows[chosen], labels[chosen])
-        before, after = (BoundaryDisplay._over(rows, each, resolution) for each in (estimator, without))
+        before, after = (BoundaryDisplay._on_grid(rows, each, resolution) for each in (estimator, without))
         display = cls(before, after, rows[chosen])
         display.estimator_ = without
         display.plot(ax=ax)
@@ -331,7 +331,7 @@ def _axes(ax: Any) -> tuple[Any, Any]:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ParameterError(
-            "pictures need matplotlib.", source="display", hint='pip install "steelyard[plots]"'
+            "plots need matplotlib.", source="display", hint='pip install "steelyard[plots]"'
         ) from error
     figure, made = plt.subplots()
     return made, figure
@@ -340,7 +340,7 @@ def _axes(ax: Any) -> tuple[Any, Any]:
 def _two_features(X: ArrayLike, source: str) -> FloatArray:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows):
-        raise DataError(f"expected rows of two features; got shape {rows.shape}.", source=source)
+        raise DataError(f"expected rows with two features; got shape {rows.shape}.", source=source)
     return rows
 
 

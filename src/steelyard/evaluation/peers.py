@@ -1,4 +1,4 @@
-"""Learners of other libraries in the same race: scikit-learn's and river's."""
+"""Adapters for classifiers of scikit-learn and river."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ __all__ = ["RiverPeer", "SklearnPeer"]
 
 
 class SklearnPeer:
-    """A scikit-learn classifier with ``partial_fit``, behind a scaler that learns along.
+    """Adapter of a scikit-learn classifier with ``partial_fit``, behind an incremental scaler.
 
-    Such classifiers must know all labels at their first rows. Rows wait until there are two labels; a label
-    that comes later is not learned, and ``n_refused_`` counts such rows.
+    Such classifiers must know all labels at the first call. Rows are buffered until there are two labels.
+    Rows of a label that appears later are not learned; ``n_refused_`` counts them.
 
     Parameters
     ----------
     estimator : object
         A classifier with ``partial_fit``.
     scale : bool, default=True
-        Whether features are brought to mean 0 and variance 1 as of all rows so far.
+        Whether features are scaled to mean 0 and variance 1 over all rows so far.
     """
 
     def __init__(self, estimator: Any, *, scale: bool = True) -> None:
         if not hasattr(estimator, "partial_fit"):
             raise ParameterError(
-                "a stream needs a classifier with partial_fit(); it has none.",
+                "expected a classifier with partial_fit(); it has none.",
                 source=type(estimator).__name__,
             )
         self.estimator = estimator
         self.scaler = StandardScaler() if scale else None
         self.n_refused_ = 0
-        self._waiting: list[tuple[FloatArray, NDArray[Any]]] = []
+        self._buffered: list[tuple[FloatArray, NDArray[Any]]] = []
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels that the estimator knows; before its first rows there are none."""
+        """Labels that the estimator has learned."""
         return np.asarray(self.estimator.classes_)
 
     def __getattr__(self, name: str) -> Any:
@@ -52,16 +52,16 @@ class SklearnPeer:
         raise AttributeError(name)
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
-        """Learn these rows too."""
+        """Learn more rows."""
         if self.scaler is not None:
             self.scaler.partial_fit(X)
         if not hasattr(self.estimator, "classes_"):
-            self._waiting.append((X, y))
-            X, y = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+            self._buffered.append((X, y))
+            X, y = (np.concatenate(parts) for parts in zip(*self._buffered, strict=True))
             labels = np.unique(y)
             if len(labels) < 2:
                 return self
-            self._waiting = []
+            self._buffered = []
             self.estimator.partial_fit(self._scaled(X), y, classes=labels)
             return self
         known = np.isin(y, self.classes_)
@@ -71,7 +71,7 @@ class SklearnPeer:
         return self
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
-        """Labels of rows."""
+        """Predict labels."""
         return np.asarray(self.estimator.predict(self._scaled(X)))
 
     def _scaled(self, X: FloatArray) -> FloatArray:
@@ -79,24 +79,24 @@ class SklearnPeer:
 
 
 class RiverPeer:
-    """A river classifier, fed row by row.
+    """Adapter of a river classifier, which learns row by row.
 
-    Models that know only False and True are told the labels so: 0 and 1 as they are, others in the order in
-    which they come. A third label is then not learned, and ``n_refused_`` counts such rows.
+    Binary river models use False and True: labels 0 and 1 are converted directly, others in order of
+    appearance. Rows of a third label are not learned; ``n_refused_`` counts them.
 
     Parameters
     ----------
     model : river.base.Classifier
         The model or pipeline.
     scale : bool, default=True
-        Whether river's ``StandardScaler`` stands in front.
+        Whether to put a river ``StandardScaler`` before the model.
     labels : sequence, optional
-        Labels that are known beforehand; an answer that means a label not known yet is no answer.
+        Labels that are known in advance; a prediction of an unknown label counts as no prediction.
     features : sequence, optional
-        What the columns are called in the model; 0, 1, ... by default.
+        Names of the features in the model; 0, 1, ... by default.
     """
 
-    answers_at_once = True  # river's models answer before they have learned anything
+    predicts_unfitted = True  # river models predict before they have learned anything
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RiverPeer:
         labels: Sequence[Any] = (),
         features: Sequence[Hashable] = (),
     ) -> None:
-        self._many = bool(getattr(model, "_multiclass", True))
+        self._is_multiclass = bool(getattr(model, "_multiclass", True))
         if scale:
             from river import preprocessing
 
@@ -114,27 +114,27 @@ class RiverPeer:
         self.model = model
         self.n_refused_ = 0
         self._features = tuple(features)
-        self._labels: dict[Any, Any] = {}  # what river is told -> our label
+        self._labels: dict[Any, Any] = {}  # label in river -> our label
         for label in labels:
-            self._told(label)
+            self._river_label(label)
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """Labels seen so far, sorted."""
+        """Labels so far, sorted."""
         return np.array(sorted(self._labels.values()))
 
     def partial_fit(self, X: FloatArray, y: NDArray[Any]) -> Self:
-        """Learn these rows too."""
-        told = {label: self._told(label) for label in dict.fromkeys(y.tolist())}
+        """Learn more rows."""
+        river_labels = {label: self._river_label(label) for label in dict.fromkeys(y.tolist())}
         for row, label in zip(self._rows(X), y.tolist(), strict=True):
-            if told[label] is None:
+            if river_labels[label] is None:
                 self.n_refused_ += 1
             else:
-                self.model.learn_one(row, told[label])
+                self.model.learn_one(row, river_labels[label])
         return self
 
     def _rows(self, X: FloatArray) -> list[dict[Hashable, float]]:
-        """Rows as river has them."""
+        """Return the rows as dictionaries."""
         names = self._features or range(X.shape[1])
         if len(names) != X.shape[1]:
             raise DataError(
@@ -143,24 +143,26 @@ class RiverPeer:
             )
         return [dict(zip(names, row, strict=True)) for row in X.tolist()]
 
-    def _told(self, label: Any) -> Any:
-        """What river is told for a label; None if there is no room for it."""
-        for told, known in self._labels.items():
+    def _river_label(self, label: Any) -> Any:
+        """Return the label that river uses; None for a third label of a binary model."""
+        for river_label, known in self._labels.items():
             if known == label:
-                return told
-        told = label if self._many else bool(label) if label in (0, 1) else len(self._labels) > 0
-        if told in self._labels:
+                return river_label
+        river_label = (
+            label if self._is_multiclass else bool(label) if label in (0, 1) else len(self._labels) > 0
+        )
+        if river_label in self._labels:
             return None
-        self._labels[told] = label
-        return told
+        self._labels[river_label] = label
+        return river_label
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
-        """Labels of rows; None where the model has no answer."""
-        answers = [self.model.predict_one(row) for row in self._rows(X)]
-        return np.array([self._labels.get(answer) for answer in answers], dtype=object)
+        """Predict labels; None where the model has no prediction."""
+        predicted = [self.model.predict_one(row) for row in self._rows(X)]
+        return np.array([self._labels.get(label) for label in predicted], dtype=object)
 
     def predict_proba(self, X: FloatArray) -> FloatArray:
-        """Probabilities of the labels seen so far."""
-        told = sorted(self._labels, key=self._labels.__getitem__)
+        """Predict probabilities of the labels so far."""
+        order = sorted(self._labels, key=self._labels.__getitem__)
         rows = [self.model.predict_proba_one(row) for row in self._rows(X)]
-        return np.array([[row.get(name, 0.0) for name in told] for row in rows]).reshape(len(X), len(told))
+        return np.array([[row.get(name, 0.0) for name in order] for row in rows]).reshape(len(X), len(order))

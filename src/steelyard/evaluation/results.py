@@ -1,4 +1,4 @@
-"""What a race has shown: a table over time, totals, and where something changed."""
+"""Results of a prequential evaluation: measures over time, totals and detected changes."""
 
 from __future__ import annotations
 
@@ -17,45 +17,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steelyard.evaluation.samples import ScoreSample
-from steelyard.evaluation.tracking import Tracker, flat_bands
+from steelyard._deprecation import renamed_method
+from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
 from steelyard.exceptions import ParameterError
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_atomically
 
 if TYPE_CHECKING:
     from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
+    from steelyard.metrics import ReliabilityCurve
     from steelyard.streams.chunks import RowStream
 
 __all__ = ["PrequentialResult"]
 
-_CHANGE_SCORE = 4.5  # standard deviations at which a jump of a recall counts as a change
+_CHANGE_Z_SCORE = 4.5  # a change of a recall by more standard deviations is significant
 
 
 class PrequentialResult:
-    """The outcome of :func:`prequential`.
+    """Result of :func:`prequential`.
 
     Attributes
     ----------
     models : dict
-        The models, as they are now.
+        The trained models.
     n_rows : int
-        Rows of the stream.
+        Number of rows.
     positive : label or None
-        The positive class: the one that was named, else the rarer of two; None where all count alike.
+        The positive class: the given one, otherwise the rarer of two; None where all classes count alike.
     labels : dict
-        Rows of each class.
+        Number of rows of each class.
     seconds : float
-        How long it took.
+        Running time.
     moments : list of (int, float)
-        Rows that had come, and when the last of them happened; empty where the stream has no times.
+        Numbers of rows read and the time of the last of them; empty if the stream has no times.
     ended : str or None
-        Why the stream ended early, in words; None where it came to its end.
+        Reason why the stream ended early; None if it was read to its end.
     notices : list of str
-        Columns that are hardly features, and what to do about them.
+        Advice about columns that are unlikely to be features.
     events : list of Event
-        What happened on the way: classes that came, drifts that models found.
+        New classes, and drifts that models detected.
     bad_rows : list of str
-        What was wrong with rows that were left out, of the first thousand.
+        Errors of the first thousand skipped rows.
     """
 
     def __init__(self, evaluator: PrequentialEvaluator, stream: RowStream | None) -> None:
@@ -66,7 +67,7 @@ class PrequentialResult:
         self.metrics = evaluator.metrics
         self.window, self.delay, self.warmup = evaluator.window, evaluator.delay, evaluator.warmup
         self.n_rows = evaluator.n_rows
-        self.learned = evaluator.learns  # or a finished model was tested
+        self.learned = evaluator.learns  # False if a fitted model was only tested
         self.positive = evaluator.positive
         self.labels = dict(sorted(evaluator.labels.items()))
         self.seconds = time.perf_counter() - evaluator.started
@@ -74,17 +75,17 @@ class PrequentialResult:
         self.chunk = None if stream is None else stream.chunk
         self.known_drifts = () if stream is None else stream.drifts
         self.feature_names = None if stream is None else stream.feature_names
-        self.moments = list(evaluator.moments)
+        self.moments = list(evaluator.times)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
         self.events = sorted(evaluator.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
-        self.command: str | None = None  # of the command line, where this comes from there
+        self.command: str | None = None  # the command line, if the command line tool made this result
         self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Where this comes from: command, version, seed, parameters, rows, data, start and duration."""
+        """Command, version, seed, parameters, rows, data, start and duration of the evaluation."""
         stream = self._stream
         return {
             "command": self.command,
@@ -103,9 +104,9 @@ class PrequentialResult:
 
     @property
     def leading(self) -> str:
-        """The measure to look at first: the G-mean, or with many classes alike the mean of their recalls.
+        """The main measure: the G-mean, or the mean recall if more than two classes count alike.
 
-        Among many classes one without a hit makes the G-mean 0, whatever the others are.
+        With many classes, a single class without hits makes the G-mean 0.
         """
         return "macro_recall" if self.positive is None and len(self.labels) > 2 else "g_mean"
 
@@ -131,7 +132,7 @@ class PrequentialResult:
         )
 
     def _shown_summary(self) -> list[list[Any]]:
-        """The head and the lines of a summary that fits a screen."""
+        """Return the header and the rows of a short summary."""
         names = [self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
         names += ["sensitivity", "specificity", "auc"] if self.positive is not None else ["f1", "accuracy"]
         lines = self.summary()
@@ -139,14 +140,14 @@ class PrequentialResult:
         return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
 
     def plot(self, measure: str | None = None, *, ax: Any = None) -> Any:
-        """Draw a measure over time; needs matplotlib.
+        """Plot a measure over time; needs matplotlib.
 
         Parameters
         ----------
         measure : str, optional
-            What to draw; :attr:`leading` by default.
+            The measure; :attr:`leading` by default.
         ax : matplotlib axes, optional
-            Where to draw; a new figure by default.
+            The axes; a new figure by default.
 
         Returns
         -------
@@ -157,28 +158,28 @@ class PrequentialResult:
         return PrequentialDisplay.from_result(self, measure, ax=ax)
 
     def report(self, path: str | Path) -> Path:
-        """Write the report, one HTML file that needs nothing else.
+        """Write the report as one self-contained HTML file.
 
         Parameters
         ----------
         path : str or Path
-            Where to write.
+            The file.
 
         Returns
         -------
         Path
         """
-        written: Path = import_module("steelyard.report").write_report(self, path)  # a room above this one
+        written: Path = import_module("steelyard.report").write_report(self, path)  # imports this package
         return written
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """One line for each model and each place where measures were taken, in order of rows."""
+        """Measures over time: one dictionary per model and recorded row, ordered by row."""
         lines = [_without_counts(record) for name in self.models for record in self.records(name)]
         return sorted(lines, key=lambda line: line["row"])
 
     def records(self, model: str) -> list[dict[str, Any]]:
-        """The lines of one model, with the class counts of the window."""
+        """Return the measures of one model over time, with the class counts of each window."""
         if model not in self._lines:
             self._lines[model] = self._read_records(self._tracker(model), model)
         return self._lines[model]
@@ -190,8 +191,8 @@ class PrequentialResult:
     def _read_records(self, tracker: Tracker, model: str) -> list[dict[str, Any]]:
         columns = tracker.window_measures(self._positive_code)
         lines = []
-        for place, record in enumerate(tracker.records):
-            values = {name: float(columns[name][place]) for name in self.metrics}
+        for index, record in enumerate(tracker.records):
+            values = {name: float(columns[name][index]) for name in self.metrics}
             rows = record.blocks[:, 1].sum(axis=0).tolist()
             lines.append(
                 {
@@ -209,11 +210,11 @@ class PrequentialResult:
         return lines
 
     def summary(self) -> list[dict[str, Any]]:
-        """One line for each model: measures over all rows, the leading ones over time, speed, rows tested.
+        """Return one dictionary per model: measures of all rows, speed, and the main measure over time.
 
-        Over all rows, times when the classes are balanced outvote those when one is rare; ``mean_g_mean`` and
-        ``lowest_g_mean``, of the running windows, give every time the same say. ``mean_macro_recall`` and
-        ``lowest_macro_recall`` do so for many classes.
+        ``mean_g_mean`` and ``lowest_g_mean`` are the mean and the minimum over the windows. They weigh all
+        periods equally; in a measure of all rows, periods with balanced classes dominate. With many classes
+        use ``mean_macro_recall`` and ``lowest_macro_recall``.
         """
         return [
             {
@@ -227,17 +228,17 @@ class PrequentialResult:
         ]
 
     def totals(self, model: str) -> dict[str, float]:
-        """The measures of one model over all rows, with the ends of their bands."""
+        """Return the measures of one model over all rows, with their confidence bands."""
         return self._tracker(model).total(self._positive_code)
 
     def by_class(self, model: str) -> list[dict[str, Any]]:
-        """Recall, precision, F1 and support of each class, the largest class first.
+        """Return recall, precision, F1 and support of each class, the largest class first.
 
-        ``support`` are tested rows, ``answered`` how often the class was predicted; nan where there is
-        nothing to divide by.
+        ``support`` is the number of tested rows, ``answered`` the number of predictions of the class. A
+        measure is nan where its denominator is zero.
         """
         labels, counts = self.confusion(model)
-        hits, rows, answers = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+        hits, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
         lines = [
             {
                 "label": label,
@@ -247,41 +248,47 @@ class PrequentialResult:
                 "precision": float(hit / m) if m else math.nan,
                 "f1": float(2 * hit / (n + m)) if n + m else math.nan,
             }
-            for label, hit, n, m in zip(labels, hits, rows, answers, strict=True)
+            for label, hit, n, m in zip(labels, hits, true, predicted, strict=True)
         ]
         return sorted(lines, key=lambda line: -line["support"])
 
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
-        """Labels and counts of all tested rows, true label by row, predicted by column."""
+        """Return the labels and the counts of all tested rows, [true, predicted]."""
         counts = self._tracker(model).counter.confusion
         used = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
         order = sorted(used, key=self._label_table.labels.__getitem__)
         return [self._label_table.labels[code] for code in order], counts[np.ix_(order, order)]
 
     def score_sample(self, model: str) -> ScoreSample:
-        """A sample of the scores of each class; they speak for the positive one."""
+        """Return a sample of the scores of each class; high scores mean the positive class."""
         tracker = self._tracker(model)
-        mirrored = tracker.speaks_for != self._positive_code and self._positive_code is not None
-        return tracker.sample.read_as(self._label_table.labels, -1.0 if mirrored else 1.0)
+        sign = -1.0 if tracker.is_mirrored(self._positive_code) else 1.0
+        return tracker.sample.renamed(self._label_table.labels, sign)
 
-    def carried_by(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Rows, and the strength of each feature there: how far a deviation of it moves the scores.
+    def reliability(self, model: str) -> ReliabilityCurve | None:
+        """Return the reliability curve of all tested rows; None without a measure of probabilities."""
+        return self._tracker(model).reliability(self._positive_code)
 
-        Empty where a model has no planes over its features. The names are ``feature_names``.
+    def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
+        """Return rows, and for each the change of the scores per standard deviation of each feature.
+
+        Both are empty for models without linear scores. ``feature_names`` names the columns.
         """
-        track = self._candidate(model).carried_by
-        return list(track.rows), track.strengths()
+        history = self._candidate(model).feature_strengths
+        return list(history.rows), history.strengths()
+
+    carried_by = renamed_method("feature_strengths", "carried_by")
 
     def time_of(self, row: float) -> float | None:
-        """When a row happened, in seconds since 1970; None where the stream has no times."""
+        """Return the time of a row in seconds since 1970; None if the stream has no times."""
         if not self.moments:
             return None
         rows, seconds = zip(*self.moments, strict=True)
         return float(np.interp(row, rows, seconds))
 
     def changes(self, model: str) -> list[int]:
-        """Rows at which the recall of a class jumped by more than chance allows."""
-        return _jumps(*self._tracker(model).counter.blocks())
+        """Return the rows at which the recall of a class changed significantly."""
+        return _significant_changes(*self._tracker(model).counter.blocks())
 
     def _tracker(self, model: str) -> Tracker:
         return self._candidate(model).tracker
@@ -298,19 +305,19 @@ class PrequentialResult:
     # -- to other forms -----------------------------------------------------------------------------
 
     def to_pandas(self) -> Any:
-        """The table as a pandas data frame."""
+        """Return the table as a pandas data frame."""
         import pandas as pd
 
         return pd.DataFrame(self.table)
 
     def to_polars(self) -> Any:
-        """The table as a polars data frame."""
+        """Return the table as a polars data frame."""
         import polars as pl
 
         return pl.DataFrame(self.table, infer_schema_length=None)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """The table as CSV, returned and, with a path, written."""
+        """Return the table as CSV; with a path, also write it."""
         lines = self.table
         names = list(dict.fromkeys(name for line in lines for name in line))
         text = io.StringIO()
@@ -320,11 +327,11 @@ class PrequentialResult:
         return _written(text.getvalue(), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Everything as one JSON document, returned and, with a path, written; nan becomes null."""
+        """Return all results as a JSON document; with a path, also write it. nan becomes null."""
         return _written(json.dumps(self.as_dict(), ensure_ascii=False, indent=1), path)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values; nan becomes None."""
+        """Return all results as plain Python values; nan becomes None."""
         return _plain(
             {
                 "stream": self.stream_name,
@@ -346,6 +353,7 @@ class PrequentialResult:
                 "by_class": {name: self.by_class(name) for name in self.models},
                 "changes": {name: self.changes(name) for name in self.models},
                 "confusion": {name: self._confusion_dict(name) for name in self.models},
+                "reliability": {name: self._reliability_dict(name) for name in self.models},
                 "summary": self.summary(),
                 "table": self.table,
             }
@@ -355,24 +363,28 @@ class PrequentialResult:
         labels, counts = self.confusion(model)
         return {"labels": labels, "counts": counts.astype(int).tolist()}
 
+    def _reliability_dict(self, model: str) -> dict[str, Any] | None:
+        curve = self.reliability(model)
+        return None if curve is None else {name: x.tolist() for name, x in curve._asdict().items()}
 
-def _jumps(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
-    """Borders between blocks at which some class is hit much more or less often than before.
 
-    At each border the recall over a few blocks before is compared with that over a few blocks after, by
-    the usual test of two shares; neighbouring borders count once, at the clearest of them.
+def _significant_changes(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
+    """Return the borders between blocks at which the recall of some class changes significantly.
+
+    At each border a two-proportion z-test compares the recall in a few blocks before and after. Of adjacent
+    significant borders only the one with the largest z-score is returned.
     """
     n_blocks = len(blocks)
     width = max(2, n_blocks // 20)
-    before_any = np.zeros(blocks.shape[2])
-    hits, rows = (np.cumsum(np.vstack([before_any, blocks[:, part]]), axis=0) for part in (0, 1))
+    zeros = np.zeros(blocks.shape[2])
+    hits, rows = (np.cumsum(np.vstack([zeros, blocks[:, part]]), axis=0) for part in (0, 1))
     found: list[tuple[float, int]] = []
     for border in range(width, n_blocks - width + 1):
         before, after = slice(border - width, border), slice(border, border + width)
         score = max(
-            (_share_test(hits[:, k], rows[:, k], before, after) for k in range(hits.shape[1])), default=0.0
+            (_z_score(hits[:, k], rows[:, k], before, after) for k in range(hits.shape[1])), default=0.0
         )
-        if score > _CHANGE_SCORE:
+        if score > _CHANGE_Z_SCORE:
             if found and border - found[-1][1] <= width:
                 found[-1] = max(found[-1], (score, border))
             else:
@@ -380,7 +392,7 @@ def _jumps(blocks: np.ndarray[Any, Any], block_rows: int) -> list[int]:
     return [border * block_rows for _, border in found]
 
 
-def _share_test(hits: Any, rows: Any, before: slice, after: slice) -> float:
+def _z_score(hits: Any, rows: Any, before: slice, after: slice) -> float:
     h1, n1 = hits[before.stop] - hits[before.start], rows[before.stop] - rows[before.start]
     h2, n2 = hits[after.stop] - hits[after.start], rows[after.stop] - rows[after.start]
     if min(n1, n2) < 10:
@@ -400,7 +412,7 @@ def _over_time(columns: dict[str, Any]) -> dict[str, float]:
 
 
 def _parameters(model: Any) -> dict[str, str]:
-    """The parameters of a model in words; of a peer those of the model inside."""
+    """Return the parameters of a model as text; for a wrapper those of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}
@@ -438,5 +450,5 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        write_whole(path, [text.encode("utf-8", "backslashreplace")], source="PrequentialResult")
+        write_atomically(path, [text.encode("utf-8", "backslashreplace")], source="PrequentialResult")
     return text

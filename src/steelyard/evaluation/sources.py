@@ -1,4 +1,4 @@
-"""Whatever holds rows and labels, as a stream of chunks."""
+"""Conversion of arrays, data frames, files and records to streams."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from steelyard.tables.table_stream import TableStream, open_stream
 
 __all__ = ["as_stream"]
 
-DEFAULT_CHUNK = 100
+_DEFAULT_CHUNK_ROWS = 100
 
 
 def as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int | None = None) -> Any:
-    """Chunks of rows, from arrays, a data frame, a file, records or what gives chunks already.
+    """Return a stream of chunks from arrays, a data frame, a file, records or an iterable of chunks.
 
     Parameters
     ----------
     data : stream, array-like, table, path or iterable
-        With ``y`` or ``target`` rows; otherwise something that gives chunks, or pairs of a mapping and a
-        label, as river's data sets do.
+        Rows, with ``y`` or ``target``; otherwise an iterable of chunks, or of pairs of a mapping and a label
+        such as a river dataset.
     y : array-like, optional
         Labels of the rows.
     target : str, optional
         The column of a table or file that holds the labels.
     chunk : int, optional
-        Rows in a chunk; 100 by default.
+        Rows per chunk; 100 by default.
     """
     if y is not None and target is not None:
-        raise ParameterError("labels come from y or from the column target; got both.", source="prequential")
+        raise ParameterError("labels are either y or the column target; got both.", source="prequential")
     if y is not None:
-        return _of_rows_and_labels(data, y, chunk or DEFAULT_CHUNK)
+        return _of_rows_and_labels(data, y, chunk or _DEFAULT_CHUNK_ROWS)
     if target is not None:
-        return open_stream(data, target, chunk=chunk or DEFAULT_CHUNK)
+        return open_stream(data, target, chunk=chunk or _DEFAULT_CHUNK_ROWS)
     if isinstance(data, RowStream):
         if chunk is not None:
-            raise ParameterError("a stream has chunks of its own; chunk must be None.", source="prequential")
+            raise ParameterError("a stream has its own chunk size; chunk must be None.", source="prequential")
         return data
     if isinstance(data, str | os.PathLike) or hasattr(data, "columns"):
         raise ParameterError(
@@ -65,7 +65,7 @@ def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
         raise DataError(
             f"X has a column {LABEL!r}.",
             source="prequential",
-            hint=f"then say target={LABEL!r} and give no y",
+            hint=f"use target={LABEL!r} instead of y, or rename the column",
         )
     columns = {str(name): X[name] for name in X.columns}
     return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk)
@@ -76,14 +76,14 @@ def _of_items(items: Iterable[Any], chunk: int | None) -> Any:
     first = next(iterator, None)
     if first is None:
         return ()
-    whole = chain([first], iterator)
+    all_items = chain([first], iterator)
     if isinstance(first, Chunk):
-        return whole
+        return all_items
     if isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], Mapping):
-        source = RecordSource(whole, type(items).__name__)
-        return TableStream(source, Columns(LABEL), encoder=TableEncoder(), chunk=chunk or DEFAULT_CHUNK)
+        source = RecordSource(all_items, type(items).__name__)
+        return TableStream(source, Columns(LABEL), encoder=TableEncoder(), chunk=chunk or _DEFAULT_CHUNK_ROWS)
     raise DataTypeError(
         f"expected chunks, or pairs of a mapping and a label; got {type(first).__name__}.",
         source="prequential",
-        hint="rows of an array need their labels too: prequential(model, X, y)",
+        hint="an array needs labels: prequential(model, X, y)",
     )

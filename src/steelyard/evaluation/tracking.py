@@ -1,207 +1,343 @@
-"""What one model answered along a stream, kept so that either class can be read as the positive one."""
+"""Measures of the predictions of one model; the positive class is chosen when they are read."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import UndefinedMetricWarning
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
-from steelyard.evaluation.counting import ConfusionCounter, rows_in_a_block
-from steelyard.evaluation.measures import MEASURES, bands, measures, widened
-from steelyard.evaluation.samples import ScoreSample
-from steelyard.metrics import pmauc_score
-from steelyard.streams.answers import Answers
-from steelyard.streams.labels import Codes, LabelTable
+from steelyard.metrics import pmauc_score, score_measures
+from steelyard.metrics.blocks import (
+    MEASURES,
+    BlockConfusion,
+    bootstrap_bands,
+    measures,
+    pad_classes,
+    rows_per_block,
+)
+from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
+from steelyard.streams.predictions import Predictions
 
-__all__ = ["METRICS", "Record", "Tracker"]
+__all__ = ["METRICS", "PROBABILITY_METRICS", "Record", "ScoreSample", "Tracker"]
 
-METRICS = (*MEASURES, "auc", "pmauc")
-_RESAMPLES = 200
-_WINDOWS_AT_ONCE, _LEAST_AT_ONCE = 2, 8000  # windows, or if that is more rows, that are counted together
-_MOST_PAIRED = 30  # classes; the AUC of all pairs of more would take longer than learning them
-_MAX_RECORDS = 2000  # of a model of few classes; with more, every other one is let go
-_MAX_CELLS = 4_000_000  # of the records of a model together
+_RANKING_METRICS = ("average_precision", "precision_at_k", "recall_at_k")
+PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
+METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
+_N_RESAMPLES = 200
+_MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both are reached
+_MAX_PMAUC_CLASSES = 30  # the AUC of all pairs of more classes would take longer than learning
+_MAX_RECORDS = 2000  # of a model with few classes; with more, every other record is removed
+_MAX_CELLS = 4_000_000  # of all records of a model
+
+Pair = tuple[float, float]  # a value with the scored class as the positive one, and with the other class
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The last window as it was at one row: counts, so that measures can be read for any positive class."""
+    """The last window at one row of the stream, as counts that allow any positive class."""
 
     row: int
     blocks: NDArray[np.int32]  # (n_blocks, 3, n_classes): tallies of the window
-    auc: float  # the same whichever of two classes is positive
-    pmauc: float
+    scores: dict[str, Pair]  # values of auc, pmauc and the other measures of scores
     rows_per_second: float
     memory_mb: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
-    """A place where a record is to be: how many answered rows it stands behind."""
+class _PendingRecord:
+    """A record whose window has not been counted yet."""
 
-    n_rows: int
+    n_rows: int  # predicted rows up to the end of its window
     row: int
-    pmauc: float | None  # None: of two classes, whose one pair is what AUC is of
+    pmauc: float | None  # None with two classes: the value is then the AUC
     rows_per_second: float
     memory_mb: float
 
 
-class Tracker:
-    """Counts what one model answered.
+@dataclass(slots=True)
+class _PendingRows:
+    """Rows that have not been counted yet, with the same classes and the same scored class."""
 
-    Rows are taken in at once and counted together, some windows of them at a time or when somebody wants to
-    know: many small chunks cost no more than a few large ones.
+    n_classes: int = 0
+    scored_class: int | None = None
+    columns: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+    n_rows: int = 0
+
+
+class Tracker:
+    """Counts of the predictions of one model, and the measures that follow from them.
+
+    Rows are buffered and counted together, so many small chunks cost little more than a few large ones.
+    Reading a result counts all buffered rows first.
 
     Parameters
     ----------
     metrics : sequence of str
         Names out of :data:`METRICS`.
     window : int
-        Rows over which the running measures are taken.
+        Number of rows of the running measures.
     seed : int
-        For samples and bands.
+        Seed of the score sample and of the bands.
+    k : int, default=100
+        Number of rows for ``precision_at_k`` and ``recall_at_k``.
+
+    Attributes
+    ----------
+    scored_class : int or None
+        The class whose scores are kept; the scores of the other of two classes are their negatives.
     """
 
-    def __init__(self, metrics: tuple[str, ...], window: int, seed: int) -> None:
-        self.metrics = metrics
-        self.window = window
-        self.n_scored = 0  # rows that were answered
-        self.speaks_for: int | None = None  # the class that scores are kept for
-        self._counter = ConfusionCounter(window)
+    def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
+        self.metrics, self.window = metrics, window
+        self.n_scored = 0
+        self.scored_class: int | None = None
+        self.wants_probabilities = any(name in PROBABILITY_METRICS for name in metrics)
+        self._k, self._seed = k, seed
+        self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
+        self._bins = ReliabilityBins()
+        self._losses = np.zeros(3)  # rows with probabilities, sums of their log-loss and Brier score
         self._records: list[Record] = []
-        self._new: list[
-            tuple[Codes, Codes, Any]
-        ] = []  # labels, answers and scores of rows that are not counted yet
-        self._n_new = 0
-        self._marks: list[_Mark] = []  # among them
-        self._setting: tuple[int, int | None] = 0, None  # of these rows: classes, and what scores speak for
-        self._seed = seed
-        self._asks_for_auc = bool({"auc", "pmauc"} & {*metrics})
-        self._answered: NDArray[np.bool_] | None = None  # rows of the last update, where some had no answer
+        self._pending = _PendingRows()
+        self._pending_records: list[_PendingRecord] = []
+        self._has_prediction: NDArray[np.bool_] | None = None  # rows of the last update, if some have none
         self._draws: dict[int, FloatArray] = {}
-        self._tables: list[tuple[Codes, Answers]] = []  # the last window, where there are many classes
+        self._score_tables: list[tuple[Codes, Predictions]] = []  # the last window, for pmauc of > 2 classes
+
+    def update(
+        self, true: Codes, predictions: Predictions, table: LabelEncoder, scored_class: int | None
+    ) -> None:
+        """Add predicted rows with their true labels.
+
+        ``scored_class`` is the class whose scores are kept: the positive class or one of two classes. It is
+        None with more classes.
+        """
+        predicted = predictions.codes(table)
+        self._has_prediction = None
+        if predicted.min(initial=0) < 0:
+            self._has_prediction = answered = predicted >= 0
+            true, predicted, predictions = true[answered], predicted[answered], predictions.take(answered)
+        if not len(true):
+            return
+        pending = self._pending
+        is_same = pending.n_classes == len(table) and pending.scored_class == scored_class
+        if not is_same or pending.n_rows >= max(_MIN_FLUSH_WINDOWS * self.window, _MIN_FLUSH_ROWS):
+            self._flush()
+            pending = self._pending = _PendingRows(len(table), scored_class)
+        scores = np.zeros(len(true))
+        if scored_class is not None:
+            self.scored_class = scored_class
+            scores = predictions.score_of(table.labels[scored_class] if scored_class < len(table) else None)
+        columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
+        if self.wants_probabilities:
+            columns += self._calibration_columns(true, predicted, predictions, table)
+        pending.columns.append(columns)
+        pending.n_rows += len(true)
+        self.n_scored += len(true)
+        if "pmauc" in self.metrics and 2 < len(table) <= _MAX_PMAUC_CLASSES:
+            self._score_tables.append((true, predictions))
+            while sum(len(y) for y, _ in self._score_tables[1:]) >= 2 * self.window:
+                self._score_tables.pop(0)
+
+    def _calibration_columns(
+        self, true: Codes, predicted: Codes, predictions: Predictions, table: LabelEncoder
+    ) -> tuple[FloatArray, ...]:
+        """Return a probability, whether its event occurred, the log-loss and the Brier score of each row.
+
+        The event is the scored class; without a scored class it is a correct prediction.
+        """
+        if predictions.probabilities is None:
+            return (np.full(len(true), np.nan),) * 4
+        probabilities = predictions.probability_table(table.labels)
+        of_true_class = probabilities[np.arange(len(true)), true]
+        log_losses = score_measures.log_loss(of_true_class)
+        if self.scored_class is not None and self.scored_class < len(table) <= 2:
+            probability, event = probabilities[:, self.scored_class], true == self.scored_class
+            return probability, event.astype(np.float64), log_losses, score_measures.brier(probability, event)
+        briers = score_measures.brier(probabilities, true[:, None] == np.arange(len(table)))
+        return probabilities.max(axis=1), (true == predicted).astype(np.float64), log_losses, briers
+
+    def record(
+        self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
+    ) -> bool:
+        """Keep the window that ended ``ago`` rows before the last; return whether records were removed.
+
+        The window must have ended within the last update.
+        """
+        if self._has_prediction is not None and ago:
+            ago = int(self._has_prediction[-ago:].sum())
+        n_rows = self.n_scored - ago
+        if not n_rows:
+            return False
+        pmauc = self._pmauc(table, ago) if self._score_tables or len(table) > _MAX_PMAUC_CLASSES else None
+        self._pending_records.append(_PendingRecord(n_rows, row, pmauc, rows_per_second, memory_mb))
+        if len(self._records) + len(self._pending_records) > _max_records(
+            min(n_rows, self.window), len(table)
+        ):
+            self._flush()
+            self._records = self._records[1::2]
+            return True
+        return False
+
+    def _flush(self) -> None:
+        """Count the buffered rows and make the pending records."""
+        if self._pending.columns:
+            true, predicted, scores, *calibration = map(
+                np.concatenate, zip(*self._pending.columns, strict=True)
+            )
+            self._counter.update(true, predicted, self._pending.n_classes, scores, *calibration)
+            if self._pending.scored_class is not None:
+                self._sample.update(true, scores)
+            if calibration:
+                probability, event, log_losses, briers = _with_probability(calibration)
+                self._bins.update(probability, event > 0)
+                self._losses += (len(probability), log_losses.sum(), briers.sum())
+            self._pending.columns, self._pending.n_rows = [], 0
+        if not self._pending_records:
+            return
+        agos = [self._counter.n_rows - pending.n_rows for pending in self._pending_records]
+        blocks = self._counter.window_blocks(agos)
+        for pending, counts, values in zip(
+            self._pending_records, blocks, self._score_values(agos), strict=True
+        ):
+            if "pmauc" in self.metrics:
+                pmauc = values["auc"][0] if pending.pmauc is None else pending.pmauc
+                values["pmauc"] = pmauc, pmauc
+            self._records.append(
+                Record(
+                    pending.row, counts.astype(np.int32), values, pending.rows_per_second, pending.memory_mb
+                )
+            )
+        self._pending_records = []
+
+    def _score_values(self, agos: list[int]) -> list[dict[str, Pair]]:
+        """Return the measures of scores and probabilities of some windows."""
+        true, _, scores, *calibration = self._counter.recent
+        windows = self._counter.window_slices(agos)
+        values: list[dict[str, Pair]] = [{} for _ in windows]
+        scored = self.scored_class is not None
+        is_positive = true == self.scored_class
+        if {"auc", "pmauc"} & {*self.metrics}:
+            aucs = [math.nan] * len(windows)
+            if scored:
+                begins, ends = ([window.start for window in windows], [window.stop for window in windows])
+                aucs = score_measures.window_aucs(is_positive, scores, np.array(begins), np.array(ends))
+            for value, auc in zip(values, aucs, strict=True):
+                value["auc"] = auc, auc
+        for name in _RANKING_METRICS:
+            if name in self.metrics:
+                for value, window in zip(values, windows, strict=True):
+                    y, s = is_positive[window], scores[window]
+                    value[name] = (
+                        (self._ranked(name, y, s), self._ranked(name, ~y, -s)) if scored else _NAN_PAIR
+                    )
+        if calibration:
+            for value, window in zip(values, windows, strict=True):
+                columns = _with_probability([column[window] for column in calibration])
+                probability, event, log_losses, briers = columns
+                found = [math.nan] * 3
+                if len(probability):
+                    bins = ReliabilityBins().update(probability, event > 0)
+                    found = [log_losses.mean(), briers.mean(), bins.expected_calibration_error()]
+                value |= {
+                    name: (float(x), float(x)) for name, x in zip(PROBABILITY_METRICS, found, strict=True)
+                }
+        return values
+
+    def _ranked(self, name: str, is_positive: NDArray[np.bool_], scores: FloatArray) -> float:
+        options = () if name == "average_precision" else (self._k,)
+        value: float = getattr(score_measures, name)(is_positive, scores, *options)
+        return value
+
+    # -- reading ------------------------------------------------------------------------------------
 
     @property
-    def counter(self) -> ConfusionCounter:
-        """Counts of all rows."""
-        self._settle()
+    def counter(self) -> BlockConfusion:
+        """Confusion counts of all rows."""
+        self._flush()
         return self._counter
 
     @property
     def sample(self) -> ScoreSample:
         """A sample of the scores."""
-        self._settle()
+        self._flush()
         return self._sample
 
     @property
     def records(self) -> list[Record]:
-        """The windows that are kept."""
-        self._settle()
+        """The kept windows, oldest first."""
+        self._flush()
         return self._records
 
-    def update(self, true: Codes, answers: Answers, table: LabelTable, speaks_for: int | None) -> None:
-        """Take in rows with their true labels.
-
-        ``speaks_for`` is the class that scores are kept for: the positive one, or one of two, as the
-        scores of two classes are each other's negatives. None where there are more.
-        """
-        predicted = answers.codes(table)
-        self._answered = None
-        if predicted.min(initial=0) < 0:  # rows that the model had no answer to
-            self._answered = answered = predicted >= 0
-            true, predicted, answers = true[answered], predicted[answered], answers.some(answered)
-        if not len(true):
-            return
-        setting = len(table), speaks_for
-        if setting != self._setting or self._n_new >= max(_WINDOWS_AT_ONCE * self.window, _LEAST_AT_ONCE):
-            self._settle()
-        self._setting = setting
-        scores = None
-        if speaks_for is not None:
-            self.speaks_for = speaks_for
-            scores = answers.score_of(table.labels[speaks_for] if speaks_for < len(table) else None)
-        self._new.append((true, predicted, scores))
-        self._n_new += len(true)
-        self.n_scored += len(true)
-        if "pmauc" in self.metrics and 2 < len(table) <= _MOST_PAIRED:
-            self._tables.append((true, answers))
-            while sum(len(y) for y, _ in self._tables[1:]) >= 2 * self.window:
-                self._tables.pop(0)
-
-    def record(self, row: int, ago: int, table: LabelTable, rows_per_second: float, memory_mb: float) -> bool:
-        """Keep the window that ended ``ago`` rows before the last; True when every other had to be let go.
-
-        So many rows must have come with the last update.
-        """
-        if self._answered is not None and ago:
-            ago = int(self._answered[-ago:].sum())
-        n_rows = self.n_scored - ago
-        if not n_rows:
-            return False
-        pmauc = self._pmauc(table, ago) if self._tables or len(table) > _MOST_PAIRED else None
-        self._marks.append(_Mark(n_rows, row, pmauc, rows_per_second, memory_mb))
-        if len(self._records) + len(self._marks) > _most_records(min(n_rows, self.window), len(table)):
-            self._settle()
-            self._records = self._records[1::2]
-            return True
-        return False
-
-    def _settle(self) -> None:
-        """Count the rows that have come, and make the records that were asked for."""
-        if not self._new and not self._marks:
-            return
-        if self._new:
-            n_classes, speaks_for = self._setting
-            true = np.concatenate([part[0] for part in self._new])
-            predicted = np.concatenate([part[1] for part in self._new])
-            scores = None if speaks_for is None else np.concatenate([part[2] for part in self._new])
-            self._counter.update(true, predicted, scores, n_classes)
-            if scores is not None:
-                self._sample.update(true, scores)
-            self._new, self._n_new = [], 0
-        agos = [self._counter.n_rows - mark.n_rows for mark in self._marks]
-        aucs = [math.nan] * len(agos)
-        if self._asks_for_auc and self.speaks_for is not None:
-            aucs = self._counter.window_aucs(agos, self.speaks_for)
-        for mark, blocks, auc in zip(self._marks, self._counter.window_blocks(agos), aucs, strict=True):
-            pmauc = math.nan if "pmauc" not in self.metrics else auc if mark.pmauc is None else mark.pmauc
-            self._records.append(
-                Record(mark.row, blocks.astype(np.int32), auc, pmauc, mark.rows_per_second, mark.memory_mb)
-            )
-        self._marks = []
-
-    # -- reading ------------------------------------------------------------------------------------
+    def is_mirrored(self, positive: int | None) -> bool:
+        """Return whether the positive class is the other of the two classes, not the scored one."""
+        return positive is not None and positive != self.scored_class
 
     def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
-        """The measures at all records, one array each."""
+        """Return the measures of all records, one array per measure."""
         width = self._width(positive)
-        windows = [widened(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
+        windows = [pad_classes(r.blocks.sum(axis=0, dtype=np.int64), width) for r in self.records]
         values = measures(np.array(windows).reshape(len(windows), 3, width), positive)
-        aucs = [math.nan if positive is None else r.auc for r in self.records]
-        values |= {"auc": np.array(aucs), "pmauc": np.array([r.pmauc for r in self.records])}
-        return {name: values[name] for name in METRICS}
+        side = int(self.is_mirrored(positive))
+        for name in METRICS[len(MEASURES) :]:
+            defined = positive is not None or name in {"pmauc", *PROBABILITY_METRICS}
+            pairs = [r.scores.get(name, _NAN_PAIR) if defined else _NAN_PAIR for r in self.records]
+            values[name] = np.array([pair[side] for pair in pairs])
+        return values
 
     def window_bands(self, record: Record, positive: int | None) -> dict[str, tuple[float, float]]:
-        """The bands at a record."""
+        """Return the confidence bands of a record."""
         return self._bands(record.blocks, positive)
 
     def total(self, positive: int | None) -> dict[str, float]:
-        """The measures over all rows, with their bands; AUC from the sample of scores."""
-        found = measures(widened(self.counter.total(), self._width(positive)), positive)
+        """Return the measures of all rows with their bands.
+
+        AUC and average precision come from the sample of scores. Precision and recall at k are means over
+        the windows.
+        """
+        found = measures(pad_classes(self.counter.total(), self._width(positive)), positive)
         values = {name: float(found[name]) for name in self.metrics if name in found}
-        if "auc" in self.metrics:
-            values["auc"] = self._sampled_auc(positive)
+        for name in self.metrics:
+            if name in {"auc", "average_precision"}:
+                values[name] = self._sampled(name, positive)
+            elif name in PROBABILITY_METRICS:
+                values[name] = self._total_loss(name)
+            elif name in _RANKING_METRICS:
+                windows = self.window_measures(positive)[name]
+                defined = windows[~np.isnan(windows)]
+                values[name] = float(defined.mean()) if len(defined) else math.nan
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
 
+    def reliability(self, positive: int | None) -> ReliabilityCurve | None:
+        """Return the reliability curve of all rows; None without probabilities."""
+        self._flush()
+        if not self._losses[0]:
+            return None
+        curve = self._bins.curve()
+        if not self.is_mirrored(positive):
+            return curve
+        return ReliabilityCurve(
+            1.0 - curve.mean_probability[::-1], 1.0 - curve.positive_rate[::-1], curve.n_rows[::-1]
+        )
+
+    def _total_loss(self, name: str) -> float:
+        self._flush()
+        n_rows, log_losses, briers = self._losses.tolist()
+        if not n_rows:
+            return math.nan
+        if name == "expected_calibration_error":
+            return self._bins.expected_calibration_error()
+        return (log_losses if name == "log_loss" else briers) / n_rows
+
     def _width(self, positive: int | None) -> int:
-        # A positive class that has not come yet is a class without rows.
+        # A positive class that has not appeared yet is a class without rows.
         return max(self.counter.n_classes, 0 if positive is None else positive + 1)
 
     def _bands(self, blocks: NDArray[Any], positive: int | None) -> dict[str, tuple[float, float]]:
@@ -210,48 +346,138 @@ class Tracker:
             return {}
         if n not in self._draws:
             rng = np.random.default_rng((self._seed, n))
-            self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).astype(np.float64)
-        return bands(widened(blocks, self._width(positive)), self._draws[n], positive)
+            self._draws[n] = rng.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
+        return bootstrap_bands(pad_classes(blocks, self._width(positive)), self._draws[n], positive)
 
-    def _pmauc(self, table: LabelTable, ago: int) -> float:
-        if len(table) > _MOST_PAIRED:
+    def _pmauc(self, table: LabelEncoder, ago: int) -> float:
+        if len(table) > _MAX_PMAUC_CLASSES:
             return math.nan
-        true = np.concatenate([y for y, _ in self._tables])
+        true = np.concatenate([y for y, _ in self._score_tables])
         last = slice(max(0, len(true) - ago - self.window), len(true) - ago)
         true = true[last]
         present = np.unique(true)
         if len(present) < 2:
             return math.nan
         classes = [table.labels[code] for code in present]
-        scores = np.concatenate([answers.table(classes) for _, answers in self._tables])[last]
+        scores = np.concatenate([predictions.score_table(classes) for _, predictions in self._score_tables])[
+            last
+        ]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)  # nan says it
-            codes = range(len(present))
-            y = np.searchsorted(present, true)
-            return float(pmauc_score(y, scores if len(classes) > 2 else scores[:, 1], labels=[*codes]))
+            warnings.simplefilter("ignore", UndefinedMetricWarning)  # the value is nan
+            y, columns = np.searchsorted(present, true), scores if len(classes) > 2 else scores[:, 1]
+            return float(pmauc_score(y, columns, labels=list(range(len(present)))))
 
-    def _sampled_auc(self, positive: int | None) -> float:
-        from sklearn.metrics import roc_auc_score
-
-        if positive is None or self.speaks_for is None or len(self.sample.labels) < 2:
+    def _sampled(self, name: str, positive: int | None) -> float:
+        sample = self.sample
+        if positive is None or len(sample.labels) < 2 or self.scored_class not in sample.labels:
             return math.nan
-        if self.speaks_for not in self.sample.labels:
-            return math.nan
-        scores, is_positive, weights = self.sample.against(self.speaks_for)
-        return float(roc_auc_score(is_positive, scores, sample_weight=weights))
+        scores, is_positive, weights = sample.against(self.scored_class)
+        if name == "auc":
+            return score_measures.auc(is_positive, scores, weights)
+        if self.is_mirrored(positive):
+            is_positive, scores = ~is_positive, -scores
+        return score_measures.average_precision(is_positive, scores, weights)
 
 
-def _most_records(n_rows: int, n_classes: int) -> int:
-    """How many windows of so many rows are kept."""
-    cells = 3 * n_classes * -(-n_rows // rows_in_a_block(n_rows))
+_NAN_PAIR = math.nan, math.nan
+
+
+def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
+    """Return the rows for which the model gave a probability."""
+    known = ~np.isnan(columns[0])
+    return [column[known] for column in columns]
+
+
+def _max_records(n_rows: int, n_classes: int) -> int:
+    """Return how many windows of ``n_rows`` rows are kept."""
+    cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
     return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
 
-def flat_bands(ends: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
-    """The ends of the bands of the measures that were asked for; a measure that is nan has no band."""
+def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) -> dict[str, float]:
+    """Return the bands of the names in ``values`` as ``NAME_low`` and ``NAME_high``; nan without a value."""
     flat = {}
-    for name, pair in ends.items():
+    for name, band in bands.items():
         if name in values:
-            low, high = (math.nan, math.nan) if math.isnan(values[name]) else pair
+            low, high = _NAN_PAIR if math.isnan(values[name]) else band
             flat[f"{name}_low"], flat[f"{name}_high"] = low, high
     return flat
+
+
+class ScoreSample:
+    """Reservoir sample of the scores of each class, in bounded memory.
+
+    Each row of a class has the same probability to be in the sample. Classes are sampled separately, so all
+    rows of a rare class are present; ``counts`` holds the true numbers of rows.
+
+    Parameters
+    ----------
+    size : int, default=4000
+        Maximum number of rows of each class.
+    seed : int, default=0
+        Seed of the sampling.
+    """
+
+    def __init__(self, size: int = 4000, seed: int = 0) -> None:
+        self.size = size
+        self.counts: dict[Any, int] = {}
+        self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # random keys and scores by class
+        self._n_rows: dict[Any, int] = {}
+        self._limits: FloatArray = np.zeros(0)  # by class: only rows with smaller keys can stay
+        self._rng = np.random.default_rng(seed)
+
+    def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
+        """Add rows; the sample does not depend on how they are cut into batches."""
+        keys = self._rng.random(len(codes))
+        rows = np.bincount(codes, minlength=len(self._limits))
+        if len(rows) > len(self._limits):
+            self._limits = np.append(self._limits, np.ones(len(rows) - len(self._limits)))
+        staying = np.flatnonzero(keys < self._limits[codes])
+        staying_codes = codes[staying]
+        for code in np.flatnonzero(rows).tolist():
+            self.counts[code] = self.counts.get(code, 0) + int(rows[code])
+            of_class = staying[staying_codes == code]
+            if len(of_class):
+                self._parts.setdefault(code, []).append((keys[of_class], scores[of_class]))
+                self._n_rows[code] = self._n_rows.get(code, 0) + len(of_class)
+                if self._n_rows[code] > 2 * self.size:
+                    self._trim(code)
+
+    def _trim(self, code: Any) -> tuple[FloatArray, FloatArray]:
+        """Keep the rows of a class with the smallest keys, and return them."""
+        keys, scores = (np.concatenate(parts) for parts in zip(*self._parts[code], strict=True))
+        if len(keys) > self.size:
+            smallest = np.sort(np.argpartition(keys, self.size)[: self.size])
+            keys, scores = keys[smallest], scores[smallest]
+            self._limits[code] = keys.max()
+        self._parts[code], self._n_rows[code] = [(keys, scores)], len(keys)
+        return keys, scores
+
+    def renamed(self, names: list[Any], sign: float = 1.0) -> Self:
+        """Return a copy with the classes renamed and the scores multiplied by ``sign``."""
+        other = type(self)(self.size)
+        other.counts = {names[code]: n for code, n in self.counts.items()}
+        for code in self._parts:
+            keys, scores = self._trim(code)
+            other._parts[names[code]] = [(keys, sign * scores)]
+        return other
+
+    def scores(self, label: Any) -> FloatArray:
+        """Return the sampled scores of a class."""
+        return self._trim(label)[1] if label in self._parts else np.zeros(0)
+
+    @property
+    def labels(self) -> list[Any]:
+        """Classes with rows, sorted."""
+        return sorted(self._parts)
+
+    def against(self, positive: Any) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
+        """Return the sampled scores, whether each row is positive, and how many rows it represents."""
+        parts = [(label, self.scores(label)) for label in self.labels]
+        is_positive = [np.full(len(part), label == positive) for label, part in parts]
+        weights = [np.full(len(part), self.counts[label] / len(part)) for label, part in parts]
+        return (
+            np.concatenate([part for _, part in parts]),
+            np.concatenate(is_positive),
+            np.concatenate(weights),
+        )

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.federated.hub import Hub
 from steelyard.federated.site_update import SiteUpdate
-from steelyard.persistence.files import write_whole
+from steelyard.persistence.files import write_atomically
 
 __all__ = ["Exchange", "Folder", "Memory", "collect"]
 
@@ -184,7 +184,7 @@ class Folder:
                 f"cannot be created: {error.strerror or error}.", source=str(self.path)
             ) from error
         target = self.path / name
-        write_whole(target, [data], source=str(self.path))
+        write_atomically(target, [data], source=str(self.path))
         return target
 
     def _remove(self, path: Path) -> None:

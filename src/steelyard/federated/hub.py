@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._concurrency import snapshot_read, transactional
+from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard.base import check_parameters
 from steelyard.exceptions import DataError
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.rule.validation import measure
+from steelyard.proximal.model_selection import measure
 from steelyard.tables import TableModel
 
 __all__ = ["Hub", "SiteSummary"]
@@ -60,6 +60,8 @@ class Hub:
     **parameters
         Parameters of :class:`~steelyard.ProximalSVC` for the pooled model.
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(self, **parameters: Any) -> None:
         self.configure(**parameters)

@@ -21,9 +21,9 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError, ParameterError
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import Quantizer
 
 __all__ = ["MaskedSum", "Masker", "RoundKeys", "round_of"]
 

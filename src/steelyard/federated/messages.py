@@ -38,9 +38,9 @@ from steelyard.federated.packing import (
     unpack_columns,
     unpack_triangle,
 )
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.messages import from_state, get_state
+from steelyard.proximal.serialization import from_state, get_state
 
 __all__ = ["from_bytes", "to_bytes"]
 

@@ -36,7 +36,7 @@ from steelyard.federated.site import Site
 from steelyard.federated.site_update import SiteUpdate
 from steelyard.federated.vectors import from_numbers, to_numbers, triangle_size
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
 
 __all__ = [
     "SENSITIVITY",
@@ -55,7 +55,6 @@ The root of 1 (count) + 1 (sums) + 1 (products).
 """
 
 _VALUE_BITS = 30  # values are multiples of 2**-30, far below any useful noise
-_WEIGHT_BITS = 20  # weights are multiples of 2**-20
 
 
 def delta_of(epsilon: float, multiplier: float) -> float:
@@ -303,7 +302,7 @@ class PrivateSite:
         n_numbers = len(self.labels) * triangle_size(width)
         uniform = np.frombuffer(self._random(8 * n_numbers), dtype="<u8") >> np.uint64(11)
         normal = ndtri((uniform.astype(np.float64) + 0.5) * 2.0**-53)
-        scaled = np.ldexp(self.sigma * normal, powers + _WEIGHT_BITS)
+        scaled = np.ldexp(self.sigma * normal, powers + WEIGHT_FRACTION_BITS)
         return [round(float(value)) for value in scaled]
 
     def __repr__(self) -> str:
@@ -343,7 +342,7 @@ def _repaired_class(gram: FloatArray, sigma: float, quantizer: Quantizer) -> lis
     full[:-1, :-1] = scatter + count * np.outer(mean, mean)
     full[-1, :-1], full[-1, -1] = count * mean, count
     exponents = np.append(-quantizer.exponents, 0)
-    powers = exponents[:, None] + exponents + _WEIGHT_BITS
+    powers = exponents[:, None] + exponents + WEIGHT_FRACTION_BITS
     lower = np.tril_indices(len(full))  # the upper triangle of `full` is not set
     steps = np.ldexp(full[lower], powers[lower])
     return [round(float(value)) for value in steps]

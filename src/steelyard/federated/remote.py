@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
+from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.federated.exchange import Age
 from steelyard.federated.site_update import SiteUpdate
@@ -64,7 +64,7 @@ class Service(HttpClient):
         if not is_valid:
             raise ParameterError(f"the URL of a model must begin with http:// or https://; got {url!r}.")
         self.url = url.rstrip("/")
-        headers = headers_with(key)
+        headers = auth_headers(key)
         self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
         self._lost = httpx.TransportError
 
@@ -73,7 +73,7 @@ class Service(HttpClient):
     def put(self, site_update: SiteUpdate) -> bool:
         """Store a site update durably; return False if it is not newer than the known one."""
         response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
-        body = said_in(response)
+        body = json_object(response)
         if response.status_code == 409 and body.get("reason") == _STALE:
             return False
         self._check(response)
@@ -86,7 +86,7 @@ class Service(HttpClient):
     def find(self, site: str) -> SiteUpdate | None:
         """Return the newest update of a site, or None if there is none."""
         response = self._send("GET", self._site(site))
-        if response.status_code == 404 and said_in(response).get("reason") == "no site":
+        if response.status_code == 404 and json_object(response).get("reason") == "no site":
             return None
         self._check(response)
         return SiteUpdate.from_bytes(response.content)
@@ -128,21 +128,21 @@ class Service(HttpClient):
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         problem = ""
-        for _ in tries():
+        for _ in attempts():
             try:
                 response = self._http.request(method, self.url + path, content=content, headers=headers)
             except self._lost as error:
                 problem = f"no response: {type(error).__name__}, {error}"
             else:
-                if response.status_code not in TRY_AGAIN:
+                if response.status_code not in RETRY_STATUSES:
                     return response
                 default = f"the service returned status {response.status_code}"
-                problem = str(said_in(response).get("detail", default)).rstrip(".")
+                problem = str(json_object(response).get("detail", default)).rstrip(".")
         raise FileAccessError(f"{problem}.", source=self.url, hint="the request can be repeated safely")
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code >= 400:
-            body = said_in(response)
+            body = json_object(response)
             message = str(body.get("detail", f"the service returned status {response.status_code}."))
             raise DataError(message, source=self.url, hint=body.get("hint"))
 

@@ -18,11 +18,12 @@ from sklearn.base import clone
 
 from steelyard._types import FloatArray
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
-from steelyard.proximal.state.messages import get_state
+from steelyard.proximal.quantizer import QUANTIZER_ROWS
+from steelyard.proximal.serialization import get_state
 
 __all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer"]
 
-N_CALIBRATION_ROWS = 255
+N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
 """Rows from which a site chooses its quantizer; after one more row the estimator would choose its own."""
 
 _STEP_BITS = 25  # a typical deviation has at least 2**25 steps
@@ -33,7 +34,7 @@ def needs_quantizer(estimator: ProximalSVC) -> bool:
     """Return whether the quantizer of an estimator is still to be chosen."""
     if estimator.quantizer is not None:
         return False
-    return not (hasattr(estimator, "classes_") and estimator.statistics_.is_settled)
+    return not (hasattr(estimator, "classes_") and estimator.statistics_.is_frozen)
 
 
 def with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
@@ -46,7 +47,7 @@ def with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
 
 def quantized(statistics: ClassStatistics) -> ClassStatistics:
     """Return the statistics; if they have no quantizer yet, apply the default quantizer of a site."""
-    if statistics.is_settled:
+    if statistics.is_frozen:
         return statistics
     rows, labels, weights = _buffered_rows(statistics)
     fresh = ClassStatistics(statistics.n_features, quantizer=_coarser(statistics.quantizer, rows))

@@ -23,7 +23,7 @@ from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site import Site
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ProximalSVC
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import Quantizer
 
 __all__ = ["Round", "RoundConfig"]
 

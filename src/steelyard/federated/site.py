@@ -10,15 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from steelyard._concurrency import transactional
+from steelyard._concurrency import state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
 from steelyard.federated.site_update import Schema, SiteUpdate
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.streams.answers import teach
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import learn_chunk
 from steelyard.tables import TableEncoder, TableModel
 
 __all__ = ["Site"]
@@ -60,9 +60,11 @@ class Site:
     ...     site = Site(name, "ill")
     ...     _ = site.learn(rows)
     ...     _ = hub.receive(site.publish())
-    >>> hub.model().learner.statistics_.n_rows
+    >>> hub.model().estimator.statistics_.n_rows
     120.0
     """
+
+    __getstate__ = state_without_lock
 
     @renamed_parameters(learner="estimator")
     def __init__(
@@ -118,18 +120,18 @@ class Site:
 
     def _teach(self, chunk: Chunk) -> None:
         """Learn the rows. Without an agreed quantizer, the first 255 rows of the site determine one."""
-        if resolution.needs_quantizer(self.model.learner):
+        if resolution.needs_quantizer(self.model.estimator):
             n_known = self._n_known()
             first = chunk.take(0, resolution.N_CALIBRATION_ROWS - n_known)
-            teach(self.model.learner, first)
+            learn_chunk(self.model.estimator, first)
             chunk = chunk.take(len(first), len(chunk))
             if n_known + len(first) == resolution.N_CALIBRATION_ROWS:
-                self.model.learner = resolution.with_quantizer(self.model.learner)
+                self.model.estimator = resolution.with_quantizer(self.model.estimator)
         if len(chunk):
-            teach(self.model.learner, chunk)
+            learn_chunk(self.model.estimator, chunk)
 
     def _n_known(self) -> int:
-        learner = self.model.learner
+        learner = self.model.estimator
         return int(learner.statistics_.n_rows) if hasattr(learner, "classes_") else 0
 
     def _check_categories(self) -> None:
@@ -151,10 +153,10 @@ class Site:
         stream = self.model.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
-        width = self.model.learner.n_features_in_
-        X = np.concatenate([padded(chunk.rows_for(self.model.learner), width) for chunk in chunks])
+        width = self.model.estimator.n_features_in_
+        X = np.concatenate([padded(chunk.rows_for(self.model.estimator), width) for chunk in chunks])
         y = np.concatenate([chunk.y for chunk in chunks])
-        self.model.learner.forget(X, y)
+        self.model.estimator.forget(X, y)
         self._count(y)
         return len(y)
 
@@ -214,7 +216,7 @@ class Site:
     def _statistics(self) -> ClassStatistics:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
-        statistics = resolution.quantized(self.model.learner.statistics_).copy()
+        statistics = resolution.quantized(self.model.estimator.statistics_).copy()
         statistics.fold()  # buffered rows become sums: no single row is published
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics

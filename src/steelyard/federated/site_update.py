@@ -57,8 +57,8 @@ class Schema:
         names = [*self.numeric, *self.categorical]
         texts = set(self.categorical)
         empty = {name: np.empty(0, dtype=object if name in texts else np.float64) for name in names}
-        encoder.settle(ColumnBatch(empty, 0), names, ())
-        encoder.know(self.categories)
+        encoder.fit_columns(ColumnBatch(empty, 0), names, ())
+        encoder.add_categories(self.categories)
         return encoder
 
     def places_in(self, other: Schema) -> list[int]:

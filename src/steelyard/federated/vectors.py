@@ -10,12 +10,10 @@ import numpy as np
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics
-from steelyard.proximal.state.messages import from_state, get_state
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS, Quantizer
+from steelyard.proximal.serialization import from_state, get_state
 
 __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
-
-_WEIGHT_BITS = 20  # weights are integers or multiples of 2**-20
 
 
 def triangle_size(n_features: int) -> int:
@@ -59,7 +57,7 @@ def to_numbers(
     if unknown:
         raise DataError(f"class {unknown[0]!r} is not among the agreed labels {list(labels)}.", source=source)
     state = get_state(on_quantizer(statistics, quantizer, source))
-    shift = _WEIGHT_BITS + int(state["weight_exponent"])
+    shift = WEIGHT_FRACTION_BITS + int(state["weight_exponent"])
     known = {entry["label"]: entry for entry in state["classes"]}
     numbers: list[int] = []
     for label in labels:
@@ -76,8 +74,8 @@ def to_numbers(
 
 def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
     """Return the statistics that :func:`to_numbers` converted."""
-    are_integers = all(number % (1 << _WEIGHT_BITS) == 0 for number in numbers)
-    numbers = [number >> _WEIGHT_BITS for number in numbers] if are_integers else numbers
+    are_integers = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
+    numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if are_integers else numbers
     size = triangle_size(quantizer.n_features)
     classes = []
     for index, label in enumerate(labels):
@@ -88,7 +86,7 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
     state = {
         "n_features": quantizer.n_features,
         "grid": quantizer.get_params(),
-        "weight_exponent": 0 if are_integers else -_WEIGHT_BITS,
+        "weight_exponent": 0 if are_integers else -WEIGHT_FRACTION_BITS,
         "from_floats": False,
         "early": early,
         "classes": classes,

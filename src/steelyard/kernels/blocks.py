@@ -1,4 +1,4 @@
-"""What kernels are evaluated on, and how where it is no dense table: checks of rows, blocks of values."""
+"""Validation of rows, and blocks of kernel values of sparse, callable and precomputed kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from steelyard import _native
-from steelyard._sparse import canonical_csr
+from steelyard._validation import canonical_csr
 from steelyard.exceptions import DataError, DataTypeError
 
 __all__ = [
@@ -27,15 +27,15 @@ __all__ = [
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
-DENSE_BLOCK = 2**22  # numbers of a sparse table that are made dense at a time
+DENSE_BLOCK = 2**22  # entries of a sparse matrix that are made dense at a time
 
 
 def function_name(function: KernelFunction) -> str:
-    """What a message calls a kernel given as a function."""
+    """Return the name of a kernel function for messages."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
-# Rows
+# -- rows -------------------------------------------------------------------------------------------
 
 
 def check_rows(X: Any, source: str) -> Any:
@@ -49,7 +49,7 @@ def check_rows(X: Any, source: str) -> Any:
         )
     values = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(values).all():
-        raise DataError(f"{_first_bad(rows)}", source=source)
+        raise DataError(_first_nonfinite(rows), source=source)
     return rows
 
 
@@ -78,11 +78,11 @@ def _sparse_rows(X: Any) -> Any:
     return canonical_csr(rows)
 
 
-def _first_bad(rows: Any) -> str:
+def _first_nonfinite(rows: Any) -> str:
     if sparse.issparse(rows):
         entries = rows.tocoo()
-        at = int(np.flatnonzero(~np.isfinite(entries.data))[0])
-        row, column, value = entries.row[at], entries.col[at], entries.data[at]
+        position = int(np.flatnonzero(~np.isfinite(entries.data))[0])
+        row, column, value = entries.row[position], entries.col[position], entries.data[position]
     else:
         row, column = np.argwhere(~np.isfinite(rows))[0]
         value = rows[row, column]
@@ -94,17 +94,17 @@ def _count(X: Any) -> int:
 
 
 def single_rows(X: Any) -> list[Any]:
-    """Every sample as a collection of its own."""
+    """Return every sample as a collection of one."""
     if sparse.issparse(X):
         X = X.tocsr()
     return [X[i : i + 1] for i in range(_count(X))]
 
 
-# Blocks that are not dense tables
+# -- blocks -----------------------------------------------------------------------------------------
 
 
 def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
-    """What a function makes of two collections, checked."""
+    """Return the kernel matrix that a function computes for two collections, validated."""
     values = np.asarray(function(X, Z))
     if values.dtype != np.float32:
         values = values.astype(np.float64, copy=False)
@@ -118,12 +118,12 @@ def called_block(function: KernelFunction, X: Any, Z: Any) -> Floats:
             hint="a kernel function takes two collections of samples and returns the whole block",
         )
     if not np.isfinite(values).all():
-        raise DataError(f"{_first_bad(values)}", source=source)
+        raise DataError(_first_nonfinite(values), source=source)
     return values
 
 
 def precomputed_block(X: Any, Z: Any) -> Floats:
-    """Kernel values that stand in place of rows, checked."""
+    """Return precomputed kernel values, validated."""
     values = check_rows(X.toarray() if sparse.issparse(X) else X, "Kernel('precomputed')")
     expected = values.shape[0] if Z is None else _count(Z)
     if values.shape[1] != expected:
@@ -133,18 +133,18 @@ def precomputed_block(X: Any, Z: Any) -> Floats:
 
 
 def squared_norms(rows: Any) -> Floats:
-    """``x'x`` of every row."""
+    """Return ``x'x`` of every row."""
     if sparse.issparse(rows):
-        # Summed first to last, as the sparse product sums: equal rows then have a distance of 0.
+        # Summed in the same order as the sparse product, so that equal rows have distance 0.
         row_of_value = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         return np.bincount(row_of_value, rows.data * rows.data, minlength=rows.shape[0])
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    """Kernel values of two tables of which one at least is sparse."""
+    """Return kernel values of two matrices of which at least one is sparse."""
     if spec.kind == "laplacian":
-        return _laplacian_by_parts(spec, left, right, n_threads)
+        return _laplacian_in_blocks(spec, left, right, n_threads)
     if spec.kind == "rbf":
         return _sparse_rbf(spec, left, right, n_threads)
     out = _product(left, right)
@@ -153,7 +153,7 @@ def sparse_block(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int
 
 
 def _sparse_rbf(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
-    # The distance is a small difference of large products: float32 would lose it.
+    # The distance is a small difference of large products, which float32 would not resolve.
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     out = _product(wide_left, wide_right)
     if left is right:
@@ -169,19 +169,19 @@ def _product(left: Any, right: Any) -> Floats:
     return np.ascontiguousarray(product.toarray() if sparse.issparse(product) else product)
 
 
-def _laplacian_by_parts(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
+def _laplacian_in_blocks(spec: _native.KernelSpec, left: Any, right: Any, n_threads: int) -> Floats:
     out = np.empty((left.shape[0], right.shape[0]), left.dtype)
     step = max(1, DENSE_BLOCK // max(1, left.shape[1]))
     for j in range(0, right.shape[0], step):
-        Z = _part(right, j, step)
+        Z = _dense_rows(right, j, step)
         for i in range(0, left.shape[0], step):
-            X = _part(left, i, step)
-            part = np.empty((X.shape[0], Z.shape[0]), out.dtype)
-            _native.kernel_block(spec, X, Z, part, n_threads)
-            out[i : i + step, j : j + step] = part
+            X = _dense_rows(left, i, step)
+            block = np.empty((X.shape[0], Z.shape[0]), out.dtype)
+            _native.kernel_block(spec, X, Z, block, n_threads)
+            out[i : i + step, j : j + step] = block
     return out
 
 
-def _part(rows: Any, begin: int, step: int) -> Floats:
-    part = rows[begin : begin + step]
-    return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part)
+def _dense_rows(rows: Any, begin: int, step: int) -> Floats:
+    selected = rows[begin : begin + step]
+    return np.ascontiguousarray(selected.toarray() if sparse.issparse(selected) else selected)

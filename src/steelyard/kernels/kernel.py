@@ -1,4 +1,4 @@
-"""Kernel functions by name, as callables or precomputed: one small object that every kernel learner takes."""
+"""Kernel functions: by name, as callables, or precomputed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from steelyard import _native
-from steelyard._limits import LARGEST_KERNEL_VALUE, largest_value
 from steelyard._threads import check_threads
+from steelyard._validation import MAX_KERNEL_VALUE, largest_magnitude
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels.blocks import (
     DENSE_BLOCK,
@@ -35,9 +35,9 @@ from steelyard.params import AnyOf, Finite, OneOf, Positive
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel", "SequenceKernel"]
 
 
-_STORABLE = (SequenceKernel, PrecomputedKernel)  # functions that are objects which files can hold
+_STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
 
-# The numbers that each kernel reads; the others are ignored.
+# The parameters of each kernel; the others are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "linear": (),
     "polynomial": ("gamma", "degree", "coef0"),
@@ -47,13 +47,13 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "precomputed": (),
 }
 _GAMMA_RULES = ("scale", "auto", "median")
-GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # what learners take; the words mean the same in all of them
-_MEDIAN_ROWS = 500  # 125,000 pairs put the median within a few parts in a thousand
+GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # constraint of the parameter gamma of learners
+_MAX_MEDIAN_ROWS = 500  # 125,000 pairs estimate the median to a few parts in a thousand
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Kernel:
-    r"""A kernel function :math:`k(x, z)` and its numbers.
+    r"""A kernel function :math:`k(x, z)` and its parameters.
 
     ============ =============================================
     linear       :math:`x^\top z`
@@ -66,22 +66,22 @@ class Kernel:
     Parameters
     ----------
     kernel : str or callable, default="rbf"
-        A name of the table ("poly" is short for "polynomial"), "precomputed", or a function of two
-        collections of samples that returns the matrix of their kernel values, as
-        :class:`sklearn.svm.SVC` takes it. A function is given whatever the caller passed (arrays, lists
-        of sequences, tables), untouched. With "precomputed", kernel values stand in place of the rows.
+        A name of the table ("poly" is short for "polynomial"), "precomputed", or a function that takes two
+        collections of samples and returns the matrix of their kernel values, as in
+        :class:`sklearn.svm.SVC`. A function receives the samples unchanged (arrays, lists of sequences,
+        tables). With "precomputed", kernel values take the place of rows.
     gamma : float or {"scale", "auto", "median"}, default=1.0
-        Positive. The words depend on data and are settled by :meth:`resolve`.
+        Positive number, or a rule that :meth:`resolve` evaluates on data.
     degree : int, default=3
-        Power of the polynomial kernel, 0 or more.
+        Degree of the polynomial kernel, 0 or more.
     coef0 : float, default=0.0
         The constant :math:`c_0`.
 
     Notes
     -----
-    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are the same to the
-    last bit, and rbf and laplacian of a row with itself are exactly 1. On dense tables distances are summed
-    from differences, so a large common offset costs no accuracy; sparse tables go through products.
+    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are bitwise equal, and
+    rbf and laplacian of a row with itself are exactly 1. For dense arrays, distances are summed from
+    differences, so a large common offset costs no accuracy; sparse matrices use products.
 
     Examples
     --------
@@ -108,19 +108,19 @@ class Kernel:
         degree: int = 3,
         coef0: float = 0.0,
     ) -> None:
-        keep = object.__setattr__  # frozen: a kernel is a value
-        keep(self, "kernel", _check_kernel(kernel))
-        keep(self, "gamma", _check_gamma(gamma))
-        keep(self, "degree", _check_degree(degree))
-        keep(self, "coef0", _check_coef0(coef0))
+        set_field = object.__setattr__  # the dataclass is frozen
+        set_field(self, "kernel", _check_kernel(kernel))
+        set_field(self, "gamma", _check_gamma(gamma))
+        set_field(self, "degree", _check_degree(degree))
+        set_field(self, "coef0", _check_coef0(coef0))
 
     @property
     def is_native(self) -> bool:
-        """Whether the native loops know this kernel: neither a callable nor precomputed."""
+        """Whether native loops implement this kernel: it is neither a callable nor precomputed."""
         return isinstance(self.kernel, str) and self.kernel != "precomputed"
 
     def spec(self) -> _native.KernelSpec:
-        """Return the kernel in the form that native learners take; gamma must be a number."""
+        """Return the kernel in the form that native learners use; gamma must be a number."""
         if not (isinstance(self.kernel, str) and self.is_native):
             raise ParameterError(
                 f"{self!r} is not one of the native kernels {_names(native=True)}.", source="Kernel.spec"
@@ -129,20 +129,20 @@ class Kernel:
         if isinstance(gamma, str):
             if "gamma" in self._parameters():
                 raise ParameterError(
-                    f"gamma={gamma!r} depends on data that has not been seen.",
+                    f"gamma={gamma!r} has not been resolved on data.",
                     source="Kernel",
-                    hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
+                    hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
                 )
             gamma = 1.0
         return _native.KernelSpec(self.kernel, gamma, self.coef0, self.degree)
 
     def resolve(self, X: Any) -> Kernel:
-        """Return this kernel with gamma settled on the rows of `X`.
+        """Return this kernel with the rule for gamma evaluated on the rows of `X`.
 
         "scale" is 1 / (n_features * variance of all values) and "auto" is 1 / n_features, as in
         :class:`sklearn.svm.SVC`; "median" is 1 / median distance between rows, in the distance of the
         kernel's exponent (city-block for laplacian, squared Euclidean for the others), over a subsample that
-        depends on the shape of `X` alone. Where the rule would divide by 0 gamma is 1.
+        depends only on the shape of `X`. If the rule would divide by 0, gamma is 1.
         """
         if isinstance(self.kernel, SequenceKernel):
             return replace(self, kernel=self.kernel.resolve(X))
@@ -153,9 +153,9 @@ class Kernel:
             scale = _gamma_scale(rows, self.gamma, self.kernel)
         if not isfinite(scale):
             raise DataError(
-                f"gamma={self.gamma!r} cannot be settled: the rows lie farther apart than numbers reach.",
+                f"gamma={self.gamma!r} cannot be computed: distances between the rows overflow.",
                 source="Kernel",
-                hint="bring the columns to a common scale first, or give gamma as a number",
+                hint="scale the columns first, or pass gamma as a number",
             )
         return replace(self, gamma=_inverse(scale))
 
@@ -165,17 +165,17 @@ class Kernel:
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_x, n_features)
-            For "precomputed", the kernel values themselves; for a callable, anything it understands.
+            For "precomputed", the kernel values themselves; for a callable, anything it accepts.
         Z : {array-like, sparse matrix} of shape (n_z, n_features), optional
-            `X` itself if None; the matrix is then symmetric to the last bit. For "precomputed",
-            the square matrix of the rows that `X` was evaluated against.
+            `X` itself if None; the matrix is then exactly symmetric. For "precomputed", the square matrix of
+            the rows that `X` was evaluated against.
         n_threads : int, optional
-            All cores of this process if None; small blocks are not worth a second thread.
+            Number of threads; all cores of this process if None. Small blocks use one thread.
 
         Returns
         -------
         ndarray of shape (n_x, n_z)
-            float32 if all rows came as float32, float64 otherwise.
+            float32 if all rows are float32, float64 otherwise.
         """
         threads = check_threads(n_threads, "Kernel.block")
         if not isinstance(self.kernel, str):
@@ -223,31 +223,31 @@ class Kernel:
         return out
 
     def to_dict(self) -> dict[str, str | float | int]:
-        """Return the kernel as plain JSON values; a callable cannot be written down and is refused."""
+        """Return the kernel as plain JSON values; raise ParameterError for a callable."""
         if not isinstance(self.kernel, str):
             raise ParameterError(
                 f"a kernel given as a function cannot be saved; got {self!r}.",
                 source="Kernel.to_dict",
-                hint="use one of the named kernels, or kernel='precomputed' and keep the function elsewhere",
+                hint="use one of the named kernels, or kernel='precomputed' and store the function elsewhere",
             )
         return {"kernel": self.kernel, **self._parameters()}
 
     def to_tree(self) -> Any:
-        """Return what model files can hold: a kernel that can be saved itself, any other one as a dict."""
+        """Return a value that model files can store: the kernel object itself or a dict."""
         return self.kernel if isinstance(self.kernel, _STORABLE) else self.to_dict()
 
     @classmethod
     def from_tree(cls, tree: Any) -> Kernel:
-        """Return the kernel that :meth:`to_tree` described."""
+        """Restore the kernel from :meth:`to_tree`."""
         return cls(tree) if isinstance(tree, _STORABLE) else cls.from_dict(tree)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Kernel:
-        """Return the kernel that :meth:`to_dict` described."""
+        """Restore the kernel from :meth:`to_dict`."""
         known = {"kernel", "gamma", "degree", "coef0"}
         if not known.issuperset(values) or not isinstance(values.get("kernel"), str):
             raise ParameterError(
-                "expected the name 'kernel' and, where it has them, 'gamma', 'degree' and "
+                "expected the name 'kernel' and, if the kernel has them, 'gamma', 'degree' and "
                 f"'coef0'; got {dict(values)!r}.",
                 source="Kernel.from_dict",
             )
@@ -273,7 +273,7 @@ class Kernel:
         )
 
 
-# Parameters
+# -- parameters -------------------------------------------------------------------------------------
 
 
 def _names(*, native: bool = False) -> str:
@@ -321,39 +321,38 @@ def _check_coef0(coef0: Any) -> float:
     return float(coef0)
 
 
-# Range of values
+# -- range of values --------------------------------------------------------------------------------
 
 
 def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
-    """Refuse rows whose kernel values could overflow; distances may, as their kernels are then 0."""
-    of_products = [
-        kernel for kernel in kernels if kernel.is_native and kernel.kernel not in {"rbf", "laplacian"}
-    ]
-    if not of_products:
+    """Raise DataError for rows whose kernel values could overflow.
+
+    Kernels of distances are exempt: a distance that overflows has kernel value 0.
+    """
+    unbounded = [k for k in kernels if k.is_native and k.kernel not in {"rbf", "laplacian"}]
+    if not unbounded:
         return
-    largest = largest_value(X)
+    largest = largest_magnitude(X)
     product = X.shape[1] * largest * largest
-    for kernel in of_products:
-        reached = product
+    for kernel in unbounded:
+        bound = product
         if kernel.kernel == "polynomial":
             with np.errstate(over="ignore"):
-                reached = float(
-                    np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree
-                )
-        if reached > LARGEST_KERNEL_VALUE:
+                bound = float(np.float64(float(kernel.gamma) * product + abs(kernel.coef0)) ** kernel.degree)
+        if bound > MAX_KERNEL_VALUE:
             raise DataError(
                 f"X has values so large (up to {largest:g}) that {kernel!r} could overflow; "
                 "nothing was changed.",
                 source=source,
-                hint="bring the features to a common scale first",
+                hint="scale the features first",
             )
 
 
-# gamma from data
+# -- gamma from data --------------------------------------------------------------------------------
 
 
 def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
-    """1 / gamma by the rule."""
+    """Return 1 / gamma by the rule."""
     n_rows, n_features = rows.shape
     if rule == "auto":
         return float(n_features)
@@ -376,10 +375,10 @@ def _variance(rows: Any) -> float:
 
 def _median_distance(rows: Any, metric: str) -> float:
     n_rows, n_features = rows.shape
-    wanted = min(n_rows, _MEDIAN_ROWS, max(2, DENSE_BLOCK // max(1, n_features)))
-    if wanted < 2:
+    n_chosen = min(n_rows, _MAX_MEDIAN_ROWS, max(2, DENSE_BLOCK // max(1, n_features)))
+    if n_chosen < 2:
         return 0.0
-    chosen = np.sort(np.random.default_rng(0).choice(n_rows, wanted, replace=False))
+    chosen = np.sort(np.random.default_rng(0).choice(n_rows, n_chosen, replace=False))
     sample = rows[chosen].toarray() if sparse.issparse(rows) else rows[chosen]
     return float(np.median(pdist(sample.astype(np.float64), metric)))
 

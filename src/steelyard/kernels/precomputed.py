@@ -1,4 +1,4 @@
-"""Kernel values that are known beforehand, for learners whose rows come and go."""
+"""A kernel whose values are known in advance, for incremental learners."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from steelyard.persistence import storable
 
 __all__ = ["PrecomputedKernel"]
 
-_WHO = "PrecomputedKernel"
+_SOURCE = "PrecomputedKernel"
 
 
 @storable("PrecomputedKernel")
 class PrecomputedKernel(BaseEstimator):
-    """A kernel whose values stand in a matrix; a sample is the number of its row there.
+    """A kernel given by a matrix of its values; a sample is the index of its row in the matrix.
 
-    :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square table in place of the rows. A learner
-    that goes on learning and forgetting needs to know which row of the matrix a sample is, so here samples
-    are numbers, one column of them.
+    :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square matrix instead of rows. An
+    incremental learner needs to know which row of the matrix a sample is, so here samples are indices, in one
+    column.
 
     Parameters
     ----------
     matrix : array-like of shape (n_samples, n_samples)
-        Kernel values of all samples that will be learned or asked for. Finite, symmetric, and for support
+        Kernel values of all samples that will be learned or predicted. Finite, symmetric, and for support
         vector machines positive semi-definite.
 
     Examples
@@ -49,9 +49,9 @@ class PrecomputedKernel(BaseEstimator):
         self.matrix = matrix
 
     def __call__(self, X: Any, Z: Any) -> FloatArray:
-        """Kernel values of every sample of ``X`` with every sample of ``Z``."""
-        matrix = self._checked()
-        values: FloatArray = matrix[np.ix_(_numbers(X, len(matrix)), _numbers(Z, len(matrix)))]
+        """Return the kernel values of every sample of ``X`` with every sample of ``Z``."""
+        matrix = self._validated_matrix()
+        values: FloatArray = matrix[np.ix_(_indices(X, len(matrix)), _indices(Z, len(matrix)))]
         return values
 
     def __eq__(self, other: object) -> bool:
@@ -60,43 +60,43 @@ class PrecomputedKernel(BaseEstimator):
     def __hash__(self) -> int:
         return hash(np.shape(self.matrix))
 
-    def _checked(self) -> FloatArray:
-        """The matrix; looked at as a whole only once."""
-        known = self.__dict__.get("_known")
-        if known is not None and known[0] is self.matrix:
-            return known[1]
+    def _validated_matrix(self) -> FloatArray:
+        """Return the matrix; it is validated once and then cached."""
+        cached = self.__dict__.get("_cached")
+        if cached is not None and cached[0] is self.matrix:
+            return cached[1]
         matrix = np.asarray(self.matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise DataError(f"expected a square matrix; got shape {matrix.shape}.", source=_WHO)
+            raise DataError(f"expected a square matrix; got shape {matrix.shape}.", source=_SOURCE)
         if not np.isfinite(matrix).all():
-            raise DataError("the matrix holds values that are not finite.", source=_WHO)
+            raise DataError("the matrix contains values that are not finite.", source=_SOURCE)
         if not np.array_equal(matrix, matrix.T):
             raise DataError(
-                "the matrix is not symmetric.", source=_WHO, hint="rounding is taken away by (K + K.T) / 2"
+                "the matrix is not symmetric.", source=_SOURCE, hint="(K + K.T) / 2 removes rounding errors"
             )
-        self._known = (self.matrix, matrix)
+        self._cached = (self.matrix, matrix)
         return matrix
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_known"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_cached"}
 
     def _get_state(self) -> dict[str, Any]:
         return {}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if state:
-            raise ValueError("a matrix of kernel values has no state")
+            raise ValueError("a PrecomputedKernel has no learned state")
 
 
-def _numbers(samples: Any, n_known: int) -> NDArray[np.intp]:
+def _indices(samples: Any, n_rows: int) -> NDArray[np.intp]:
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != 1:
         raise DataError(
-            f"samples are numbers of rows of the matrix, in one column; got shape {values.shape}.",
-            source=_WHO,
+            f"samples must be row indices of the matrix in one column; got shape {values.shape}.",
+            source=_SOURCE,
             hint="learn np.arange(n)[:, None], not the matrix",
         )
-    numbers = values[:, 0].astype(np.intp)
-    if not (np.array_equal(numbers, values[:, 0]) and ((numbers >= 0) & (numbers < n_known)).all()):
-        raise DataError(f"samples must be whole numbers from 0 to {n_known - 1}.", source=_WHO)
-    return numbers
+    indices = values[:, 0].astype(np.intp)
+    if not (np.array_equal(indices, values[:, 0]) and ((indices >= 0) & (indices < n_rows)).all()):
+        raise DataError(f"samples must be integers from 0 to {n_rows - 1}.", source=_SOURCE)
+    return indices

@@ -1,9 +1,8 @@
-"""Kernels of sequences: no vector space is needed to tell how alike two trajectories or strings are.
+"""Sequence kernels: similarities of trajectories and strings.
 
-A kernel here is a function of two collections that returns the matrix of their values, which is what every
-kernel learner takes as ``kernel``; its numbers are parameters in the manner of scikit-learn, so they can be
-tuned, cloned and saved. Both kernels sum over *all* alignments, which makes them positive definite by
-construction; nothing is repaired.
+A sequence kernel is a function of two collections that returns the matrix of their kernel values; every
+kernel learner accepts it as ``kernel``. Its parameters follow scikit-learn, so they can be tuned, cloned and
+saved. Both kernels sum over *all* alignments, which makes them positive definite by construction.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from steelyard.persistence import storable
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
-_MEDIAN_ELEMENTS = 1000  # enough pairs of elements to put the median within a percent
+_MAX_MEDIAN_ELEMENTS = 1000  # their pairs estimate the median to a percent
 
 
 class _Packed:
-    """Sequences one after another, as the native loops read them."""
+    """Concatenated sequences, as the native loops read them."""
 
     def __init__(self, elements: NDArray[Any], lengths: Sequence[int]) -> None:
         self.elements = np.ascontiguousarray(elements)
@@ -41,12 +40,12 @@ class _Packed:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """What a native loop is given of them."""
+        """Return the arguments of a native loop."""
         return self.elements, self.offsets
 
 
 class _Loops(NamedTuple):
-    """Native loops of one kernel, which fill in logarithms of its values."""
+    """Native loops of one kernel, which compute logarithms of its values."""
 
     matrix: Callable[..., None]
     block: Callable[..., None]
@@ -54,15 +53,15 @@ class _Loops(NamedTuple):
 
 
 class SequenceKernel(BaseEstimator):
-    """Base of the sequence kernels: a subclass packs sequences and names the loops over them."""
+    """Base class of the sequence kernels: a subclass packs sequences and names its native loops."""
 
-    takes_collections = True  # learners hand over samples as they came
+    takes_collections = True  # learners pass samples unchanged
     _loops: ClassVar[_Loops]
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
 
     def __call__(self, X: Any, Z: Any) -> FloatArray:
-        """Kernel values of every sequence of ``X`` with every sequence of ``Z``."""
+        """Return the kernel values of every sequence of ``X`` with every sequence of ``Z``."""
         check_params(self, self._constraints)
         left = self._pack(X)
         if Z is X:
@@ -78,7 +77,7 @@ class SequenceKernel(BaseEstimator):
         return self._finish(values, *map(self._log_diagonal, (left, right)))
 
     def diagonal(self, X: Any) -> FloatArray:
-        """Kernel value of every sequence with itself; all 1 if normalised."""
+        """Return the kernel value of every sequence with itself; 1 if normalized."""
         check_params(self, self._constraints)
         packed = self._pack(X)
         if self.normalize:
@@ -87,23 +86,23 @@ class SequenceKernel(BaseEstimator):
             return self._finite(np.exp(self._log_diagonal(packed)))
 
     def check(self, X: Any, source: str) -> list[Any]:
-        """Return copies of the sequences, in the form in which they can be kept; raise if they make no sense.
+        """Return copies of the sequences in a form that can be stored; raise if they are not valid.
 
-        Nothing that passes can fail later when it is compared with other sequences of the same width.
+        Sequences that pass never raise when they are compared with other sequences of the same width.
         """
         check_params(self, self._constraints)
         items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
-        self._pack(items)  # all of one width
-        if not self.normalize:  # no value is larger than the roots of its two diagonal ones
+        self._pack(items)  # raises unless all have the same width
+        if not self.normalize:  # by the Cauchy-Schwarz inequality the diagonal bounds all values
             self.resolve(items).diagonal(items)
         return items
 
     def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols have none
-        """Numbers in one element of a sequence."""
+        """Return the number of components of an element of a sequence."""
         return 1
 
-    def resolve(self, X: Any) -> Self:  # noqa: ARG002 - what a kernel settles on data is its own affair
-        """Return this kernel with every parameter that depends on data settled on ``X``."""
+    def resolve(self, X: Any) -> Self:  # noqa: ARG002 - the default has no parameter that depends on data
+        """Return this kernel with every rule for a parameter evaluated on ``X``."""
         return self
 
     def _log_diagonal(self, packed: _Packed) -> FloatArray:
@@ -114,7 +113,7 @@ class SequenceKernel(BaseEstimator):
 
     def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
         if self.normalize:
-            # By halves first: the two sides of a pair then round alike, whichever comes first.
+            # Half of each first: the sum then rounds the same for (x, z) and (z, x).
             values -= 0.5 * left[:, None] + 0.5 * right
             np.minimum(values, 0.0, out=values)
         with np.errstate(over="ignore"):
@@ -125,7 +124,7 @@ class SequenceKernel(BaseEstimator):
             raise DataError(
                 "the sums over alignments of such long sequences exceed the range of float64.",
                 source=type(self).__name__,
-                hint="use normalize=True: such values are computed in logarithms and lie between 0 and 1",
+                hint="use normalize=True: values are then computed in logarithms and lie between 0 and 1",
             )
         return values
 
@@ -138,33 +137,33 @@ class SequenceKernel(BaseEstimator):
     def _pack(self, X: Any) -> _Packed: ...
     @abstractmethod
     def _numbers(self) -> tuple[float, float]:
-        """The parameters as the loops take them."""
+        """Return the parameters in the form that the loops use."""
 
-    # Kernels hold parameters and learn nothing.
+    # Kernels have parameters but no learned state.
     def _get_state(self) -> dict[str, Any]:
         return {}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        raise ValueError(f"a {type(self).__name__} has no state; got {sorted(state)}")
+        raise ValueError(f"a {type(self).__name__} has no learned state; got {sorted(state)}")
 
 
 @storable("GlobalAlignmentKernel")
 class GlobalAlignmentKernel(SequenceKernel):
     r"""Global alignment kernel of trajectories: the sum of the scores of all alignments.
 
-    Where dynamic time warping keeps the one best alignment, this kernel adds up all of them, which makes it
-    smooth and positive definite. Trajectories may have any lengths; all have the same number of dimensions.
+    Dynamic time warping uses the single best alignment. This kernel sums over all alignments, which makes it
+    smooth and positive definite. Trajectories may have any length; all have the same number of dimensions.
 
     Parameters
     ----------
     gamma : float or "median", default="median"
-        Two elements compare as :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. "median" is settled by
-        :meth:`resolve`, which learners call: :math:`\gamma = 1 / (2 m^2 L)` with the median distance m
-        between elements and the median length L.
+        Two elements compare as :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. :meth:`resolve`, which
+        learners call, evaluates "median": :math:`\gamma = 1 / (2 m^2 L)` with the median distance m between
+        elements and the median length L.
     band : int, optional
-        Elements whose positions are ``band`` or more apart are never aligned, and nearer ones count less the
-        farther they are apart (a triangle); then trajectories whose lengths differ by ``band`` or more have
-        kernel value 0. Smaller is faster. None: no band.
+        Width of the alignment band: elements whose positions differ by ``band`` or more are never aligned,
+        and the weight of others decreases linearly with the difference. Trajectories whose lengths differ by
+        ``band`` or more have kernel value 0. A smaller band is faster. None is no band.
     normalize : bool, default=True
         Whether every trajectory has similarity 1 with itself.
 
@@ -175,8 +174,8 @@ class GlobalAlignmentKernel(SequenceKernel):
 
     .. math:: M_{ij} = \frac{w_{ij}}{2 - w_{ij}} (M_{i-1,j} + M_{i,j-1} + M_{i-1,j-1}).
 
-    It is positive definite by construction. The recursion carries exponents of its own, so that no length
-    overflows or vanishes.
+    It is positive definite by construction. The recursion stores exponents separately, so long trajectories
+    neither overflow nor underflow.
 
     References
     ----------
@@ -207,25 +206,25 @@ class GlobalAlignmentKernel(SequenceKernel):
         self.normalize = normalize
 
     def resolve(self, X: Any) -> Self:
-        """Return this kernel with gamma settled on the trajectories ``X``."""
+        """Return this kernel with gamma computed from the trajectories ``X``."""
         check_params(self, self._constraints)
-        settled: Self = clone(self)
+        resolved: Self = clone(self)
         if self.gamma == "median":
             packed = self._pack(X)
             elements = packed.elements
-            wanted = min(len(elements), _MEDIAN_ELEMENTS)
-            chosen = elements[np.linspace(0, max(0, len(elements) - 1), wanted).astype(np.intp)]
-            distance = float(np.median(pdist(chosen))) if wanted > 1 else 0.0
+            n_chosen = min(len(elements), _MAX_MEDIAN_ELEMENTS)
+            chosen = elements[np.linspace(0, max(0, len(elements) - 1), n_chosen).astype(np.intp)]
+            distance = float(np.median(pdist(chosen))) if n_chosen > 1 else 0.0
             scale = 2.0 * distance**2 * float(np.median(np.diff(packed.offsets))) if len(packed) else 0.0
-            settled.gamma = 1.0 / scale if scale > 0 else 1.0
-        return settled
+            resolved.gamma = 1.0 / scale if scale > 0 else 1.0
+        return resolved
 
     def _numbers(self) -> tuple[float, int]:
         if isinstance(self.gamma, str):
             raise ParameterError(
-                f"gamma={self.gamma!r} depends on data that has not been seen.",
+                f"gamma={self.gamma!r} has not been resolved on data.",
                 source="GlobalAlignmentKernel",
-                hint="call kernel = kernel.resolve(X) first, or give gamma as a number",
+                hint="call kernel = kernel.resolve(X) first, or pass gamma as a number",
             )
         return float(self.gamma), int(self.band or 0)
 
@@ -233,7 +232,7 @@ class GlobalAlignmentKernel(SequenceKernel):
         return np.array(_as_trajectory(x, position, source))
 
     def width(self, items: list[Any]) -> int:
-        """Dimensions of the trajectories."""
+        """Return the number of dimensions of the trajectories."""
         return int(items[0].shape[1]) if items else 1
 
     def _pack(self, X: Any) -> _Packed:
@@ -258,10 +257,10 @@ class GlobalAlignmentKernel(SequenceKernel):
 
 @storable("EditKernel")
 class EditKernel(SequenceKernel):
-    r"""Edit kernel of strings: the sum of the weights of all ways to turn one into the other.
+    r"""Edit kernel of strings: the sum of the weights of all edit scripts between two strings.
 
-    The edit distance keeps the cheapest way; :math:`\exp(-\gamma\, distance)` of it is not positive definite.
-    The sum over all ways is, and for large ``gamma`` it comes near to the same number.
+    The edit distance is the cost of the cheapest script, and :math:`\exp(-\gamma\, distance)` is not positive
+    definite. The sum over all scripts is, and for large ``gamma`` it approaches the same number.
 
     Parameters
     ----------
@@ -270,16 +269,16 @@ class EditKernel(SequenceKernel):
     substitution : float, default=1.0
         Cost of replacing a symbol by another one.
     gap : float, default=1.0
-        Cost of leaving out or putting in a symbol.
+        Cost of deleting or inserting a symbol.
     normalize : bool, default=True
         Whether every string has similarity 1 with itself.
 
     Notes
     -----
-    Strings are Python strings, bytes, or one-dimensional arrays of integers. Between two symbols that are
-    kept or replaced deletions come before insertions, so each way is counted once. The sum runs over all
-    pairs of equally long subsequences, with a positive definite similarity of symbols and a weight
-    :math:`e^{-\gamma\, gap}` for each symbol outside of them; it is positive definite by construction.
+    Strings are Python strings, bytes, or one-dimensional arrays of integers. Between two aligned symbols,
+    deletions precede insertions, so each script counts once. The sum runs over all pairs of subsequences of
+    equal length, with a positive definite similarity of symbols and a weight :math:`e^{-\gamma\, gap}` for
+    each symbol outside of them; it is positive definite by construction.
 
     Examples
     --------
@@ -308,7 +307,7 @@ class EditKernel(SequenceKernel):
         self.normalize = normalize
 
     def _numbers(self) -> tuple[float, float]:
-        # Weights of exactly 0 would need a case of their own in the loops; nobody can tell the difference.
+        # The native loops do not handle weights of exactly 0; 1e-300 has no visible effect.
         smallest = 1e-300
         weights = np.exp([-self.gamma * self.substitution, -self.gamma * self.gap])
         return float(max(smallest, weights[0])), float(max(smallest, weights[1]))
@@ -324,7 +323,7 @@ class EditKernel(SequenceKernel):
 
 
 def sequence_key(item: Any) -> Any:
-    """What is the same for equal sequences and for no others."""
+    """Return a hashable key that is equal for equal sequences only."""
     if isinstance(item, str | bytes):
         return item
     return item.shape, item.dtype.str, (item + 0).tobytes()  # -0.0 + 0 is 0.0
@@ -335,7 +334,7 @@ def _items(X: Any, source: str) -> list[Any]:
         raise DataTypeError(
             f"expected a collection of sequences; got {type(X).__name__}.",
             source=source,
-            hint="one sequence alone is [sequence]",
+            hint="pass a single sequence as [sequence]",
         )
     return list(X)
 
@@ -345,18 +344,18 @@ def _as_trajectory(x: Any, position: int, source: str = "GlobalAlignmentKernel")
         values = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataTypeError(
-            f"trajectory {position} is no array of numbers: {error}.", source=source
+            f"trajectory {position} is not an array of numbers: {error}.", source=source
         ) from error
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or not values.size:
         raise DataError(
-            f"a trajectory must be an array of one row or more, one column for each "
-            f"dimension; trajectory {position} has shape {values.shape}.",
+            "a trajectory must be an array of at least one row, one column per dimension; "
+            f"trajectory {position} has shape {values.shape}.",
             source=source,
         )
     if not np.isfinite(values).all():
-        raise DataError(f"trajectory {position} has values that are not finite.", source=source)
+        raise DataError(f"trajectory {position} contains values that are not finite.", source=source)
     return values
 
 

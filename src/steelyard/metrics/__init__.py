@@ -1,46 +1,64 @@
-"""Measures for imbalanced classes: of a whole set of answers, and of a stream of them."""
+"""Measures for imbalanced classes, of a batch of predictions and of a stream."""
 
+from steelyard.metrics.base import StreamingMetric
 from steelyard.metrics.batch import (
+    average_precision_score,
+    brier_score,
+    cohen_kappa_score,
+    expected_calibration_error,
     f_beta_score,
     g_mean_score,
     imbalance_ratio,
+    log_loss_score,
     pmauc_score,
+    precision_at_k_score,
+    recall_at_k_score,
     relative_sensitivity_score,
+    reliability_curve,
     roc_auc_score,
     sensitivity_score,
     specificity_score,
 )
-from steelyard.metrics.report import ImbalanceReport, imbalance_report
-from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer
-from steelyard.metrics.streaming import (
+from steelyard.metrics.confusion import (
     ConfusionStream,
     CumulativeConfusion,
     FadingConfusion,
-    StreamingMetric,
-    WindowAUC,
     WindowConfusion,
-    WindowPMAUC,
-    streaming_metric,
 )
+from steelyard.metrics.report import ImbalanceReport, imbalance_report
+from steelyard.metrics.score_measures import ReliabilityCurve
+from steelyard.metrics.scorers import get_scorer, get_scorer_names, make_scorer
+from steelyard.metrics.streaming import streaming_metric
+from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC, WindowScores
 
 __all__ = [
     "ConfusionStream",
     "CumulativeConfusion",
     "FadingConfusion",
     "ImbalanceReport",
+    "ReliabilityCurve",
     "StreamingMetric",
     "WindowAUC",
     "WindowConfusion",
     "WindowPMAUC",
+    "WindowScores",
+    "average_precision_score",
+    "brier_score",
+    "cohen_kappa_score",
+    "expected_calibration_error",
     "f_beta_score",
     "g_mean_score",
     "get_scorer",
     "get_scorer_names",
     "imbalance_ratio",
     "imbalance_report",
+    "log_loss_score",
     "make_scorer",
     "pmauc_score",
+    "precision_at_k_score",
+    "recall_at_k_score",
     "relative_sensitivity_score",
+    "reliability_curve",
     "roc_auc_score",
     "sensitivity_score",
     "specificity_score",

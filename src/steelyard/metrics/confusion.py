@@ -1,4 +1,4 @@
-"""Confusion counts of a stream in three forms, and every measure that follows from them."""
+"""Confusion counts of a stream: of all rows, of a sliding window, or with exponential decay."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard.exceptions import ParameterError
 from steelyard.metrics import formulas
-from steelyard.metrics.labels import (
+from steelyard.metrics._validation import (
     Codes,
     Label,
     check_same_length,
     check_weights,
+    check_window,
     encode,
     plain,
+    required,
     sort_labels,
 )
-from steelyard.metrics.plain_values import StreamingMetric, check_codes, check_window, column, need
+from steelyard.metrics.base import StreamingMetric, check_codes, stored_array
 
 __all__ = ["ConfusionStream", "CumulativeConfusion", "FadingConfusion", "WindowConfusion"]
 
@@ -29,11 +31,10 @@ Weights: TypeAlias = NDArray[np.float64]
 
 
 class ConfusionStream(StreamingMetric):
-    """Rows counted by true and predicted label; labels may appear at any time.
+    """Base class of the confusion counts of a stream; new labels may appear at any time.
 
-    Subclasses say which rows count and how much: :class:`CumulativeConfusion`, :class:`WindowConfusion`,
-    :class:`FadingConfusion`. Each measure is computed from the counts as the batch function of the same
-    name computes it from the same rows.
+    The subclasses :class:`CumulativeConfusion`, :class:`WindowConfusion` and :class:`FadingConfusion` differ
+    in the weight of past rows. Each measure equals the batch function of the same name on the same rows.
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("measure", "pos_label", "beta")
@@ -44,14 +45,14 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._labels: list[Label] = []  # in order of appearance; the code of a label never changes
+        self._labels: list[Label] = []  # in order of appearance; a code never changes
         self._codes: dict[Label, int] = {}
 
     def update(
         self,
         y_true: ArrayLike,
         y_pred: ArrayLike | None = None,
-        y_score: ArrayLike | None = None,  # noqa: ARG002  one call serves all measures
+        y_score: ArrayLike | None = None,  # noqa: ARG002  same signature for all metrics
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Count the next rows.
@@ -59,11 +60,11 @@ class ConfusionStream(StreamingMetric):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,) or label
-            True labels, or the one of a single row.
+            True labels, or a single label.
         y_pred : array-like of shape (n_samples,) or label
             Predicted labels.
         y_score : ignored
-            Here so that one call serves all measures.
+            Accepted so that all metrics have the same signature.
         sample_weight : array-like of shape (n_samples,) or float, optional
             Weight of each row.
 
@@ -72,13 +73,13 @@ class ConfusionStream(StreamingMetric):
         self
         """
         true_labels, true = encode(y_true, self._source, "y_true")
-        predicted_labels, predicted = encode(need(y_pred, self._source, "y_pred"), self._source, "y_pred")
+        predicted_labels, predicted = encode(required(y_pred, self._source, "y_pred"), self._source, "y_pred")
         check_same_length(len(true), len(predicted), self._source, "y_pred")
         weights = check_weights(sample_weight, len(true), self._source)
         new_labels = [label for label in (*true_labels, *predicted_labels) if label not in self._codes]
         if new_labels:
             sort_labels([*self._labels, *new_labels], self._source)
-        # Below this line nothing can fail because of what came.
+        # All input is valid from here on, so a failing call has changed nothing.
         if len(true):
             true, predicted = self._code(true_labels)[true], self._code(predicted_labels)[predicted]
             self._grow(len(self._labels))
@@ -86,42 +87,40 @@ class ConfusionStream(StreamingMetric):
         return self
 
     def get(self, measure: str | None = None) -> float:
-        """A measure of the rows that count now.
+        """Return a measure of the counted rows.
 
         Parameters
         ----------
         measure : str, optional
-            Any of ``accuracy``, ``f_beta``, ``g_mean``, ``imbalance_ratio``, ``macro_f1``,
+            Any of ``accuracy``, ``cohen_kappa``, ``f_beta``, ``g_mean``, ``imbalance_ratio``, ``macro_f1``,
             ``macro_precision``, ``macro_recall``, ``precision``, ``relative_sensitivity``, ``sensitivity``,
-            ``specificity``; by default the one named at construction.
+            ``specificity``; by default the one given to the constructor.
 
         Returns
         -------
         float
-            ``nan`` with a warning where the denominator is empty.
+            ``nan`` with a warning where the denominator is zero.
         """
         source = f"{type(self).__name__}.get"
         measure = self.measure if measure is None else measure
         _check_measure(measure, source)
         options = {"beta": self.beta} if measure == "f_beta" else {}
         value = formulas.value_of(measure, self._table(), self.pos_label, source, **options)
-        if math.isnan(value):
-            formulas.warn_undefined(measure)
-        return value
+        return formulas.defined_or_warn(measure, value)
 
     def recalls(self) -> dict[Label, float]:
-        """Recall of every class that has a true row among those that count now."""
+        """Return the recall of every class that has counted true rows."""
         table = self._table()
-        values = zip(table.labels, formulas.recalls(table).tolist(), strict=True)
+        values = zip(table.labels, formulas.recalls(table.by_class).tolist(), strict=True)
         return {label: recall for label, recall in values if not math.isnan(recall)}
 
     def confusion(self) -> tuple[list[Label], NDArray[np.float64]]:
-        """Sorted labels and the table of weights, true label by row, predicted by column."""
+        """Return the sorted labels and the weights of the rows, indexed by true and predicted label."""
         table = self._table()
         return table.labels, table.counts
 
     def reset(self) -> Self:
-        """Forget all rows and labels."""
+        """Remove all rows and labels."""
         self._labels, self._codes = [], {}
         self._clear()
         return self
@@ -139,7 +138,7 @@ class ConfusionStream(StreamingMetric):
     def _restore_labels(self, state: dict[str, Any]) -> int:
         labels = list(state["labels"])
         if len(sort_labels(labels, type(self).__name__)) != len(labels):
-            raise ValueError("a label comes twice")
+            raise ValueError("a label occurs twice")
         self._code(labels)
         self._grow(len(self._labels))
         return len(self._labels)
@@ -149,26 +148,26 @@ class ConfusionStream(StreamingMetric):
 
     @abstractmethod
     def _grow(self, n_labels: int) -> None:
-        """Make room for labels that were not there before."""
+        """Resize the counts for new labels."""
 
     @abstractmethod
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None: ...
 
     @abstractmethod
     def _weights_by_label(self) -> NDArray[np.float64]:
-        """Weight of the counted rows at [code of true label, code of predicted label]."""
+        """Return the weight of the counted rows, indexed by the codes of the true and predicted label."""
 
 
 class CumulativeConfusion(ConfusionStream):
-    """All rows since the beginning count alike.
+    """Confusion counts of all rows since the start.
 
     Parameters
     ----------
     measure : str, default="g_mean"
-        What :meth:`get` returns when it is not told.
+        The default measure of :meth:`get`.
     pos_label : label, optional
-        The positive class. By default the rarer of two classes among the rows that count, which may change
-        as the stream goes on: in a stream it is better to say.
+        The positive class. By default the rarer of two classes among the counted rows, which may change
+        during the stream, so it is better to name it.
     beta : float, default=1.0
         For ``f_beta``.
 
@@ -193,7 +192,7 @@ class CumulativeConfusion(ConfusionStream):
         self._counts = _padded(self._counts, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        # Adds one row after the other, so the rounding of weights does not depend on the chunks.
+        # np.add.at adds row by row, so the rounding of weights does not depend on the batches.
         np.add.at(self._counts, (true, predicted), weights)
 
     def _weights_by_label(self) -> NDArray[np.float64]:
@@ -204,15 +203,15 @@ class CumulativeConfusion(ConfusionStream):
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_labels = self._restore_labels(state)
-        self._counts = column(state, "counts", "f", (n_labels, n_labels))
+        self._counts = stored_array(state, "counts", "f", (n_labels, n_labels))
 
 
 class WindowConfusion(ConfusionStream):
-    """Only the last ``window`` rows count.
+    """Confusion counts of the last ``window`` rows.
 
-    A step costs the same however long the window is. The counts are whole numbers, so nothing is left of a
-    row that went out. When some rows in the window have weights other than 1, their sums are taken afresh
-    at each :meth:`get`, in O(window), for the same reason.
+    An update takes O(1) per row. Counts are integers, so a row that leaves the window leaves no rounding
+    error. If some rows in the window have weights other than 1, :meth:`get` sums all weights again, in
+    O(window), for the same reason.
 
     Parameters
     ----------
@@ -241,7 +240,7 @@ class WindowConfusion(ConfusionStream):
     def _clear(self) -> None:
         self._n_rows = np.zeros((0, 0), dtype=np.int64)
         self._n_weighted = 0  # rows in the window whose weight is not 1
-        # A ring: row number t of the stream stands at t % window. It grows up to that size on demand.
+        # Ring buffer, grown on demand: row t of the stream is stored at t % window.
         self._cells = np.zeros((2, 0), dtype=np.int32)  # codes of the true and the predicted label
         self._weights = np.zeros(0)
         self._n_seen = 0
@@ -250,13 +249,13 @@ class WindowConfusion(ConfusionStream):
         self._n_rows = _padded(self._n_rows, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        n_skipped = max(0, len(true) - self.window)  # gone before anyone could ask
+        n_skipped = max(0, len(true) - self.window)  # rows that leave the window within this update
         true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
         n_seen_before = self._n_seen
         self._n_seen += n_skipped + len(true)
         self._make_room(min(self.window, self._n_seen))
         places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
-        leaving = places[places < n_seen_before]  # once the ring is full: all of them
+        leaving = places[places < n_seen_before]  # all positions once the buffer is full
         np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
         self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
         self._cells[0, places], self._cells[1, places] = true, predicted
@@ -295,29 +294,31 @@ class WindowConfusion(ConfusionStream):
         n_rows = len(state["weights"])
         if n_rows > self.window:
             raise ValueError(f"{n_rows} rows in a window of {self.window}")
-        cells = column(state, "cells", "i", (2, n_rows))
+        cells = stored_array(state, "cells", "i", (2, n_rows))
         check_codes(cells, n_labels)
         true, predicted = cells.astype(np.intp)
-        self._count(true, predicted, column(state, "weights", "f", (n_rows,)))
+        self._count(true, predicted, stored_array(state, "weights", "f", (n_rows,)))
 
 
 class FadingConfusion(ConfusionStream):
-    r"""Every row counts, the older the less: each new row multiplies the weight of all before it.
+    r"""Confusion counts with exponential decay: each new row multiplies the weight of all earlier rows.
 
     Parameters
     ----------
     factor : float, optional
-        What a row is still worth when the next one has come, above 0 and at most 1.
+        Factor by which the weight of a row shrinks with each new row, above 0 and at most 1.
     half_life : float, optional
-        Instead of ``factor``: after how many rows a row is worth half, :math:`factor = 2^{-1/half\_life}`.
+        Instead of ``factor``: number of rows after which a weight is halved,
+        :math:`factor = 2^{-1/half\_life}`.
     measure, pos_label, beta
         As for :class:`CumulativeConfusion`.
 
     Notes
     -----
-    A row of age :math:`a` (the newest has age 0) counts :math:`w \cdot factor^{a}`. Kept are counts in units
-    of the start of the current block, in which a new row is worth :math:`factor^{-t}`; every few hundred rows
-    the unit is moved. The powers come from one table, so where chunks are cut does not change a bit.
+    A row of age :math:`a` (the newest has age 0) has the weight :math:`w \cdot factor^{a}`. Counts are stored
+    relative to the start of the current block, in which a new row has the weight :math:`factor^{-t}`; every
+    few hundred rows a new block begins. All powers come from one table, so the result does not depend on how
+    the stream is cut into batches.
 
     Examples
     --------
@@ -328,8 +329,8 @@ class FadingConfusion(ConfusionStream):
     """
 
     _parameters = ("factor", *ConfusionStream._parameters)
-    _MAX_GROWTH = 2.0**30  # of the unit within a block
-    _MAX_BLOCK = 512
+    _MAX_WEIGHT_GROWTH = 2.0**30  # of the weight of a new row within a block
+    _MAX_BLOCK_ROWS = 512
 
     def __init__(
         self,
@@ -343,14 +344,16 @@ class FadingConfusion(ConfusionStream):
         super().__init__(measure, pos_label=pos_label, beta=beta)
         self.factor = _fading_factor(factor, half_life)
         decay = -math.log2(self.factor)
-        growth = math.log2(self._MAX_GROWTH)
-        block = self._MAX_BLOCK if decay * self._MAX_BLOCK <= growth else max(1, int(growth / decay))
+        growth = math.log2(self._MAX_WEIGHT_GROWTH)
+        block = (
+            self._MAX_BLOCK_ROWS if decay * self._MAX_BLOCK_ROWS <= growth else max(1, int(growth / decay))
+        )
         self._powers = np.cumprod(np.r_[1.0, np.full(block, self.factor)])
         self._clear()
 
     def _clear(self) -> None:
         self._counts = np.zeros((0, 0))
-        self._age = 0  # rows since the unit was moved
+        self._age = 0  # rows since the start of the block
 
     def _grow(self, n_labels: int) -> None:
         self._counts = _padded(self._counts, n_labels)
@@ -377,7 +380,7 @@ class FadingConfusion(ConfusionStream):
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_labels = self._restore_labels(state)
-        self._counts = column(state, "counts", "f", (n_labels, n_labels))
+        self._counts = stored_array(state, "counts", "f", (n_labels, n_labels))
         self._age = int(state["age"])
         if not 0 <= self._age < len(self._powers) - 1:
             raise ValueError(f"age {self._age} is out of range")

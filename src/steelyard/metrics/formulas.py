@@ -1,4 +1,9 @@
-"""Every measure that a confusion table gives, once: the batch and the streaming forms both ask here."""
+"""Formulas of all measures that follow from confusion counts.
+
+Batch functions, streaming metrics and prequential evaluation use these formulas. Counts may have leading
+axes, so one call evaluates a single table, a thousand windows or a thousand bootstrap samples. A measure
+whose denominator is zero is nan.
+"""
 
 from __future__ import annotations
 
@@ -6,151 +11,171 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
+from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
-from steelyard.metrics.labels import Label, plain
+from steelyard.metrics._validation import Label, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """Correct, true and predicted rows of each class; arrays of shape (..., n_classes)."""
+
+    hits: FloatArray
+    true: FloatArray
+    predicted: FloatArray
+
+    @classmethod
+    def of_tallies(cls, tallies: Any) -> ClassCounts:
+        """Return the counts in an array of shape (..., 3, n_classes)."""
+        counts = np.asarray(tallies, dtype=np.float64)
+        return cls(counts[..., 0, :], counts[..., 1, :], counts[..., 2, :])
+
+    def one_vs_rest(self, positive: int) -> BinaryCounts:
+        """Return the counts of one class against all others."""
+        tp, n_positive, n_predicted = (part[..., positive] for part in (self.hits, self.true, self.predicted))
+        fp = n_predicted - tp
+        return BinaryCounts(tp, n_positive - tp, fp, self.true.sum(axis=-1) - n_positive - fp)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryCounts:
+    """True positives, false negatives, false positives and true negatives."""
+
+    tp: Any
+    fn: Any
+    fp: Any
+    tn: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ConfusionTable:
-    """Rows counted by true and predicted label."""
+    """Rows (or their weights) counted by true and predicted label."""
 
-    labels: list[Label]  # in order
-    counts: NDArray[np.float64]  # (n_labels, n_labels): [true, predicted]
+    labels: list[Label]  # sorted
+    counts: FloatArray  # (n_labels, n_labels): [true, predicted]
 
     @classmethod
-    def of_present(cls, labels: list[Label], counts: NDArray[np.float64]) -> ConfusionTable:
-        """The table without labels that no counted row has, true or predicted, in sorted order."""
+    def of_present(cls, labels: list[Label], counts: FloatArray) -> ConfusionTable:
+        """Return the table of the labels that occur, true or predicted, in sorted order."""
         used = counts.any(axis=0) | counts.any(axis=1)
         order = sorted(np.flatnonzero(used).tolist(), key=labels.__getitem__)
         return cls([labels[k] for k in order], counts[np.ix_(order, order)])
 
     @property
-    def true_counts(self) -> NDArray[np.float64]:
-        return np.asarray(self.counts.sum(axis=1))
+    def by_class(self) -> ClassCounts:
+        """Correct, true and predicted rows of each class."""
+        return ClassCounts(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0))
 
-    @property
-    def hits(self) -> NDArray[np.float64]:
-        return self.counts.diagonal()
+    def one_vs_rest(self, positive: int | None) -> BinaryCounts:
+        """Return the counts of one class against all others; None is a class without rows.
 
-
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """One class, the positive one, against the rest."""
-
-    true_positive: float
-    false_negative: float
-    false_positive: float
-    true_negative: float
-
-    @classmethod
-    def of(cls, table: ConfusionTable, positive: int | None) -> Outcomes:
-        """With ``positive=None`` no row is of the positive class or was taken for it."""
-        counts = table.counts
+        Cells are summed and never subtracted, so weights leave no rounding error where a count is zero.
+        """
+        counts = self.counts
         if positive is None:
-            return cls(0.0, 0.0, 0.0, float(counts.sum()))
-        return cls(
-            float(counts[positive, positive]),
-            float(np.delete(counts[positive], positive).sum()),
-            float(np.delete(counts[:, positive], positive).sum()),
-            float(np.delete(np.delete(counts, positive, axis=0), positive, axis=1).sum()),
+            return BinaryCounts(0.0, 0.0, 0.0, counts.sum())
+        rest = np.arange(len(counts)) != positive
+        return BinaryCounts(
+            counts[positive, positive],
+            counts[positive, rest].sum(),
+            counts[rest, positive].sum(),
+            counts[np.ix_(rest, rest)].sum(),
         )
 
 
-def ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else math.nan
+def ratio(numerator: Any, denominator: Any) -> Any:
+    """Divide; nan where the denominator is not positive."""
+    numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator > 0)
 
 
-# One class against the rest.
+# -- one class against the rest ---------------------------------------------------------------------
 
 
-def sensitivity(o: Outcomes) -> float:
-    return ratio(o.true_positive, o.true_positive + o.false_negative)
+def sensitivity(c: BinaryCounts) -> Any:
+    return ratio(c.tp, c.tp + c.fn)
 
 
-def specificity(o: Outcomes) -> float:
-    return ratio(o.true_negative, o.true_negative + o.false_positive)
+def specificity(c: BinaryCounts) -> Any:
+    return ratio(c.tn, c.tn + c.fp)
 
 
-def precision(o: Outcomes) -> float:
-    return ratio(o.true_positive, o.true_positive + o.false_positive)
+def precision(c: BinaryCounts) -> Any:
+    return ratio(c.tp, c.tp + c.fp)
 
 
-def relative_sensitivity(o: Outcomes) -> float:
-    return ratio(sensitivity(o), specificity(o))
+def relative_sensitivity(c: BinaryCounts) -> Any:
+    return ratio(sensitivity(c), specificity(c))
 
 
-def g_mean(o: Outcomes) -> float:
-    return math.sqrt(sensitivity(o) * specificity(o))
+def g_mean(c: BinaryCounts) -> Any:
+    return np.sqrt(sensitivity(c) * specificity(c))
 
 
-def f_beta(o: Outcomes, beta: float = 1.0) -> float:
-    # (1 + b^2) P R / (b^2 P + R), multiplied out: stays defined where nothing was hit.
-    hits = (1.0 + beta**2) * o.true_positive
-    return ratio(hits, hits + beta**2 * o.false_negative + o.false_positive)
+def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
+    # (1 + b^2) P R / (b^2 P + R), multiplied out, so that it is 0 and not nan without true positives.
+    hits = (1.0 + beta**2) * c.tp
+    return ratio(hits, hits + beta**2 * c.fn + c.fp)
 
 
-# All classes alike. A class without a true row has no recall and takes no part.
+# -- all classes alike: a class without true rows has no recall and is left out ---------------------
 
 
-def recalls(table: ConfusionTable) -> NDArray[np.float64]:
-    """Recall of each class, nan for a class without a true row."""
-    true = table.true_counts
-    values = np.full(len(true), math.nan)
-    np.divide(table.hits, true, out=values, where=true > 0)
-    return values
+def recalls(c: ClassCounts) -> Any:
+    """Return the recall of each class; nan for a class without true rows."""
+    return ratio(c.hits, c.true)
 
 
-def _recalls_of_true_classes(table: ConfusionTable) -> NDArray[np.float64]:
-    values = recalls(table)
-    return values[~np.isnan(values)]
+def _mean_of_true_classes(values: Any, c: ClassCounts) -> Any:
+    present = c.true > 0
+    return ratio(np.where(present, values, 0.0).sum(axis=-1), present.sum(axis=-1))
 
 
-def multiclass_g_mean(table: ConfusionTable) -> float:
-    values = _recalls_of_true_classes(table)
-    if len(values) < 2:
-        return math.nan
-    return 0.0 if (values == 0).any() else math.exp(float(np.log(values).mean()))
+def macro_recall(c: ClassCounts) -> Any:
+    return _mean_of_true_classes(recalls(c), c)
 
 
-def accuracy(table: ConfusionTable) -> float:
-    return ratio(float(table.hits.sum()), float(table.counts.sum()))
+def macro_precision(c: ClassCounts) -> Any:
+    return _mean_of_true_classes(ratio(c.hits, c.predicted), c)
 
 
-def imbalance(table: ConfusionTable) -> float:
-    present = table.true_counts[table.true_counts > 0]
-    return ratio(float(present.max()), float(present.min())) if len(present) > 1 else math.nan
+def macro_f1(c: ClassCounts) -> Any:
+    return _mean_of_true_classes(ratio(2 * c.hits, c.true + c.predicted), c)
 
 
-def macro_recall(table: ConfusionTable) -> float:
-    values = _recalls_of_true_classes(table)
-    return float(values.mean()) if len(values) else math.nan
+def multiclass_g_mean(c: ClassCounts) -> Any:
+    with np.errstate(divide="ignore"):  # a recall of 0 makes the product 0
+        mean_log = _mean_of_true_classes(np.log(recalls(c)), c)
+    return np.where((c.true > 0).sum(axis=-1) > 1, np.exp(mean_log), np.nan)
 
 
-def macro_precision(table: ConfusionTable) -> float:
-    return _mean_over_true_classes(table, precision)
+def accuracy(c: ClassCounts) -> Any:
+    return ratio(c.hits.sum(axis=-1), c.true.sum(axis=-1))
 
 
-def macro_f1(table: ConfusionTable) -> float:
-    return _mean_over_true_classes(table, f_beta)
+def cohen_kappa(c: ClassCounts) -> Any:
+    # (p_o - p_e) / (1 - p_e), multiplied by the squared number of rows (Cohen, 1960).
+    n = c.true.sum(axis=-1)
+    by_chance = (c.true * c.predicted).sum(axis=-1)
+    return ratio(n * c.hits.sum(axis=-1) - by_chance, n * n - by_chance)
 
 
-def _mean_over_true_classes(table: ConfusionTable, rule: Callable[[Outcomes], float]) -> float:
-    classes = np.flatnonzero(table.true_counts)
-    values = [rule(Outcomes.of(table, int(k))) for k in classes]
-    return float(np.mean(values)) if values else math.nan
+def imbalance(c: ClassCounts) -> Any:
+    smallest = np.where(c.true > 0, c.true, np.inf).min(axis=-1, initial=np.inf)
+    two = (c.true > 0).sum(axis=-1) > 1
+    return ratio(np.where(two, c.true.max(axis=-1, initial=0.0), np.nan), smallest)
 
 
-ONE_AGAINST_REST: Mapping[str, Callable[..., float]] = {
+ONE_VS_REST: Mapping[str, Callable[..., Any]] = {
     "sensitivity": sensitivity,
     "specificity": specificity,
     "precision": precision,
@@ -158,30 +183,41 @@ ONE_AGAINST_REST: Mapping[str, Callable[..., float]] = {
     "g_mean": g_mean,
     "f_beta": f_beta,
 }
-ALL_CLASSES: Mapping[str, Callable[[ConfusionTable], float]] = {
+ALL_CLASSES: Mapping[str, Callable[[ClassCounts], Any]] = {
     "g_mean": multiclass_g_mean,
     "accuracy": accuracy,
+    "cohen_kappa": cohen_kappa,
     "imbalance_ratio": imbalance,
     "macro_precision": macro_precision,
     "macro_recall": macro_recall,
     "macro_f1": macro_f1,
 }
-MEASURES = sorted({*ONE_AGAINST_REST, *ALL_CLASSES})
+MEASURES = sorted({*ONE_VS_REST, *ALL_CLASSES})
 
+_NO_ROWS = "there are no rows"
+_ONE_CLASS = "there are true rows of fewer than two classes"
+_NO_POSITIVE = "there is no true row of the positive class"
 WHY_UNDEFINED: Mapping[str, str] = {
-    "sensitivity": "there is no true row of the positive class",
+    "sensitivity": _NO_POSITIVE,
     "specificity": "there is no true row outside the positive class",
     "precision": "no row was predicted positive",
-    "relative_sensitivity": "the sensitivity has no rows to count, or the specificity has none or is 0",
-    "g_mean": "there are true rows of fewer than two classes",
+    "relative_sensitivity": "the sensitivity or the specificity is undefined, or the specificity is 0",
+    "g_mean": _ONE_CLASS,
     "f_beta": "no row is of the positive class or was predicted to be",
-    "accuracy": "there are no rows",
-    "imbalance_ratio": "there are true rows of fewer than two classes",
+    "accuracy": _NO_ROWS,
+    "cohen_kappa": "all rows are of one class and were predicted as that class, or there are no rows",
+    "imbalance_ratio": _ONE_CLASS,
     "macro_precision": "a class was never predicted, or there are no rows",
-    "macro_recall": "there are no rows",
-    "macro_f1": "there are no rows",
+    "macro_recall": _NO_ROWS,
+    "macro_f1": _NO_ROWS,
     "roc_auc": "the rows are of fewer than two classes",
     "pmauc": "the rows are of fewer than two classes",
+    "average_precision": _NO_POSITIVE,
+    "precision_at_k": _NO_ROWS,
+    "recall_at_k": _NO_POSITIVE,
+    "log_loss": _NO_ROWS,
+    "brier": _NO_ROWS,
+    "expected_calibration_error": _NO_ROWS,
 }
 
 
@@ -190,16 +226,19 @@ def check_beta(beta: float, source: str) -> None:
         raise ParameterError(f"beta must be a positive, finite number; got {beta!r}.", source=source)
 
 
-def warn_undefined(measure: str, stacklevel: int = 3) -> None:
-    warnings.warn(
-        f"{measure} is undefined and set to nan: {WHY_UNDEFINED[measure]}.",
-        UndefinedMetricWarning,
-        stacklevel=stacklevel,
-    )
+def defined_or_warn(measure: str, value: float, stacklevel: int = 3) -> float:
+    """Return the value; warn where it is nan."""
+    if math.isnan(value):
+        warnings.warn(
+            f"{measure} is undefined and set to nan: {WHY_UNDEFINED[measure]}.",
+            UndefinedMetricWarning,
+            stacklevel=stacklevel,
+        )
+    return value
 
 
 def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) -> int | None:
-    """Which label is the positive one; None when no counted row has it."""
+    """Return the index of the positive label; None when no counted row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return table.labels.index(pos_label) if pos_label in table.labels else None
@@ -210,14 +249,14 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
             source=source,
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
-    rarer = rarer_of_two(dict(zip(table.labels, table.true_counts.tolist(), strict=True)))
-    return None if rarer is None else table.labels.index(rarer)  # of one class the rarer is not there
+    rarer = rarer_of_two(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
+    return None if rarer is None else table.labels.index(rarer)  # with one class the rarer one is absent
 
 
 def rarer_of_two(counts: Mapping[Label, float]) -> Label | None:
-    """The positive class where nobody has named one: the rarer of two, of equals the larger label.
+    """Return the default positive class: the rarer of two classes, the larger label if both are equal.
 
-    None where there are more classes, which then count alike, or fewer.
+    None with fewer or more than two classes; all classes then count alike.
     """
     if len(counts) != 2:
         return None
@@ -228,8 +267,8 @@ def rarer_of_two(counts: Mapping[Label, float]) -> Label | None:
 def value_of(
     measure: str, table: ConfusionTable, pos_label: Label | None, source: str, **options: float
 ) -> float:
-    """The measure, or nan where its denominator is empty."""
-    if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_AGAINST_REST):
-        return ALL_CLASSES[measure](table)
-    outcomes = Outcomes.of(table, positive_index(table, pos_label, source))
-    return ONE_AGAINST_REST[measure](outcomes, **options)
+    """Return a measure of a table; nan where its denominator is zero."""
+    if measure in ALL_CLASSES and (pos_label is None or measure not in ONE_VS_REST):
+        return float(ALL_CLASSES[measure](table.by_class))
+    counts = table.one_vs_rest(positive_index(table, pos_label, source))
+    return float(ONE_VS_REST[measure](counts, **options))

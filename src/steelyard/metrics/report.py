@@ -1,4 +1,4 @@
-"""All imbalance measures of a set of answers at once."""
+"""Report of all measures of a batch of predictions."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard.metrics import formulas
-from steelyard.metrics.batch import confusion_table, pmauc_score, roc_auc_score
+from steelyard.metrics.batch import average_precision_score, confusion_table, pmauc_score, roc_auc_score
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.metrics.labels import Label
+    from steelyard.metrics._validation import Label
 
 __all__ = ["ImbalanceReport", "imbalance_report"]
 
 
 @dataclass(frozen=True, slots=True)
 class ImbalanceReport:
-    """All measures of one set of answers.
+    """All measures of a batch of predictions.
 
-    ``None`` stands for what does not apply (no scores came, or more than two classes and no ``pos_label``),
-    ``nan`` for what has an empty denominator.
+    A measure that does not apply is ``None`` (there are no scores, or more than two classes and no
+    ``pos_label``). A measure whose denominator is zero is ``nan``.
 
     Attributes
     ----------
     class_weights : dict
         Rows (or their weights) of each true class.
     pos_label : label or None
-        The class that counted as positive.
-    imbalance_ratio, accuracy, g_mean, macro_precision, macro_recall, macro_f1 : float
+        The positive class.
+    imbalance_ratio, accuracy, cohen_kappa, g_mean, macro_precision, macro_recall, macro_f1 : float
         Measures over all classes.
     sensitivity, specificity, precision, relative_sensitivity, f_beta : float or None
         Measures of the positive class against the rest.
-    roc_auc, pmauc : float or None
+    roc_auc, average_precision, pmauc : float or None
         Measures of the scores.
     """
 
@@ -46,6 +46,7 @@ class ImbalanceReport:
     pos_label: Label | None
     imbalance_ratio: float
     accuracy: float
+    cohen_kappa: float
     g_mean: float
     macro_precision: float
     macro_recall: float
@@ -56,10 +57,11 @@ class ImbalanceReport:
     relative_sensitivity: float | None = None
     f_beta: float | None = None
     roc_auc: float | None = None
+    average_precision: float | None = None
     pmauc: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as a plain dictionary."""
+        """Return the report as a dictionary."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -76,13 +78,13 @@ def imbalance_report(
     beta: float = 1.0,
     sample_weight: ArrayLike | None = None,
 ) -> ImbalanceReport:
-    """All measures at once.
+    """Return all measures of a batch of predictions.
 
     Parameters
     ----------
     y_true, y_pred, pos_label, sample_weight
-        As for :func:`sensitivity_score`; with more than two classes and no ``pos_label`` the measures of a
-        single class are left out.
+        As for :func:`sensitivity_score`. With more than two classes and no ``pos_label``, measures of a
+        single class are ``None``.
     y_score : array-like of shape (n_samples,) or (n_samples, n_classes), optional
         A column of scores for ``pos_label`` (by default for the larger of two labels), or one column for
         each label of ``y_true`` in sorted order.
@@ -92,7 +94,7 @@ def imbalance_report(
     Returns
     -------
     ImbalanceReport
-        One warning names all measures that are ``nan``.
+        A single warning names all measures that are ``nan``.
 
     Examples
     --------
@@ -100,6 +102,7 @@ def imbalance_report(
     >>> print(imbalance_report([0, 0, 0, 1], [0, 0, 1, 1], [0.1, 0.2, 0.7, 0.6]))
     imbalance_ratio      3.0000
     accuracy             0.7500
+    cohen_kappa          0.5000
     g_mean               0.8165
     macro_precision      0.7500
     macro_recall         0.8333
@@ -110,6 +113,7 @@ def imbalance_report(
     relative_sensitivity 1.5000
     f_beta               0.6667
     roc_auc              0.6667
+    average_precision    0.5000
     """
     source = "imbalance_report"
     formulas.check_beta(beta, source)
@@ -122,21 +126,23 @@ def imbalance_report(
     if pos_label is None and len(table.labels) == 2:
         positive = table.labels[formulas.positive_index(table, None, source) or 0]
     if positive is not None or len(table.labels) < 2:
-        for name in formulas.ONE_AGAINST_REST:
+        for name in formulas.ONE_VS_REST:
             options = {"beta": beta} if name == "f_beta" else {}
             values[name] = formulas.value_of(name, table, positive, source, **options)
     if y_score is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UndefinedMetricWarning)
             if np.ndim(y_score) == 1:
-                values["roc_auc"] = roc_auc_score(
-                    y_true, y_score, pos_label=pos_label, sample_weight=sample_weight
-                )
+                for name, score in (
+                    ("roc_auc", roc_auc_score),
+                    ("average_precision", average_precision_score),
+                ):
+                    values[name] = score(y_true, y_score, pos_label=pos_label, sample_weight=sample_weight)
             else:
                 values["pmauc"] = pmauc_score(y_true, y_score, sample_weight=sample_weight)
     undefined = [name for name, value in values.items() if math.isnan(value)]
     if undefined:
         message = f"imbalance_report: undefined and set to nan: {', '.join(undefined)}."
         warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-    weights = dict(zip(table.labels, table.true_counts.tolist(), strict=True))
+    weights = dict(zip(table.labels, table.by_class.true.tolist(), strict=True))
     return ImbalanceReport(class_weights=weights, pos_label=positive, **values)

@@ -1,47 +1,49 @@
-"""The measures as scorers, for scikit-learn's searches and cross-validation."""
+"""Scorers for scikit-learn's model selection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sklearn.metrics import make_scorer as _sklearn_scorer
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics.batch import (
-    f_beta_score,
-    g_mean_score,
-    pmauc_score,
-    relative_sensitivity_score,
-    roc_auc_score,
-    sensitivity_score,
-    specificity_score,
-)
+from steelyard.metrics import batch
 
 __all__ = ["get_scorer", "get_scorer_names", "make_scorer"]
 
-_OF_LABELS: dict[str, Callable[..., float]] = {
-    "f_beta": f_beta_score,
-    "g_mean": g_mean_score,
-    "relative_sensitivity": relative_sensitivity_score,
-    "sensitivity": sensitivity_score,
-    "specificity": specificity_score,
+_LABELS: dict[str, Any] = {"response_method": "predict"}
+_SCORES: dict[str, Any] = {"response_method": ("decision_function", "predict_proba")}
+_LOSS: dict[str, Any] = {"response_method": "predict_proba", "greater_is_better": False}
+_SCORERS = {
+    "average_precision": (batch.average_precision_score, _SCORES),
+    "cohen_kappa": (batch.cohen_kappa_score, _LABELS),
+    "f_beta": (batch.f_beta_score, _LABELS),
+    "g_mean": (batch.g_mean_score, _LABELS),
+    "neg_brier": (batch.brier_score, _LOSS),
+    "neg_expected_calibration_error": (batch.expected_calibration_error, _LOSS),
+    "neg_log_loss": (batch.log_loss_score, _LOSS),
+    "pmauc": (batch.pmauc_score, _SCORES),
+    "precision_at_k": (batch.precision_at_k_score, _SCORES),
+    "recall_at_k": (batch.recall_at_k_score, _SCORES),
+    "relative_sensitivity": (batch.relative_sensitivity_score, _LABELS),
+    "roc_auc": (batch.roc_auc_score, _SCORES),
+    "sensitivity": (batch.sensitivity_score, _LABELS),
+    "specificity": (batch.specificity_score, _LABELS),
 }
-_OF_SCORES: dict[str, Callable[..., float]] = {"pmauc": pmauc_score, "roc_auc": roc_auc_score}
 
 
 def get_scorer_names() -> list[str]:
-    """The names that :func:`get_scorer` knows.
+    """Return the names that :func:`get_scorer` accepts.
 
     Returns
     -------
     list of str
     """
-    return sorted([*_OF_LABELS, *_OF_SCORES])
+    return sorted(_SCORERS)
 
 
 def get_scorer(name: str) -> Any:
-    """A scorer by name, for ``scoring=`` of scikit-learn.
+    """Return a scorer by name, for ``scoring=`` of scikit-learn.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ def get_scorer(name: str) -> Any:
     Returns
     -------
     callable
-        Takes an estimator, rows and labels; the larger the better.
+        A function of an estimator, rows and labels; the larger its value, the better.
 
     Examples
     --------
@@ -69,19 +71,19 @@ def get_scorer(name: str) -> Any:
 
 
 def make_scorer(name: str, **options: Any) -> Any:
-    """A scorer by name with options of its measure, such as ``pos_label`` or ``beta``.
+    """Return a scorer by name, with options of its measure such as ``pos_label``, ``beta`` or ``k``.
 
     Parameters
     ----------
     name : str
         One of :func:`get_scorer_names`.
     **options
-        Passed on to the measure at every call.
+        Keyword arguments of the measure.
 
     Returns
     -------
     callable
-        Takes an estimator, rows and labels; the larger the better.
+        A function of an estimator, rows and labels; the larger its value, the better.
 
     Examples
     --------
@@ -89,11 +91,9 @@ def make_scorer(name: str, **options: Any) -> Any:
     >>> make_scorer("sensitivity", pos_label="fraud")
     make_scorer(sensitivity_score, response_method='predict', pos_label=fraud)
     """
-    if name in _OF_LABELS:
-        return _sklearn_scorer(_OF_LABELS[name], response_method="predict", **options)
-    if name in _OF_SCORES:
-        answers = ("decision_function", "predict_proba")
-        return _sklearn_scorer(_OF_SCORES[name], response_method=answers, **options)
-    raise ParameterError(
-        f"name must be one of {', '.join(get_scorer_names())}; got {name!r}.", source="make_scorer"
-    )
+    if name not in _SCORERS:
+        raise ParameterError(
+            f"name must be one of {', '.join(get_scorer_names())}; got {name!r}.", source="make_scorer"
+        )
+    measure, how = _SCORERS[name]
+    return _sklearn_scorer(measure, **how, **options)

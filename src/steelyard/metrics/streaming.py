@@ -1,34 +1,20 @@
-"""Streaming measures by name."""
+"""Streaming metrics by name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from steelyard.exceptions import ParameterError
-from steelyard.metrics.confusion import (
-    ConfusionStream,
-    CumulativeConfusion,
-    FadingConfusion,
-    WindowConfusion,
-)
-from steelyard.metrics.plain_values import StreamingMetric
-from steelyard.metrics.window_auc import WindowAUC, WindowPMAUC
+from steelyard.metrics.base import StreamingMetric
+from steelyard.metrics.confusion import CumulativeConfusion, FadingConfusion, WindowConfusion
+from steelyard.metrics.window_auc import SCORE_MEASURES, WindowAUC, WindowPMAUC, WindowScores
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.metrics.labels import Label
+    from steelyard.metrics._validation import Label
 
-__all__ = [
-    "ConfusionStream",
-    "CumulativeConfusion",
-    "FadingConfusion",
-    "StreamingMetric",
-    "WindowAUC",
-    "WindowConfusion",
-    "WindowPMAUC",
-    "streaming_metric",
-]
+__all__ = ["streaming_metric"]
 
 
 def streaming_metric(
@@ -40,23 +26,30 @@ def streaming_metric(
     pos_label: Label | None = None,
     beta: float = 1.0,
     labels: ArrayLike | None = None,
+    k: int = 100,
+    n_bins: int = 10,
 ) -> StreamingMetric:
-    """The streaming form of a measure, by name.
+    """Return the streaming form of a measure.
 
     Parameters
     ----------
     measure : str
-        ``"roc_auc"``, ``"pmauc"`` or any measure of :meth:`ConfusionStream.get`.
+        ``"roc_auc"``, ``"pmauc"``, any measure of :class:`WindowScores`, or any measure of
+        :meth:`ConfusionStream.get`.
     window : int, optional
-        Only the last rows count. Needed for ``"roc_auc"`` and ``"pmauc"``.
+        Number of most recent rows that count. Required for measures of scores.
     factor, half_life : float, optional
-        Older rows count less, see :class:`FadingConfusion`. Without these and ``window`` all rows count.
+        Exponential decay, see :class:`FadingConfusion`. Without these and ``window`` all rows count.
     pos_label : label, optional
         The positive class.
     beta : float, default=1.0
         For ``"f_beta"``.
     labels : array-like, optional
         For ``"pmauc"``: the class of each column of the scores.
+    k : int, default=100
+        For ``"precision_at_k"`` and ``"recall_at_k"``.
+    n_bins : int, default=10
+        For ``"expected_calibration_error"``.
 
     Returns
     -------
@@ -70,16 +63,16 @@ def streaming_metric(
     >>> streaming_metric("roc_auc", window=500, pos_label="fraud")
     WindowAUC(window=500, pos_label='fraud')
     """
-    fades = factor is not None or half_life is not None
-    if window is not None and fades:
-        raise ParameterError(
-            "rows can leave by window or fade, not both; got both.", source="streaming_metric"
-        )
-    if measure in {"roc_auc", "pmauc"}:
+    decays = factor is not None or half_life is not None
+    if window is not None and decays:
+        raise ParameterError("use either a window or exponential decay; got both.", source="streaming_metric")
+    if measure in {"roc_auc", "pmauc", *SCORE_MEASURES}:
         if window is None:
             raise ParameterError(f"{measure} needs a window; got None.", source="streaming_metric")
         if measure == "roc_auc":
             return WindowAUC(window, pos_label=pos_label)
+        if measure != "pmauc":
+            return WindowScores(window, measure, pos_label=pos_label, k=k, n_bins=n_bins)
         if labels is None:
             raise ParameterError(
                 "pmauc needs labels, one for each column of scores; got None.", source="streaming_metric"
@@ -87,6 +80,6 @@ def streaming_metric(
         return WindowPMAUC(window, labels=labels)
     if window is not None:
         return WindowConfusion(window, measure, pos_label=pos_label, beta=beta)
-    if fades:
+    if decays:
         return FadingConfusion(factor, half_life=half_life, measure=measure, pos_label=pos_label, beta=beta)
     return CumulativeConfusion(measure, pos_label=pos_label, beta=beta)

@@ -1,4 +1,4 @@
-"""AUC over the last rows of a stream, for two classes and for more."""
+"""Measures of the scores in a sliding window: AUC, PMAUC, average precision, calibration and others."""
 
 from __future__ import annotations
 
@@ -11,48 +11,52 @@ import numpy as np
 
 from steelyard._native import AucWindow
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.metrics import formulas
-from steelyard.metrics.labels import Label, check_scores, encode, plain, sort_labels
-from steelyard.metrics.plain_values import (
-    StreamingMetric,
-    check_codes,
+from steelyard.metrics import formulas, score_measures
+from steelyard.metrics._validation import (
+    Label,
+    check_positive_integer,
+    check_probabilities,
+    check_scores,
     check_window,
-    column,
-    need,
+    encode,
+    plain,
     plain_labels,
+    required,
+    sort_labels,
 )
+from steelyard.metrics.base import StreamingMetric, check_codes, stored_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["WindowAUC", "WindowPMAUC"]
+__all__ = ["SCORE_MEASURES", "WindowAUC", "WindowPMAUC", "WindowScores"]
 
 
-class _AucOverWindow(StreamingMetric):
-    """Rows go to the native window as (label code, scores)."""
+class _ScoredWindow(StreamingMetric):
+    """Base class: the window stores label codes and scores, in the native counted B-tree or in arrays."""
 
-    _window: AucWindow
+    _window: Any
     _n_columns: int
 
     def update(
         self,
         y_true: ArrayLike,
-        y_pred: ArrayLike | None = None,  # noqa: ARG002  one call serves all measures
+        y_pred: ArrayLike | None = None,  # noqa: ARG002  same signature for all metrics
         y_score: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Take in the next scored rows.
+        """Add scored rows.
 
         Parameters
         ----------
         y_true : array-like of shape (n_samples,) or label
-            True labels, or the one of a single row.
+            True labels, or a single label.
         y_pred : ignored
-            Here so that one call serves all measures.
+            Accepted so that all metrics have the same signature.
         y_score : array-like
-            Finite scores of the rows, or of a single one.
+            Finite scores of the rows, or of a single row.
         sample_weight : None
-            Refused: in the window a row counts one.
+            Rows in the window cannot have weights.
 
         Returns
         -------
@@ -60,27 +64,30 @@ class _AucOverWindow(StreamingMetric):
         """
         if sample_weight is not None:
             raise DataError(
-                "every row of the window counts one; sample_weight must be None.", source=self._source
+                "every row of the window has weight 1; sample_weight must be None.", source=self._source
             )
         labels, rows = encode(y_true, self._source, "y_true")
-        y_score = need(y_score, self._source, "y_score")
-        scores = check_scores(y_score, len(rows), self._n_columns, self._source)
-        codes = self._codes_of(labels)  # the last that can fail
+        y_score = required(y_score, self._source, "y_score")
+        scores = self._check_scores(y_score, len(rows), self._source)
+        codes = self._codes_of(labels)  # the last step that can fail
         if len(rows):
             self._window.push(codes[rows], scores)
         return self
 
+    def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
+        return check_scores(y_score, n_rows, self._n_columns, source)
+
     @abstractmethod
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
-        """The class number of each label; refuses those it cannot place."""
+        """Return the class code of each label; raise for labels that are not allowed."""
 
     def reset(self) -> Self:
-        """Forget all rows."""
+        """Remove all rows."""
         self._window.clear()
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The native window has no copy of its own; the state serves copy.deepcopy and worker processes.
+        # The native window cannot be pickled; copy.deepcopy and worker processes use the state.
         return type(self).from_state, (self.to_state(),)
 
     def _content(self) -> dict[str, Any]:
@@ -89,79 +96,39 @@ class _AucOverWindow(StreamingMetric):
 
     def _restore(self, state: dict[str, Any]) -> None:
         n_rows = len(state["codes"])
-        codes = column(state, "codes", "i", (n_rows,)).astype(np.int32)
+        codes = stored_array(state, "codes", "i", (n_rows,)).astype(np.int32)
         check_codes(codes, len(self._window.counts()))
-        self._window.push(codes, check_scores(state["scores"], n_rows, self._n_columns, type(self).__name__))
+        self._window.push(codes, self._check_scores(state["scores"], n_rows, type(self).__name__))
 
 
-class WindowAUC(_AucOverWindow):
-    r"""Prequential AUC: the area under the ROC curve of the last ``window`` scored rows.
+class _BinaryWindow(_ScoredWindow):
+    """Base class of the measures of one class against the rest."""
 
-    Exact with ties, equal to :func:`sklearn.metrics.roc_auc_score` on the content of the window, and
-    updated in O(log window) a row.
-
-    Parameters
-    ----------
-    window : int
-        Number of rows.
-    pos_label : label, optional
-        The class that the scores speak for, against all others. By default the larger of the two labels
-        that have come, as in ``decision_function``; a third label is then refused.
-
-    Notes
-    -----
-    With :math:`p` positive and :math:`n` negative rows in the window,
-
-    .. math:: AUC = \frac{1}{p\,n} \sum_{i \in +} \sum_{j \in -} [s_i > s_j] + \tfrac12 [s_i = s_j]
-
-    A counted B-tree over the scores tells how many pairs a row wins when it comes and when it leaves. The
-    sum is a whole number (of half pairs), so it never drifts.
-
-    Examples
-    --------
-    >>> from steelyard.metrics import WindowAUC
-    >>> auc = WindowAUC(4)
-    >>> auc.update([1, 0, 0, 1, 1], y_score=[0.0, 0.1, 0.4, 0.35, 0.8]).get()
-    0.75
-    """
-
-    _parameters = ("window", "pos_label")
     _n_columns = 1
 
-    def __init__(self, window: int, *, pos_label: Label | None = None) -> None:
+    def __init__(self, window: int, pos_label: Label | None) -> None:
         self.window = check_window(window, type(self).__name__)
         self.pos_label = plain(pos_label)
-        self._window = AucWindow(self.window)
-        self._labels: list[Label] = []  # without pos_label: the labels that have come, in that order
-
-    def get(self) -> float:
-        """The AUC of the window; ``nan`` with a warning while it holds fewer than two classes.
-
-        Returns
-        -------
-        float
-        """
-        n_first, n_second = self._window.counts().tolist()
-        doubled_pairs = 2 * n_first * n_second
-        if not doubled_pairs:
-            formulas.warn_undefined("roc_auc")
-            return math.nan
-        doubled_wins = int(self._window.doubled_wins()[0, 0])  # of code 1
-        if self.pos_label is None and self._labels[0] > self._labels[1]:
-            doubled_wins = doubled_pairs - doubled_wins
-        return float(doubled_wins / doubled_pairs)
+        self._labels: list[Label] = []  # without pos_label: the labels so far, in order of appearance
 
     def reset(self) -> Self:
-        """Forget all rows and labels."""
+        """Remove all rows and labels."""
         self._labels = []
         return super().reset()
+
+    @property
+    def _positive_code(self) -> int:
+        """Code of the positive class: 1 with pos_label, otherwise the code of the larger label."""
+        if self.pos_label is not None or len(self._labels) < 2:
+            return 1 if self.pos_label is not None else 0
+        return int(self._labels[1] > self._labels[0])
 
     def _codes_of(self, labels: list[Label]) -> NDArray[np.int32]:
         if self.pos_label is not None:
             return np.array([label == self.pos_label for label in labels], dtype=np.int32)
-        known = self._labels if set(labels) <= set(self._labels) else self._with_new(labels)
-        self._labels = known
-        return np.array([known.index(label) for label in labels], dtype=np.int32)
+        if not set(labels) <= set(self._labels):
+            self._labels = self._with_new(labels)
+        return np.array([self._labels.index(label) for label in labels], dtype=np.int32)
 
     def _with_new(self, labels: list[Label]) -> list[Label]:
         known = list(dict.fromkeys([*self._labels, *labels]))
@@ -170,7 +137,7 @@ class WindowAUC(_AucOverWindow):
                 f"without pos_label there can be two labels, {known[0]!r} and {known[1]!r}; "
                 f"got {known[2]!r} as well.",
                 source=self._source,
-                hint="pos_label sets one class against the rest, WindowPMAUC looks at all pairs of classes",
+                hint="pos_label compares one class with the rest, WindowPMAUC all pairs of classes",
             )
         sort_labels(known, self._source)
         return known
@@ -186,18 +153,70 @@ class WindowAUC(_AucOverWindow):
             raise ValueError("a label is missing")
 
 
-class WindowPMAUC(_AucOverWindow):
+class WindowAUC(_BinaryWindow):
+    r"""Prequential AUC: the area under the ROC curve of the last ``window`` scored rows.
+
+    It equals :func:`sklearn.metrics.roc_auc_score` on the content of the window, also with ties. An update
+    takes O(log window) per row.
+
+    Parameters
+    ----------
+    window : int
+        Number of rows.
+    pos_label : label, optional
+        The class that the scores are for, against all others. By default the larger of the two labels
+        in the stream, as in ``decision_function``; a third label then raises an error.
+
+    Notes
+    -----
+    With :math:`p` positive and :math:`n` negative rows in the window,
+
+    .. math:: AUC = \frac{1}{p\,n} \sum_{i \in +} \sum_{j \in -} [s_i > s_j] + \tfrac12 [s_i = s_j]
+
+    A counted B-tree over the scores gives the number of pairs that a row wins when it enters and when it
+    leaves the window. The sum is an integer (of half pairs), so no rounding error accumulates.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import WindowAUC
+    >>> auc = WindowAUC(4)
+    >>> auc.update([1, 0, 0, 1, 1], y_score=[0.0, 0.1, 0.4, 0.35, 0.8]).get()
+    0.75
+    """
+
+    _parameters = ("window", "pos_label")
+
+    def __init__(self, window: int, *, pos_label: Label | None = None) -> None:
+        super().__init__(window, pos_label)
+        self._window = AucWindow(self.window)
+
+    def get(self) -> float:
+        """Return the AUC of the window; ``nan`` with a warning while it holds fewer than two classes.
+
+        Returns
+        -------
+        float
+        """
+        n_first, n_second = self._window.counts().tolist()
+        doubled_pairs = 2 * n_first * n_second
+        if not doubled_pairs:
+            return formulas.defined_or_warn("roc_auc", math.nan)
+        doubled_wins = int(self._window.doubled_wins()[0, 0])  # of code 1
+        return float((doubled_wins if self._positive_code else doubled_pairs - doubled_wins) / doubled_pairs)
+
+
+class WindowPMAUC(_ScoredWindow):
     """AUC of any number of classes over the last ``window`` scored rows: the mean over pairs of classes.
 
-    Equal to :func:`pmauc_score` on the content of the window. Each ordered pair of classes keeps a tree of
-    its own, so that a row costs O(n_classes log window).
+    It equals :func:`pmauc_score` on the content of the window. Each ordered pair of classes has its own tree,
+    so an update takes O(n_classes log window) per row.
 
     Parameters
     ----------
     window : int
         Number of rows.
     labels : array-like of shape (n_classes,)
-        The class of each column of the scores; other labels are refused.
+        The class of each column of the scores; other labels raise an error.
 
     Examples
     --------
@@ -226,7 +245,7 @@ class WindowPMAUC(_AucOverWindow):
         self._window = AucWindow(self.window, self._n_columns)
 
     def get(self) -> float:
-        """Mean over the pairs of classes in the window; ``nan`` with a warning when there is no pair.
+        """Return the mean over the pairs of classes in the window; ``nan`` with a warning without a pair.
 
         Returns
         -------
@@ -235,8 +254,7 @@ class WindowPMAUC(_AucOverWindow):
         n_rows = self._window.counts().astype(np.float64)
         present = np.flatnonzero(n_rows).tolist()
         if len(present) < 2:
-            formulas.warn_undefined("pmauc")
-            return math.nan
+            return formulas.defined_or_warn("pmauc", math.nan)
         wins = self._window.doubled_wins()
         pairs = [(wins[i, j] + wins[j, i]) / (4 * n_rows[i] * n_rows[j]) for i, j in combinations(present, 2)]
         return float(np.mean(pairs))
@@ -247,6 +265,119 @@ class WindowPMAUC(_AucOverWindow):
             raise DataError(
                 f"every label must be one of {self.labels}; got {unknown[0]!r}.",
                 source=self._source,
-                hint="a class that comes later needs a column of scores: start with all labels",
+                hint="every class needs a column of scores: name all labels at the start",
             )
         return np.array([self.labels.index(label) for label in labels], dtype=np.int32)
+
+
+SCORE_MEASURES = (
+    "average_precision",
+    "precision_at_k",
+    "recall_at_k",
+    "log_loss",
+    "brier",
+    "expected_calibration_error",
+)
+_OF_PROBABILITIES = frozenset({"log_loss", "brier", "expected_calibration_error"})
+
+
+class WindowScores(_BinaryWindow):
+    """A measure of scores or probabilities over the last ``window`` rows, by name.
+
+    It equals the batch function of the same name on the content of the window, for example
+    :func:`average_precision_score`. An update takes O(1) per row, :meth:`get` O(window log window).
+
+    Parameters
+    ----------
+    window : int
+        Number of rows.
+    measure : str, default="average_precision"
+        ``"average_precision"``, ``"precision_at_k"`` or ``"recall_at_k"`` of any scores; ``"log_loss"``,
+        ``"brier"`` or ``"expected_calibration_error"`` of probabilities.
+    pos_label : label, optional
+        The class that the scores are for, against all others. By default the larger of the two labels.
+    k : int, default=100
+        Number of rows for ``"precision_at_k"`` and ``"recall_at_k"``.
+    n_bins : int, default=10
+        Number of bins for ``"expected_calibration_error"``.
+
+    Examples
+    --------
+    >>> from steelyard.metrics import WindowScores
+    >>> metric = WindowScores(4, "precision_at_k", k=2)
+    >>> metric.update([1, 0, 1, 0, 1], y_score=[0.1, 0.2, 0.9, 0.8, 0.7]).get()
+    0.5
+    """
+
+    _parameters = ("window", "measure", "pos_label", "k", "n_bins")
+
+    def __init__(
+        self,
+        window: int,
+        measure: str = "average_precision",
+        *,
+        pos_label: Label | None = None,
+        k: int = 100,
+        n_bins: int = 10,
+    ) -> None:
+        super().__init__(window, pos_label)
+        source = type(self).__name__
+        if measure not in SCORE_MEASURES:
+            raise ParameterError(
+                f"measure must be one of {', '.join(SCORE_MEASURES)}; got {measure!r}.", source=source
+            )
+        self.measure = measure
+        self.k = check_positive_integer(k, "k", source)
+        self.n_bins = check_positive_integer(n_bins, "n_bins", source)
+        self._window = _ArrayWindow(self.window)
+
+    def get(self) -> float:
+        """Return the measure of the window; ``nan`` with a warning where it is undefined.
+
+        Returns
+        -------
+        float
+        """
+        codes, scores = self._window.content()
+        is_positive, score = codes == self._positive_code, scores[:, 0]
+        if self.measure == "average_precision":
+            value = score_measures.average_precision(is_positive, score)
+        elif self.measure == "expected_calibration_error":
+            bins = score_measures.ReliabilityBins(self.n_bins).update(score, is_positive)
+            value = bins.expected_calibration_error()
+        elif not len(score):
+            value = math.nan
+        elif self.measure == "log_loss":
+            value = float(score_measures.log_loss(np.where(is_positive, score, 1.0 - score)).mean())
+        elif self.measure == "brier":
+            value = float(score_measures.brier(score, is_positive).mean())
+        else:
+            value = getattr(score_measures, self.measure)(is_positive, score, self.k)
+        return formulas.defined_or_warn(self.measure, value)
+
+    def _check_scores(self, y_score: ArrayLike, n_rows: int, source: str) -> NDArray[np.float64]:
+        scores = super()._check_scores(y_score, n_rows, source)
+        return check_probabilities(scores, source) if self.measure in _OF_PROBABILITIES else scores
+
+
+class _ArrayWindow:
+    """The last rows in two arrays, with the interface of the native ``AucWindow``."""
+
+    def __init__(self, window: int) -> None:
+        self._size = window
+        self.clear()
+
+    def clear(self) -> None:
+        self._codes, self._scores = np.zeros(0, dtype=np.int32), np.zeros((0, 1))
+        self._begin = 0  # rows before it have left the window; the arrays are compacted when they are half
+
+    def push(self, codes: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
+        self._codes = np.append(self._codes[self._begin :], codes)
+        self._scores = np.append(self._scores[self._begin :], scores, axis=0)
+        self._begin = max(0, len(self._codes) - self._size)
+
+    def counts(self) -> NDArray[np.int64]:
+        return np.bincount(self._codes[self._begin :], minlength=2)
+
+    def content(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        return self._codes[self._begin :].copy(), self._scores[self._begin :].copy()

@@ -1,14 +1,9 @@
-"""Learners that take rows one by one: KOIL, and the online learners it is compared with."""
+"""Online learners, which process rows one by one: KOIL and the learners it is compared with."""
 
-from steelyard.online.forgetron import Forgetron
+from steelyard.online.kernel_baselines import NORMA, RBP, Forgetron, Projectron
 from steelyard.online.koil import KOIL
+from steelyard.online.linear_baselines import OAM, OPAUC, OnlinePerceptron
 from steelyard.online.multi_kernel import MultiKernelKOIL
-from steelyard.online.norma import NORMA
-from steelyard.online.oam import OAM
-from steelyard.online.opauc import OPAUC
-from steelyard.online.perceptron import OnlinePerceptron
-from steelyard.online.projectron import Projectron
-from steelyard.online.rbp import RBP
 
 __all__ = [
     "KOIL",

@@ -7,82 +7,89 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.kernels import Kernel, SequenceKernel
-from steelyard.online.kernel_parameters import KERNEL_CONSTRAINTS, settled_gamma, settled_kernel
-from steelyard.online.koil_machines import KoilLearner
+from steelyard.online.kernel_base import KERNEL_CONSTRAINTS, former_gamma, resolve_kernel
+from steelyard.online.koil_base import KoilLearner
 from steelyard.params import Constraint
 from steelyard.persistence import storable
 
 __all__ = ["KOIL"]
 
 
-@spelled_out
+@expand_shared_text
 @storable("KOIL")
 class KOIL(KoilLearner):
-    r"""Kernel classifier that ranks a rare class above a frequent one, from a stream, in bounded memory.
+    r"""Kernelized online imbalanced learning (KOIL): online AUC maximization with a kernel in bounded memory.
 
-    Each class has a buffer of support vectors of its own, so the frequent class cannot crowd out the rare
-    one. A new sample is compared with the support vectors of the other class; where the order of the scores
-    is wrong or too close, a gradient step on the pairwise loss (a bound on 1 - AUC) pushes the sample and its
-    nearest offenders apart.
+    Each class has its own buffer of support vectors, so the frequent class cannot displace the rare one. A
+    new sample is compared with the support vectors of the other class. Where the order of two scores is wrong
+    or their margin is below 1, a gradient step on the pairwise loss (an upper bound on 1 - AUC) increases
+    the margin between the sample and its most similar violating support vectors.
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the losses against the decay of old weights.
     budget : int or pair of int, default=100
-        Support vectors kept of each class, or of the positive and of the negative one, (n_positive,
-        n_negative). A pair is for two classes, of which the second in sorted order is the positive one; the
-        rows of the first call must have both.
+        Maximum number of support vectors per class, or a pair (n_positive, n_negative). A pair needs two
+        classes, of which the second in sorted order is the positive one; the first call must contain both.
     n_neighbors : int, default=10
-        Most support vectors of the other class that one sample acts on, the most similar first.
+        Maximum number of support vectors of the other class that one sample changes, the most similar first.
     learning_rate : float, default=0.01
-        Size of a step, and share by which all weights decay at every sample. Between 0 and 1.
+        Step size, and fraction by which all weights decay at every sample. Between 0 and 1.
     rate_decay : float, default=0.0
-        How fast that falls with the trials: the t-th sample has ``learning_rate / t**rate_decay``. 0 keeps it
-        constant, as in all experiments of the thesis; 0.5 is what its regret bound asks for.
+        Exponent of the step size schedule: the t-th sample uses ``learning_rate / t**rate_decay``. 0 is a
+        constant step size, as in all experiments of the thesis; its regret bound assumes 0.5.
     loss : {"hinge", "smooth"}, default="hinge"
         Pairwise hinge loss, or its square.
     policy : {"reservoir++", "fifo++", "reservoir", "fifo", "unbounded"}, default="reservoir++"
-        Who leaves a full buffer: a uniform sample of all rows of the class stays ("reservoir"), or the
-        newest stay ("fifo"). With "++" the weight of whoever leaves goes to the most similar one that
-        stays. "unbounded" keeps all.
+        Replacement policy of a full buffer: reservoir sampling, or first in, first out. With "++" the weight
+        of a removed support vector is added to the most similar remaining one. "unbounded" removes none.
     kernel : {"rbf", "linear", "polynomial", "laplacian", "sigmoid"} or sequence kernel, default="rbf"
         Kernel function, see :class:`steelyard.kernels.Kernel`. With a sequence kernel, such as
         :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X`` is a list of sequences everywhere.
     gamma : float or {"scale", "median"}, default=1.0
-        Of the kernel. "median" is 1 / median distance between the rows of the first call, squared for "rbf",
-        so that call should bring more than a few; "scale" as in :class:`steelyard.kernels.Kernel`.
+        Kernel coefficient. "median" is 1 / median distance between the rows of the first call (squared for
+        "rbf"), so the first call should have more than a few rows; "scale" as in
+        :class:`steelyard.kernels.Kernel`.
     degree : int, default=3
-        Of the polynomial kernel.
+        Degree of the polynomial kernel.
     coef0 : float, default=0.0
-        Of the polynomial and sigmoid kernels.
+        Constant term of the polynomial and sigmoid kernels.
+    select_first : {"violators", "nearest"}, default="violators"
+        Order of the two selections of support vectors: "violators" takes the ``n_neighbors`` most similar of
+        those with a positive loss (algorithm 2 of the thesis); "nearest" takes those with a positive loss of
+        the ``n_neighbors`` most similar (equation 3.9).
+    store_all : bool, default=False
+        Whether samples of weight 0 enter the buffers too (algorithm 3 of the thesis as printed). The first
+        samples then have weight 0.
     threshold : {"gmean", "zero"}, default="gmean"
-        Where scores are cut into labels: where the geometric mean of both hit rates on the support
-        vectors is largest, or at zero. It is found when a label is asked for. Ranking does not depend on it.
+        Decision threshold: the score with the largest geometric mean of both recalls on the support vectors,
+        or zero. It is computed at prediction time. AUC does not depend on it.
     random_state : int, RandomState or Generator, optional
-        For the reservoirs.
+        Seed of the reservoir sampling.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels seen, sorted.
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
-        Vectors in the buffers.
+        Support vectors of all buffers.
     dual_coef_ : ndarray of shape (1 or n_classes, n_vectors)
-        Their weights; positive for the second class, or one row a class when there are more than two.
+        Weights of the support vectors, positive for the second class; one row per class for more than two.
     intercept_ : ndarray of shape (1 or n_classes,)
-        Minus the cut: ``kernel(X, support_vectors_) @ dual_coef_.T + intercept_`` is the decision function.
+        Negated threshold; the decision function is
+        ``kernel(X, support_vectors_) @ dual_coef_.T + intercept_``.
     n_features_in_, feature_names_in_
         As in all learners.
 
     See Also
     --------
-    MultiKernelKOIL : Learns which of many kernels to use.
-    ProximalSVC : With random features often the better ranking, and exact forgetting.
+    MultiKernelKOIL : Learns weights of several kernels.
+    ProximalSVC : Often a higher AUC with random features, and exact forgetting.
 
     Notes
     -----
@@ -95,26 +102,24 @@ class KOIL(KoilLearner):
 
     All weights decay, :math:`a \leftarrow (1 - \eta) a`. Then, for the hinge loss,
     :math:`a_i \leftarrow a_i - \eta C y` for :math:`i \in V`, and the sample enters its buffer with weight
-    :math:`\eta C y |V|`; for the smooth loss the steps are :math:`2 \eta C y \ell_i`. A sample without
-    offenders is not stored, except that while a buffer is empty the first samples enter with weight
+    :math:`\eta C y |V|`; for the smooth loss the steps are :math:`2 \eta C y \ell_i`. A sample with an empty
+    :math:`V` is not stored, except that while a buffer is empty the first samples enter with weight
     :math:`\eta C y`. In the code: ``learning_rate`` is :math:`\eta`, ``n_neighbors`` is :math:`k`.
 
-    The scores of the support vectors are kept up to date instead of being computed for every sample, and
-    refreshed now and then so that rounding cannot build up. With more than two classes each is learned
-    against the rest, from its first row on; kernel values are shared. A row of weight k is learned k times.
-    ``kernel`` and its numbers, ``budget`` and ``policy`` are settled by the first rows; the other parameters
-    may be changed at any time with :meth:`set_params`.
+    The scores of the support vectors are updated incrementally and recomputed at intervals, so rounding
+    errors do not accumulate. More than two classes are learned one-vs-rest, each from its first row on, with
+    shared kernel values. A row of weight k is learned k times. The first rows fix ``kernel`` and its
+    parameters, ``budget`` and ``policy``; :meth:`set_params` can change the other parameters at any time.
 
-    Rows that come as float32 are kept in float32, and so are kernel values, weights and scores: that is
-    faster, the more so the wider the rows and the larger the budgets. Scores agree with those of float64 to
-    the rounding of float32 until one rounding decides whether a vector offends or who leaves; from there on
-    the two are different learners that rank alike. Kernels of products, whose values have no bound, and a
-    large ``C`` are learned in float64, whatever comes, and so is everything from the first row of doubles on.
+    Float32 rows are learned in float32, which is faster for wide rows and large budgets. Scores agree with
+    those of float64 up to float32 rounding until a rounding difference changes :math:`V` or the removed
+    support vector; from then on the two models differ, with a similar AUC. Unbounded kernels (linear,
+    polynomial, sigmoid) and a large ``C`` always use float64. A float64 row converts the learner to float64.
 
     References
     ----------
     J. Hu, H. Yang, I. King, M. R. Lyu, A. M.-C. So: Kernelized online imbalanced learning with fixed
-    budgets. AAAI 2015.
+    budgets. AAAI 2015. The policies are KOIL RS, RS++, FIFO, FIFO++ and infinity there.
 
     Examples
     --------
@@ -146,6 +151,8 @@ class KOIL(KoilLearner):
         gamma: float | str = 1.0,
         degree: int = 3,
         coef0: float = 0.0,
+        select_first: str = "violators",
+        store_all: bool = False,
         threshold: str = "gmean",
         random_state: Any = None,
     ) -> None:
@@ -160,14 +167,16 @@ class KOIL(KoilLearner):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.select_first = select_first
+        self.store_all = store_all
         self.threshold = threshold
         self.random_state = random_state
 
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        return [settled_kernel(self.kernel, self.gamma, self.degree, self.coef0, X)]
+        return [resolve_kernel(self, X)]
 
     def _set_machines_state(self, state: dict[str, Any]) -> None:
-        self.gamma = settled_gamma(self.gamma)
+        self.gamma = former_gamma(self.gamma)
         super()._set_machines_state(state)
 
     def _combine(self, scores: FloatArray) -> FloatArray:
@@ -183,6 +192,6 @@ class KOIL(KoilLearner):
     @property
     @synchronized
     def intercept_(self) -> FloatArray:
-        """Minus the cuts."""
+        """Negated thresholds."""
         self._need("intercept_")
-        return self._by_class(-self._target_cuts())
+        return self._by_class(-self._target_thresholds())

@@ -1,4 +1,4 @@
-"""MultiKernelKOIL: KOIL with many kernels, weighted by how well they do."""
+"""MultiKernelKOIL: KOIL with several kernels and learned kernel weights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
-from steelyard._shared_text import spelled_out
+from steelyard._shared_text import expand_shared_text
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Traits
 from steelyard.exceptions import ParameterError
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.items import is_sequence_kernel
-from steelyard.online.koil_machines import KoilLearner
+from steelyard.online.koil_base import KoilLearner
 from steelyard.params import AnyOf, Constraint, Instance, Integer, ListOf, NonNegative, OneOf, Switch
 from steelyard.persistence import storable
 
@@ -23,7 +23,7 @@ __all__ = ["MultiKernelKOIL", "default_kernels"]
 
 
 def default_kernels() -> list[Kernel]:
-    """The sixteen kernels of the paper: powers of the product, and Gaussians from narrow to wide.
+    """Return the sixteen kernels of the paper: polynomials of degree 1 to 3 and thirteen Gaussian widths.
 
     >>> len(default_kernels())
     16
@@ -32,43 +32,45 @@ def default_kernels() -> list[Kernel]:
     return powers + [Kernel("rbf", gamma=0.5 / 4.0**width) for width in range(-6, 7)]
 
 
-@spelled_out
+@expand_shared_text
 @storable("MultiKernelKOIL")
 class MultiKernelKOIL(KoilLearner):
-    r"""KOIL with many kernels: those that err less get more say and more samples.
+    r"""KOIL with multiple kernels (KOIL-MKL): kernels with small losses get large weights and more samples.
 
-    Each kernel has its own buffers.
+    Each kernel has its own buffers of support vectors.
 
     Parameters
     ----------
     kernels : list of dict, Kernel or sequence kernel, optional
-        Either sequence kernels of one kind, then ``X`` is a list of sequences everywhere; or kernels as
-        :class:`steelyard.kernels.Kernel` or as the dictionaries that describe one, for example
-        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``. The sixteen of the paper if None:
+        Kernels, each a :class:`steelyard.kernels.Kernel` or a dictionary of its parameters, for example
+        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``; or sequence kernels of one type, then
+        ``X`` is a list of sequences. None selects the sixteen kernels of the paper:
         :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
     combine : {"sign", "score"}, default="sign"
-        Whether kernels vote with the sign of their score, or add up scores.
+        Combination of the kernels: weighted vote of the signs of the scores, or weighted sum of the scores.
     decay : bool, default=False
-        Whether the weights of support vectors shrink by `learning_rate` at every sample, as in :class:`KOIL`.
+        Whether the weights of support vectors decay by `learning_rate` at every sample, as in :class:`KOIL`.
     weight_rate : float, optional
-        How fast the losses of a kernel lower its weight; ``learning_rate * C`` if None. A large one soon
-        leaves all say to a single kernel.
+        Rate at which the losses of a kernel reduce its weight; ``learning_rate * C`` if None. With a large
+        rate a single kernel soon has all the weight.
     C, budget, n_neighbors, learning_rate, rate_decay, loss, policy, threshold, random_state
         As in :class:`KOIL`, for every kernel.
+    select_first, store_all
+        As in :class:`KOIL`.
     n_threads : int or None, default=1
-        Threads that share the kernels while learning; None for all cores. The model does not depend on it.
-        They pay with calls of some hundred rows, which a kernel goes through mostly by itself.
+        Number of threads for learning, which divide the kernels among them; None for all cores. The model
+        does not depend on it. More than one thread pays off with calls of a few hundred rows or more.
 
     Attributes
     ----------
     kernel_weights_ : ndarray of shape (n_kernels,) or (n_classes, n_kernels)
-        How much each kernel counts; they sum to 1. One row a class when there are more than two.
+        Normalized kernel weights; they sum to 1. One row per class for more than two classes.
     kernels_ : list of Kernel
         The kernels in use.
     classes_ : ndarray of shape (n_classes,)
         Labels seen, sorted.
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
-        Vectors in the buffers of all kernels, each once.
+        Support vectors of all kernels without duplicates.
     dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
         Their weights for each kernel.
     n_features_in_, feature_names_in_
@@ -80,8 +82,8 @@ class MultiKernelKOIL(KoilLearner):
 
     Notes
     -----
-    Kernel :math:`l` takes part in a sample with probability :math:`w_l / \max_j w_j`. When it does it makes
-    the step of KOIL, without decay unless `decay`, and
+    Kernel :math:`l` learns a sample with probability :math:`w_l / \max_j w_j`. It then makes the step of
+    KOIL, with decay only if `decay` is true, and
 
     .. math::
 
@@ -89,12 +91,11 @@ class MultiKernelKOIL(KoilLearner):
 
     (:math:`\ell_i^2` for the smooth loss), with `weight_rate` as :math:`\rho`, in the paper :math:`\eta C`.
     With :math:`q = w / \sum_l w_l` the decision function is :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`,
-    or :math:`\sum_l q_l f_l(x)`. With one kernel it is KOIL, without decay unless `decay`. Where that is less
-    work, distances and products are evaluated once for all kernels that are made of them; the result is the
-    same to the last bit.
+    or :math:`\sum_l q_l f_l(x)`. With one kernel and ``decay=True`` it is KOIL. Distances and inner products
+    are computed once for all kernels that use them if that is faster; the result is bitwise the same.
 
-    The authors' program differs from their formulas, and the figures that they print are the program's:
-    ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbours, and Gaussians
+    The authors' program differs from the formulas of the paper, and the printed results come from the
+    program: ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbors, and Gaussians
     :math:`\exp(-\gamma |x - z|^2)` with :math:`\gamma` (not s) from 2**-6 to 2**6.
 
     References
@@ -137,6 +138,8 @@ class MultiKernelKOIL(KoilLearner):
         rate_decay: float = 0.0,
         loss: str = "hinge",
         policy: str = "reservoir++",
+        select_first: str = "violators",
+        store_all: bool = False,
         threshold: str = "gmean",
         random_state: Any = None,
         n_threads: int | None = 1,
@@ -152,6 +155,8 @@ class MultiKernelKOIL(KoilLearner):
         self.rate_decay = rate_decay
         self.loss = loss
         self.policy = policy
+        self.select_first = select_first
+        self.store_all = store_all
         self.threshold = threshold
         self.random_state = random_state
         self.n_threads = n_threads
@@ -172,8 +177,7 @@ class MultiKernelKOIL(KoilLearner):
         for kernel in kernels:
             if not kernel.is_native and not isinstance(X, list):
                 raise ParameterError(
-                    "kernels must have names, so that they can be evaluated natively, or be "
-                    f"sequence kernels of one kind; got {kernel!r}.",
+                    f"kernels must be given by name, or all be sequence kernels of one type; got {kernel!r}.",
                     source="MultiKernelKOIL",
                 )
         return [kernel.resolve(X) for kernel in kernels]
@@ -184,7 +188,7 @@ class MultiKernelKOIL(KoilLearner):
         return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
 
     def _shares(self) -> FloatArray:
-        """q of shape (n_targets, n_kernels); weights are kept as logarithms, which cannot vanish."""
+        """Return q of shape (n_targets, n_kernels), computed from log weights, which cannot underflow."""
         logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
             -1, len(self._kernels)
         )
@@ -210,12 +214,10 @@ class MultiKernelKOIL(KoilLearner):
     @property
     @synchronized
     def kernel_weights_(self) -> FloatArray:
-        """How much each kernel counts."""
+        """Normalized kernel weights."""
         self._need("kernel_weights_")
         shares = self._shares()
-        if len(shares) == 1:
-            return shares[0]
-        return shares[[self._labels.index(label) for label in sorted(self._labels)]]
+        return shares[0] if len(shares) == 1 else shares[self._class_order()]
 
     @property
     @synchronized

@@ -1,26 +1,26 @@
-"""Models in one file, without pickle: nothing in a file is ever executed or imported.
+"""Saving and loading of models without pickle: nothing in a file is executed or imported.
 
-``save`` writes a JSON header and raw arrays, atomically; ``load`` builds registered classes only and
-answers every damaged, foreign or newer file with one :class:`~steelyard.exceptions.FileFormatError`.
-The layers, each using only those before it: ``arrays`` (raw arrays one after another), ``envelope``
-(magic, checksum, header), ``tree`` (plain values), ``randomness`` (random generators), ``objects``
-(models), ``files`` (paths).
+``save`` writes a JSON header and raw arrays atomically. ``load`` creates objects of registered classes only
+and raises :class:`~steelyard.exceptions.FileFormatError` for every damaged, foreign or newer file. The
+modules, each using only those before it: ``arrays`` (raw arrays), ``envelope`` (magic bytes, checksum,
+header), ``tree`` (plain values), ``randomness`` (random generators), ``objects`` (models), ``files`` (paths).
 """
 
-from steelyard.persistence.files import describe, load, save, write_whole
-from steelyard.persistence.objects import Storable, from_bytes, storable, to_bytes, to_parts
-from steelyard.persistence.tree import decode, encode
+from typing import Any
 
-__all__ = [
-    "Storable",
-    "decode",
-    "describe",
-    "encode",
-    "from_bytes",
-    "load",
-    "save",
-    "storable",
-    "to_bytes",
-    "to_parts",
-    "write_whole",
-]
+from steelyard._deprecation import private_name
+from steelyard.persistence.files import describe, load, save
+from steelyard.persistence.objects import Storable, from_bytes, storable, to_bytes
+
+__all__ = ["Storable", "describe", "from_bytes", "load", "save", "storable", "to_bytes"]
+
+_PRIVATE = {
+    "decode": "steelyard.persistence.tree.decode",
+    "encode": "steelyard.persistence.tree.encode",
+    "to_parts": "steelyard.persistence.objects.to_parts",
+    "write_whole": "steelyard.persistence.files.write_atomically",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return private_name(__name__, _PRIVATE, name)

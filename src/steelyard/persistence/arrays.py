@@ -1,8 +1,8 @@
-"""Raw arrays one after another, 64-byte aligned, each with a descriptor for the header.
+"""Raw arrays in sequence, 64-byte aligned, each with a descriptor for the header.
 
-There is exactly one place where each array may stand: right behind the one before it, after zeros up
-to the next multiple of 64. The reader computes that place and refuses any other, so arrays cannot
-overlap, hide bytes between them or reach past the end.
+The position of every array is fixed: directly after the previous one, padded with zeros to the next multiple
+of 64. The reader computes this position and rejects any other, so arrays cannot overlap, hide bytes between
+them or extend past the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ AnyArray = NDArray[Any]
 
 ALIGNMENT = 64
 MAX_DIMENSIONS = 32
-# An array without elements has no bytes that could bound its other dimensions.
+# The file size does not limit the dimensions of an array without elements.
 MAX_EMPTY_DIMENSION = 2**31
 MAX_CODE_POINT = 0x10FFFF
 
-# Nothing that holds objects, and no long double: its padding bytes are noise and its size is the machine's.
+# No objects, and no long double: its padding bytes are undefined and its size depends on the machine.
 _DTYPE = re.compile(
     r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|\|S[1-9]\d{0,6}|[<>]U[1-9]\d{0,5}"
     r"|[<>][mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?",
@@ -37,7 +37,7 @@ _FIELDS = {"dtype", "order", "shape", "offset", "length"}
 
 
 class ArrayWriter:
-    """Collects arrays: ``descriptors`` for the header, ``blocks`` for what follows it."""
+    """Writer of arrays: ``descriptors`` for the header, ``blocks`` for the bytes after it."""
 
     def __init__(self) -> None:
         self.descriptors: list[dict[str, Any]] = []
@@ -45,10 +45,10 @@ class ArrayWriter:
         self._end = 0
 
     def add(self, array: AnyArray, where: str) -> int:
-        """Append one array without copying it where possible; return its number."""
+        """Append an array, without a copy if possible, and return its number."""
         if not _DTYPE.fullmatch(array.dtype.str) or array.dtype.fields is not None:
             raise DataTypeError(
-                f"{where} is an array of type {array.dtype}, which a file cannot hold.",
+                f"{where} is an array of type {array.dtype}, which cannot be saved.",
                 source="save",
                 hint="arrays of bool, int, uint, float, complex, str, bytes and dates can be saved",
             )
@@ -59,7 +59,7 @@ class ArrayWriter:
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1)
         if fault := _content_fault(flat):
-            raise DataError(f"{where} holds {fault}.", source="save")
+            raise DataError(f"{where} contains {fault}.", source="save")
         gap = -self._end % ALIGNMENT
         offset = self._end + gap
         self._end = offset + flat.nbytes
@@ -77,7 +77,7 @@ class ArrayWriter:
 
 
 def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
-    """Copy all arrays out of `body`; refuse any byte of it that no array accounts for."""
+    """Return copies of all arrays in `body`; raise FileFormatError for bytes that belong to no array."""
     if type(descriptors) is not list:
         raise FileFormatError("The header's list of arrays is not a list.")
     arrays: list[AnyArray] = []
@@ -99,7 +99,7 @@ def read_arrays(descriptors: object, body: memoryview) -> list[AnyArray]:
 
 
 def parse_dtype(text: object) -> np.dtype[Any]:
-    """Turn the name of one of the allowed types into a dtype."""
+    """Return the dtype for the name of an allowed type."""
     if type(text) is str and _DTYPE.fullmatch(text):
         try:
             dtype = np.dtype(text)
@@ -108,11 +108,11 @@ def parse_dtype(text: object) -> np.dtype[Any]:
         else:
             if dtype.str == text:
                 return dtype
-    raise FileFormatError(f"{quote(text)} is not an array type that a file may hold.")
+    raise FileFormatError(f"{quote(text)} is not an array type that a file may contain.")
 
 
 def check_shape(shape: object, itemsize: int) -> tuple[int, ...]:
-    """Return the shape as a tuple of lengths that NumPy can hold, allocating nothing."""
+    """Return the shape as a tuple; raise FileFormatError if it is invalid. Nothing is allocated."""
     if type(shape) is not list or len(shape) > MAX_DIMENSIONS:
         raise FileFormatError(f"{quote(shape)} is not the shape of an array.")
     for n in shape:
@@ -136,7 +136,7 @@ def _check_descriptor(
     if order not in ("C", "F"):
         raise FileFormatError(f"The order of array {number} must be 'C' or 'F'; it is {quote(order)}.")
     if type(descriptor["offset"]) is not int or descriptor["offset"] != offset:
-        raise FileFormatError(f"Array {number} must start at byte {offset} of the data, and does not.")
+        raise FileFormatError(f"Array {number} must start at byte {offset} of the data.")
     expected = math.prod(shape) * dtype.itemsize
     if type(length) is not int or length != expected:
         raise FileFormatError(
@@ -152,17 +152,17 @@ def _read_array(
         return np.empty(shape, dtype, order="F" if order == "F" else "C")
     flat = np.frombuffer(block, dtype=dtype)
     if fault := _content_fault(flat):
-        raise FileFormatError(f"Array {number} holds {fault}.")
-    # The copy is writable, aligned and does not keep the whole file in memory.
+        raise FileFormatError(f"Array {number} contains {fault}.")
+    # The copy is writable and aligned, and it does not keep the file in memory.
     if order == "F":
         return flat.reshape(shape[::-1]).copy().T
     return flat.reshape(shape).copy()
 
 
 def _content_fault(flat: AnyArray) -> str | None:
-    """Find bytes that are no value of the type; code that trusts the type would misbehave on them."""
+    """Return a description of bytes that are not valid for the type, None if there are none."""
     if flat.dtype.kind == "b" and flat.view(np.uint8).max(initial=0) > 1:
-        return "truth values other than 0 and 1"
+        return "booleans other than 0 and 1"
     if flat.dtype.kind == "U" and flat.view(flat.dtype.str[0] + "u4").max(initial=0) > MAX_CODE_POINT:
-        return "numbers that are no characters"
+        return "numbers that are not characters"
     return None

@@ -1,4 +1,4 @@
-"""The outside of a file: magic bytes, format number, lengths, checksum, JSON header, arrays.
+"""Outer layer of a file: magic bytes, format number, lengths, checksum, JSON header, arrays.
 
 ============  =====  =========================================================
 bytes         type   meaning
@@ -8,13 +8,13 @@ bytes         type   meaning
 12 to 19      u64    length of the header, a multiple of 64
 20 to 27      u64    length of the whole file
 28 to 63      bytes  BLAKE2b of everything else in the file
-64 onward     text   the header: JSON in UTF-8, filled up with spaces
-after that    bytes  the arrays
+64 onward     text   the header: JSON in UTF-8, padded with spaces
+afterwards    bytes  the arrays
 ============  =====  =========================================================
 
-Numbers are little-endian. These 64 bytes stay as they are in every future format, so that a library
-can always tell a newer file from a damaged one. The checksum finds accidents, it is no signature:
-whoever can write the file can compute it. Everything behind it is therefore checked as well.
+Numbers are little-endian. The first 64 bytes have the same meaning in every future format, so that the
+library can distinguish newer files from damaged ones. The checksum detects accidental damage. It is not a
+signature: an attacker can compute it, so everything after it is validated as well.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MAX_INT_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What stands in a file, checked from the outside but not yet interpreted."""
+    """Content of a file with a valid checksum and header, not yet interpreted."""
 
     versions: dict[str, str]
     content: Any
@@ -63,7 +63,7 @@ class Envelope:
 
 
 def pack(content: object, arrays: ArrayWriter) -> list[bytes | memoryview]:
-    """Lay out a file; the parts, written one after another, are its bytes."""
+    """Return the bytes of a file in parts."""
     header = {
         "format": FORMAT,
         "written_by": library_versions(),
@@ -78,20 +78,20 @@ def pack(content: object, arrays: ArrayWriter) -> list[bytes | memoryview]:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> Envelope:
-    """Check and open a file's bytes."""
+    """Validate the bytes of a file and return its content."""
     view = memoryview(data).cast("B")
     check_beginning(view, len(view))
     _, file_format, header_size, _ = _START.unpack_from(view)
     if _digest([view[: _START.size], view[PRELUDE_SIZE:]]) != view[_START.size : PRELUDE_SIZE]:
         raise FileFormatError(
-            "The checksum does not fit: the file was changed or damaged after it was written.",
+            "The checksum is wrong: the file was changed or damaged after it was written.",
             hint=_COPY_HINT,
         )
     if header_size % ALIGNMENT or header_size > len(view) - PRELUDE_SIZE:
         raise FileFormatError(f"The file of {len(view)} bytes cannot have a header of {header_size} bytes.")
     text = view[PRELUDE_SIZE : PRELUDE_SIZE + header_size]
     if file_format != FORMAT:
-        _refuse_format(file_format, text)
+        _raise_wrong_format(file_format, text)
     header = _parse_json(text)
     if type(header) is not dict or set(header) != _HEADER_FIELDS or header["format"] != FORMAT:
         raise FileFormatError("The header is not one that this library writes.")
@@ -105,7 +105,7 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
 
 
 def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
-    """Check magic and length (`n_bytes`; None: not known yet) before anything large is read."""
+    """Check the magic bytes and the length before more is read; ``n_bytes`` is None if it is unknown."""
     magic = bytes(beginning[: len(MAGIC)])
     if not magic:
         raise FileFormatError("The file is empty.")
@@ -114,11 +114,11 @@ def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
             "This is not a steelyard file.", hint="steelyard.save writes files that can be loaded"
         )
     if len(beginning) < PRELUDE_SIZE:
-        raise FileFormatError(f"The file is cut short after {len(beginning)} bytes.", hint=_COPY_HINT)
+        raise FileFormatError(f"The file is truncated after {len(beginning)} bytes.", hint=_COPY_HINT)
     _, _, _, expected = _START.unpack_from(beginning)
     if n_bytes is not None and n_bytes < expected:
         raise FileFormatError(
-            f"The file is cut short: {n_bytes} of {expected} bytes are there.", hint=_COPY_HINT
+            f"The file is truncated: it has {n_bytes} of {expected} bytes.", hint=_COPY_HINT
         )
     if n_bytes is not None and n_bytes > expected:
         raise FileFormatError(
@@ -128,7 +128,7 @@ def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Say who writes: the versions that a header records."""
+    """Return the library versions that a header records."""
     return {
         "steelyard": metadata.version("steelyard"),
         "python": platform.python_version(),
@@ -144,11 +144,11 @@ def _digest(parts: Iterable[bytes | memoryview]) -> bytes:
     return digest.digest()
 
 
-def _refuse_format(file_format: int, text: memoryview) -> NoReturn:
+def _raise_wrong_format(file_format: int, text: memoryview) -> NoReturn:
     try:
         writer = _parse_json(text)["written_by"]["steelyard"]
     except (FileFormatError, KeyError, TypeError, IndexError):
-        writer = None  # a future header may look different
+        writer = None  # a future header may have another structure
     known = type(writer) is str and writer.isascii() and writer.isprintable() and len(writer) < 50
     by = f"steelyard {writer}" if known else "an unknown version of steelyard"
     raise FileFormatError(
@@ -164,14 +164,14 @@ def _check_versions(versions: object) -> dict[str, str]:
 
 
 def _parse_json(text: memoryview) -> Any:
-    """Parse strict JSON: no NaN, no name twice, no number that would change when read."""
+    """Parse strict JSON: no NaN, no duplicate names, no numbers that would be rounded."""
     try:
         return json.loads(
             str(text, "utf-8"),
             object_pairs_hook=_unique,
             parse_int=_parse_int,
             parse_float=_parse_float,
-            parse_constant=_refuse_constant,
+            parse_constant=_raise_constant,
         )
     except (ValueError, RecursionError) as error:
         if isinstance(error, FileFormatError):
@@ -182,7 +182,7 @@ def _parse_json(text: memoryview) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise FileFormatError("The header has one name twice in one object.")
+        raise FileFormatError("An object in the header has a duplicate name.")
     return result
 
 
@@ -199,5 +199,5 @@ def _parse_float(digits: str) -> float:
     return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise FileFormatError(f"The header has {name} where a finite number must stand.")
+def _raise_constant(name: str) -> NoReturn:
+    raise FileFormatError(f"The header has {name} instead of a finite number.")

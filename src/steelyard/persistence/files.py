@@ -1,4 +1,4 @@
-"""Models in files: written whole or not at all, read with all checks."""
+"""Saving to files, atomically, and loading with validation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from steelyard.persistence.objects import Storable, describe_bytes, from_bytes, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "load", "save", "write_whole"]
+__all__ = ["describe", "load", "save", "write_atomically"]
 
-# Temporary files name the machine and the process that write them: who saves later can tell whether it lives.
-_LEFTOVER = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # nothing broke: it is not done here
+# Names of temporary files contain the machine and the process, so that later calls can remove abandoned
+# files.
+_TEMPORARY_NAME = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # the file system does not support it
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 Result = TypeVar("Result")
@@ -33,8 +34,8 @@ Result = TypeVar("Result")
 def save(model: Storable, path: PathOrFile) -> None:
     """Save a model to one file.
 
-    The file appears whole or not at all: a crash, a full disk or a power cut leaves the file that was
-    there before. Nothing is pickled.
+    The file is replaced atomically: a crash, a full disk or a power failure leaves the previous file. Nothing
+    is pickled.
 
     Parameters
     ----------
@@ -42,14 +43,14 @@ def save(model: Storable, path: PathOrFile) -> None:
         A learner of this package, or any object of a class registered with
         :func:`~steelyard.persistence.storable`.
     path : str, os.PathLike or binary file
-        Where to write. An open file is written to as it is, without the promise above.
+        The destination. An open file is written to directly, not atomically.
 
     Raises
     ------
     DataTypeError
-        When the model holds what no file can hold, such as a function; nothing is written.
+        If the model contains an object that cannot be saved, such as a function; nothing is written.
     FileAccessError
-        When the file cannot be written.
+        If the file cannot be written.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def save(model: Storable, path: PathOrFile) -> None:
     ...         return {}
     ...
     ...     def _set_state(self, state):
-    ...         raise ValueError("a threshold learns nothing")
+    ...         raise ValueError("a threshold has no state")
     >>> file = io.BytesIO()  # or a path
     >>> save(Threshold(cut=0.9), file)
     >>> _ = file.seek(0)
@@ -81,27 +82,29 @@ def save(model: Storable, path: PathOrFile) -> None:
         return
     name = _file_name(path, "save")
     try:
-        _write_atomically(os.path.realpath(name), parts)
+        _replace_file(os.path.realpath(name), parts)
     except (OSError, ValueError) as error:
         raise _access_error("save", name, error) from error
 
 
-def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str) -> None:
-    """Write any file whole or not at all, in folders that are made where they are missing.
+def write_atomically(
+    path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], *, source: str
+) -> None:
+    """Write any file atomically; missing folders are created.
 
     Parameters
     ----------
     path : str or os.PathLike
-        Where to write; a device or a pipe that is there is written to as it is.
+        The destination; an existing device or pipe is written to directly.
     parts : iterable of bytes
-        The content, made while it is written; what making it raises leaves the file that was there before.
-    who : str
-        Who writes, for the sentence.
+        The content, possibly generated; an exception of the generator leaves the previous file.
+    source : str
+        The caller, for error messages.
 
     Raises
     ------
     FileAccessError
-        When the file cannot be written.
+        If the file cannot be written.
     """
     name = _file_name(path, source)
     target = os.path.realpath(name)
@@ -111,9 +114,9 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview
                 file.writelines(parts)
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
-        _write_atomically(target, parts)
+        _replace_file(target, parts)
     except BrokenPipeError:
-        raise  # whoever read has read enough
+        raise  # the reader has closed the pipe
     except SteelyardError:
         raise
     except OSError as error:
@@ -125,36 +128,35 @@ def write_whole(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview
 def load(path: PathOrFile) -> Any:
     """Load a model that :func:`save` has written.
 
-    Only classes that the running program has registered are built; nothing that a file says is
-    executed or imported.
+    Only objects of registered classes are created; nothing in a file is executed or imported.
 
     Parameters
     ----------
     path : str, os.PathLike or binary file
-        Where to read. An open file is read to its end.
+        The file. An open file is read to its end.
 
     Returns
     -------
     object
-        The model: same class, same parameters, same answers, ready to go on learning.
+        A model with the same class, parameters and predictions, which can continue to learn.
 
     Raises
     ------
     FileFormatError
-        When the file is damaged, foreign, of a newer format, or of a class that is not registered.
+        If the file is damaged, foreign, of a newer format, or of a class that is not registered.
     FileAccessError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     return _read(path, "load", from_bytes)
 
 
 def describe(path: PathOrFile) -> dict[str, Any]:
-    """Tell what a file holds without building the model.
+    """Return a summary of a file without creating the model.
 
     Parameters
     ----------
     path : str, os.PathLike or binary file
-        Where to read; the whole file is read and checked.
+        The file, which is read and validated completely.
 
     Returns
     -------
@@ -165,9 +167,9 @@ def describe(path: PathOrFile) -> dict[str, Any]:
     Raises
     ------
     FileFormatError
-        When the file is damaged, foreign or of a newer format.
+        If the file is damaged, foreign or of a newer format.
     FileAccessError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     return _read(path, "describe", describe_bytes)
 
@@ -177,7 +179,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         data = path.read()
         if not isinstance(data, bytes):
             raise DataTypeError(
-                f"a binary file was expected; reading it gave {type(data).__name__}.",
+                f"expected a binary file; reading it returned {type(data).__name__}.",
                 source=caller,
                 hint='open the file with mode "rb"',
             )
@@ -186,7 +188,7 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
     try:
         with open(name, "rb") as file:  # noqa: PTH123  # name is text, checked above
             status = os.fstat(file.fileno())
-            # A file that is not ours, or not whole, is refused before it is read into memory.
+            # Foreign and truncated files are rejected before they are read into memory.
             n_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
             check_beginning(file.peek(PRELUDE_SIZE), n_bytes)
             data = file.read()
@@ -197,19 +199,19 @@ def _read(path: PathOrFile, caller: str, interpret: Callable[[bytes], Result]) -
         raise _access_error(caller, name, error) from error
 
 
-def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
-    # Renaming onto a device or a pipe would take its place in the file system.
+def _replace_file(target: str, parts: Iterable[bytes | memoryview]) -> None:
+    # Renaming would replace a device or a pipe.
     if os.path.lexists(target) and not os.path.isfile(target):  # noqa: PTH113
         kind = "a folder" if os.path.isdir(target) else "not a regular file"  # noqa: PTH112
         raise OSError(f"it is {kind}")
     folder = os.path.dirname(target)  # noqa: PTH120
-    _remove_leftovers(folder)
-    name = f".steelyard-{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    _remove_abandoned(folder)
+    name = f".steelyard-{_machine_id()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
     temporary = os.path.join(folder, name)  # noqa: PTH118
     try:
         _write_beside(temporary, target, parts)
         os.replace(temporary, target)  # noqa: PTH105
-    except BaseException:  # Ctrl-C too must leave nothing behind
+    except BaseException:  # also after Ctrl-C
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise
@@ -217,10 +219,10 @@ def _write_atomically(target: str, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def _write_beside(temporary: str, target: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write and sync a new file that may be read by whoever may read the one that it will replace."""
+    """Write and sync a temporary file with the permissions of the file that it will replace."""
     mode = _mode_of(target)
-    # Not the tempfile module, whose files only their owner may read: for a new file the umask decides. One
-    # that replaces another is never, not even for a moment, open to more people than that.
+    # The tempfile module would create a private file, but the umask decides the permissions of a new file. A
+    # file that replaces another one never has wider permissions, not even temporarily.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123
@@ -238,39 +240,39 @@ def _mode_of(target: str) -> int | None:
         return None
 
 
-def _remove_leftovers(folder: str) -> None:
-    """Remove what savers that were killed have left in a folder: files of processes that are no more."""
+def _remove_abandoned(folder: str) -> None:
+    """Remove temporary files of processes that no longer exist."""
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         for entry in entries:
-            writer = _LEFTOVER.fullmatch(entry.name)
-            if writer is not None and writer[1] == _machine() and not _is_alive(int(writer[2])):
+            writer = _TEMPORARY_NAME.fullmatch(entry.name)
+            if writer is not None and writer[1] == _machine_id() and not _is_alive(int(writer[2])):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)  # noqa: PTH108
 
 
 @cache
-def _machine() -> str:
-    """Tells machines apart that write to one folder over a network."""
+def _machine_id() -> str:
+    """Return an identifier of this machine, for folders on network file systems."""
     return hashlib.blake2b(platform.node().encode(errors="replace"), digest_size=4).hexdigest()
 
 
 def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere signal 0 is no question
+    if os.name != "posix":  # signal 0 has another meaning on other systems
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # somebody else's, or a number that no process can have here
+    except (OSError, OverflowError):  # a process of another user, or a number out of range
         return True
     return True
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new name itself durable, on file systems that can."""
+    """Make the new directory entry durable, if the file system supports it."""
     try:
         descriptor = os.open(folder or ".", os.O_RDONLY)
-    except OSError:  # a folder that may be written to but not listed, or a system that opens no folders
+    except OSError:  # no permission to list the folder, or a system that cannot open folders
         return
     try:
         os.fsync(descriptor)
@@ -279,8 +281,8 @@ def _sync_folder(folder: str) -> None:
             return
         raise OSError(
             error.errno,
-            "the new file is in place, but the folder could not be synced, so that it is not certain to "
-            f"outlast a power cut ({error.strerror})",
+            "the file was written, but syncing the folder failed, so a power failure may undo the change "
+            f"({error.strerror})",
         ) from error
     finally:
         os.close(descriptor)
@@ -289,11 +291,11 @@ def _sync_folder(folder: str) -> None:
 def _write_all(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     try:
-        while view:  # an unbuffered file may take less than it was given
+        while view:  # an unbuffered file may accept fewer bytes
             view = view[file.write(view) or 0 :]
     except TypeError as error:
         raise DataTypeError(
-            f"a binary file was expected; {type(file).__name__} does not take bytes.",
+            f"expected a binary file; {type(file).__name__} does not accept bytes.",
             source="save",
             hint='open the file with mode "wb"',
         ) from error
@@ -302,9 +304,7 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
 def _file_name(path: object, caller: str) -> str:
     if isinstance(path, (str, os.PathLike)):
         return os.fsdecode(path)
-    raise DataTypeError(
-        f"a path or an open binary file was expected; got {type(path).__name__}.", source=caller
-    )
+    raise DataTypeError(f"expected a path or an open binary file; got {type(path).__name__}.", source=caller)
 
 
 def _access_error(caller: str, name: str, error: OSError | ValueError) -> FileAccessError:

@@ -1,4 +1,4 @@
-"""Models as trees: the registered name of the class, its parameters, and what it has learned."""
+"""Models as trees: the registered name of the class, the parameters and the learned state."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Storable", "describe_bytes", "from_bytes", "storable", "to_bytes", "
 
 
 class Storable(Protocol):
-    """What a class must offer so that its objects can be saved.
+    """Interface of classes whose objects can be saved.
 
-    ``_get_state`` returns all that was learned as a tree of plain values, arrays and other storable
-    objects, empty if nothing was learned yet. ``_set_state`` is given a non-empty state of a fresh
-    object with the same parameters; it must check what it is given, as files can be made by anyone,
-    and raise ValueError, TypeError or KeyError for what cannot be.
+    ``_get_state`` returns the learned state as a tree of plain values, arrays and other storable objects; it
+    is empty if nothing was learned yet. ``_set_state`` restores a non-empty state in a new object with the
+    same parameters. Files may be forged, so it must validate the state and raise ValueError, TypeError or
+    KeyError if it is invalid.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...
@@ -40,7 +40,7 @@ _classes: dict[str, type[Storable]] = {}
 _names: dict[type, str] = {}
 _former_parameters: dict[type, dict[str, str]] = {}
 
-# Where this package registers classes; those of others register themselves when they are imported.
+# Modules of this package that register classes. Other packages register theirs when they are imported.
 _REGISTERING_MODULES = (
     "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "online", "proximal",
     "sql", "svm", "tables", "windowing",
@@ -96,7 +96,7 @@ def storable(
 
     def register(cls: StorableClass) -> StorableClass:
         other = _classes.get(name, cls)
-        # The same class defined again, as when a notebook's cell is run twice, takes its own place.
+        # The same class may be defined again, for example by running a notebook cell twice.
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ParameterError(
                 f"the name {name!r} is taken by {other.__module__}.{other.__qualname__}.", source="storable"
@@ -112,7 +112,7 @@ def storable(
 
 
 def to_bytes(model: Storable) -> bytes:
-    """Turn a model into the bytes that :func:`steelyard.persistence.save` would write.
+    """Return a model as the bytes that :func:`steelyard.persistence.save` writes.
 
     Parameters
     ----------
@@ -122,17 +122,17 @@ def to_bytes(model: Storable) -> bytes:
     Returns
     -------
     bytes
-        The same for models with the same parameters and state, within one installation.
+        Equal for models with equal parameters and state, within one installation.
     """
     return b"".join(to_parts(model))
 
 
 def to_parts(model: Storable) -> list[bytes | memoryview]:
-    """Encode a model without joining the parts, some of which are views of its arrays."""
+    """Return the encoded model in parts, some of which are views of its arrays."""
     name = type(model).__name__
     if type(model) not in _names:
         raise DataTypeError(
-            f"a model of a registered class was expected; got {name}.",
+            f"expected a model of a registered class; got {name}.",
             source="save",
             hint="the learners of steelyard can be saved; register your own class with @storable",
         )
@@ -141,7 +141,7 @@ def to_parts(model: Storable) -> list[bytes | memoryview]:
 
 
 def from_bytes(data: bytes | bytearray | memoryview) -> Any:
-    """Build the model that :func:`to_bytes` was given.
+    """Return the model that :func:`to_bytes` has encoded.
 
     Parameters
     ----------
@@ -156,21 +156,21 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Any:
     Raises
     ------
     FileFormatError
-        When `data` is damaged, foreign, of a newer format, or of a class that is not registered.
+        If `data` is damaged, foreign, of a newer format, or of a class that is not registered.
     """
     envelope = unpack(data)
     model = read_tree(envelope, _Builder(envelope.versions["steelyard"]))
     if type(model) not in _names:
-        raise FileFormatError(f"The file holds a {type(model).__name__}, not a model.")
+        raise FileFormatError(f"The file contains a {type(model).__name__}, not a model.")
     return model
 
 
 def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """Tell what bytes of :func:`to_bytes` hold, without building the model."""
+    """Return a summary of the bytes of :func:`to_bytes`, without creating the model."""
     envelope = unpack(data)
     summary = read_tree(envelope, _summarise)
     if type(summary) is not dict or set(summary) != {"class", "parameters"}:
-        raise FileFormatError("The file does not hold a model.")
+        raise FileFormatError("The file does not contain a model.")
     return {
         "format": FORMAT,
         **summary,
@@ -181,7 +181,7 @@ def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def _convert(value: object, where: str) -> Node:
-    """Take apart what is more than a plain value."""
+    """Return the node of a value that is not plain."""
     if name := _names.get(type(value)):
         model: Any = value
         with optional_lock(model):
@@ -190,24 +190,24 @@ def _convert(value: object, where: str) -> Node:
     if type(value) in (np.random.Generator, np.random.RandomState):
         kind = _GENERATOR if isinstance(value, np.random.Generator) else _RANDOM_STATE
         try:
-            return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # the line above narrows it
+            return Node(kind, randomness.state_of(value))  # type: ignore[arg-type]  # narrowed two lines above
         except TypeError as error:
             raise DataTypeError(f"{where} cannot be saved: {error}.", source="save") from error
     if callable(value):
         raise DataTypeError(
             f"{where} is the function or class {quote(value)}, and code cannot be saved.",
             source="save",
-            hint="choose it by name if possible, or take it out before saving and set it after loading",
+            hint="select it by name if possible, or remove it before saving and set it after loading",
         )
     raise DataTypeError(
-        f"{where} is a {type(value).__name__}, which a file cannot hold.",
+        f"{where} is a {type(value).__name__}, which cannot be saved.",
         source="save",
         hint="plain values, NumPy arrays, random generators and objects of registered classes can be saved",
     )
 
 
 class _Builder:
-    """Makes objects of nodes; only of registered classes, whatever a file may name."""
+    """Builder of objects from nodes; it creates objects of registered classes only."""
 
     def __init__(self, writer: str) -> None:
         self.writer = writer
@@ -219,14 +219,16 @@ class _Builder:
             _RANDOM_STATE: randomness.make_random_state,
         }.get(node.kind)
         if make is None:
-            raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library knows.")
+            raise FileFormatError(f"{quote(node.kind)} is not a kind of object that this library supports.")
         try:
             return make(node.content)
         except FileFormatError:
             raise
-        except Exception as error:  # whatever a class says to impossible content, the file is at fault
+        except Exception as error:  # any error of a class means that the file is invalid
             name = quote(node.content.get("class", node.kind))
-            raise FileFormatError(f"The file's content does not make a {name}: {reason(error)}") from error
+            raise FileFormatError(
+                f"The content of the file is not a valid {name}: {reason(error)}"
+            ) from error
 
     def _model(self, content: dict[str, Any]) -> Storable:
         name, parameters, state = _parts(content)
@@ -234,7 +236,7 @@ class _Builder:
             _import_registering_modules()
         if name not in _classes:
             raise FileFormatError(
-                f"The file holds a model of class {quote(name)}, which is not known here; "
+                f"The file contains a model of class {quote(name)}, which is not registered; "
                 f"it was written by steelyard {quote(self.writer)}.",
                 hint="update steelyard, or import the module that registers this class before loading",
             )
@@ -242,9 +244,9 @@ class _Builder:
         former = _former_parameters[cls]
         model = cls(**{former.get(key, key): value for key, value in parameters.items()})
         if state:
-            model._set_state(state)  # which may know what a parameter of an earlier version meant
+            model._set_state(state)  # it may convert parameters of earlier versions
             if hasattr(model, "_check_params"):
-                model._check_params()  # whoever has learned has parameters that were checked
+                model._check_params()  # a fitted model always has valid parameters
         return model
 
 

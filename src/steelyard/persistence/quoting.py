@@ -1,4 +1,4 @@
-"""Values of unknown origin in messages: short, on one line, and never an error themselves."""
+"""Short, safe representations of untrusted values for error messages."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from steelyard.exceptions import SteelyardError
 
 __all__ = ["quote", "reason"]
 
-_MAX_REASON = 500
+_MAX_REASON_CHARACTERS = 500
 
 
 def quote(value: object) -> str:
-    """Show a value in a few characters."""
+    """Return a short representation of a value."""
     try:
         return reprlib.repr(value)
-    except Exception:  # noqa: BLE001  # Python refuses to print integers of thousands of digits
-        return f"a {type(value).__name__} that cannot be shown"
+    except Exception:  # noqa: BLE001  # Python does not convert integers of thousands of digits
+        return f"a {type(value).__name__} that cannot be displayed"
 
 
 def reason(error: Exception) -> str:
-    """Say in one line why something failed."""
+    """Return the message of an error in one line."""
     if isinstance(error, SteelyardError):
-        return error.summary[:_MAX_REASON]
+        return error.summary[:_MAX_REASON_CHARACTERS]
     try:
-        return f"{type(error).__name__}: {error}"[:_MAX_REASON]
-    except Exception:  # noqa: BLE001  # the text of a KeyError is the key, and may be such an integer
+        return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS]
+    except Exception:  # noqa: BLE001  # a KeyError may contain such an integer
         return type(error).__name__

@@ -1,7 +1,7 @@
-"""Random generators as plain values: the name of the bit generator and its numbers.
+"""Random generators as plain values: the name of the bit generator and its state.
 
-Where the stream of numbers stands is kept; the seed sequence behind it is not, so children that
-``Generator.spawn`` makes after loading are other ones.
+The position in the sequence of numbers is saved. The seed sequence is not, so ``Generator.spawn`` returns
+different generators after loading.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _BIT_GENERATORS = {
         np.random.SFC64,
     )
 }
-# NumPy takes these as they come and would read outside its buffers.
+# NumPy does not check these values and would read outside its buffers.
 _UPPER_BOUNDS = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 
 def state_of(random: np.random.Generator | np.random.RandomState) -> dict[str, Any]:
-    """Return where a generator stands; raise TypeError for a bit generator that is not NumPy's own."""
+    """Return the state of a generator; raise TypeError for a bit generator that is not part of NumPy."""
     if isinstance(random, np.random.Generator):
         state: Any = random.bit_generator.state
         kind = type(random.bit_generator)
@@ -40,20 +40,20 @@ def state_of(random: np.random.Generator | np.random.RandomState) -> dict[str, A
 
 
 def make_generator(state: dict[str, Any]) -> np.random.Generator:
-    """Make a generator that goes on where `state` was taken."""
+    """Return a generator with this state."""
     random = np.random.Generator(_bit_generator(state))
-    _check_form(state, state_of(random))
+    _check_structure(state, state_of(random))
     random.bit_generator.state = state
-    _check_taken(state, state_of(random))
+    _check_unchanged(state, state_of(random))
     return random
 
 
 def make_random_state(state: dict[str, Any]) -> np.random.RandomState:
-    """Make an old-style generator that goes on where `state` was taken."""
+    """Return a legacy generator with this state."""
     random = np.random.RandomState(_bit_generator(state))
-    _check_form(state, state_of(random))
+    _check_structure(state, state_of(random))
     random.set_state(state)
-    _check_taken(state, state_of(random))
+    _check_unchanged(state, state_of(random))
     return random
 
 
@@ -61,25 +61,25 @@ def _bit_generator(state: dict[str, Any]) -> np.random.BitGenerator:
     return _BIT_GENERATORS[state["bit_generator"]](0)
 
 
-def _check_form(state: Any, example: Any) -> None:
-    """Require the names, types, shapes and ranges of an example, at every level."""
+def _check_structure(state: Any, example: Any) -> None:
+    """Raise an error unless names, types, shapes and ranges equal those of an example, recursively."""
     if type(state) is not type(example):
         raise TypeError("a random generator's state has a value of the wrong type")
     if isinstance(example, dict):
         if set(state) != set(example):
             raise ValueError("a random generator's state has the wrong names")
         for name, value in state.items():
-            _check_form(value, example[name])
+            _check_structure(value, example[name])
             if name in _UPPER_BOUNDS and not 0 <= value <= _UPPER_BOUNDS[name]:
                 raise ValueError(f"a random generator's {name} is out of range")
     if isinstance(example, np.ndarray) and (state.dtype, state.shape) != (example.dtype, example.shape):
-        raise ValueError("a random generator's state has an array of the wrong form")
+        raise ValueError("a random generator's state has an array of the wrong type or shape")
 
 
-def _check_taken(state: Any, taken: Any) -> None:
-    """Require that every number was taken as it is: NumPy cuts some that are too large."""
+def _check_unchanged(state: Any, actual: Any) -> None:
+    """Raise ValueError if NumPy has changed a number; it truncates numbers that are too large."""
     if isinstance(state, dict):
         for name in state:
-            _check_taken(state[name], taken[name])
-    elif not np.array_equal(state, taken):
+            _check_unchanged(state[name], actual[name])
+    elif not np.array_equal(state, actual):
         raise ValueError("a random generator's state has a number out of range")

@@ -1,8 +1,8 @@
-"""Plain values as bytes and back, bit for bit.
+"""Encoding of plain values as bytes, without loss.
 
-In the header a value is plain JSON where JSON says it exactly: null, true, false, integers of 64 bits,
-finite floats, text, lists. Everything else is an object with one name, its tag: ``{"tuple": [...]}``,
-``{"array": 3}``. Equal trees, with dictionaries in equal order, become equal bytes.
+In the header a value is plain JSON if JSON represents it exactly: null, true, false, integers of 64 bits,
+finite floats, text, lists. All other values are objects with one name, the tag: ``{"tuple": [...]}``,
+``{"array": 3}``. Equal trees with equal order of dictionary keys give equal bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLOAT = struct.Struct(">d")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value that a higher layer takes apart and puts together: what kind it is, and its parts."""
+    """A value that a higher layer encodes and decodes: its kind and its parts."""
 
     kind: str
     content: dict[str, Any]
@@ -43,7 +43,7 @@ Build = Callable[[Node], Any]
 
 
 def encode(tree: object) -> bytes:
-    """Turn a tree of plain values and arrays into bytes.
+    """Return a tree of plain values and arrays as bytes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def encode(tree: object) -> bytes:
     Returns
     -------
     bytes
-        The same for the same tree, within one installation.
+        Equal for equal trees, within one installation.
 
     Examples
     --------
@@ -64,13 +64,13 @@ def encode(tree: object) -> bytes:
     >>> decode(encode(tree))
     {'counts': {'fraud': 2, 0: 98}, 'weights': array([ 0.5, -0. ])}
     """
-    return b"".join(encode_parts(tree, _refuse, "tree"))
+    return b"".join(encode_parts(tree, _raise_unsupported, "tree"))
 
 
 def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | memoryview]:
-    """Encode without joining the parts; `convert` turns what is no plain value into a node.
+    """Return the encoded tree in parts; `convert` returns the node of a value that is not plain.
 
-    Messages call the tree `where`.
+    Error messages call the tree `where`.
     """
     writer = _Writer(convert, where)
     content = writer.write(tree)
@@ -78,7 +78,7 @@ def encode_parts(tree: object, convert: Convert, where: str) -> list[bytes | mem
 
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
-    """Turn bytes of :func:`encode` back into the tree.
+    """Return the tree that :func:`encode` has encoded.
 
     Parameters
     ----------
@@ -88,18 +88,18 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
     Returns
     -------
     object
-        An equal tree; arrays are fresh and writable.
+        An equal tree with new, writable arrays.
 
     Raises
     ------
     FileFormatError
-        When `data` is anything else than what `encode` returned.
+        If `encode` cannot have returned `data`.
     """
     return read_tree(unpack(data), _no_nodes)
 
 
 def read_tree(envelope: Envelope, build: Build) -> Any:
-    """Read the tree of an opened file; `build` makes values of nodes, inner ones first."""
+    """Return the tree of a file; `build` creates the values of nodes, inner nodes first."""
     reader = _Reader(envelope.arrays, build)
     tree = reader.read(envelope.content)
     reader.finish()
@@ -125,7 +125,7 @@ class _Writer:
         return result
 
     def _write_one(self, value: object) -> Any:
-        # Exact types: an instance of a subclass would come back as something else.
+        # Exact types: the class of an instance of a subclass would be lost.
         if method := self._methods.get(type(value)):
             return method(self, value)
         if isinstance(value, np.generic):
@@ -167,11 +167,11 @@ class _Writer:
         )
 
     def _write_at(self, key: object, item: object) -> Any:
-        """Write an item of a dictionary; messages say where it stands."""
-        outside = self.where
-        self.where = f"{outside}.{key}" if type(key) is str else f"{outside}[{quote(key)}]"
+        """Write an item of a dictionary; error messages contain its key."""
+        parent = self.where
+        self.where = f"{parent}.{key}" if type(key) is str else f"{parent}[{quote(key)}]"
         result = self.write(item)
-        self.where = outside
+        self.where = parent
         return result
 
     def _array(self, value: AnyArray) -> Any:
@@ -185,7 +185,7 @@ class _Writer:
         return {"objects": {"shape": list(value.shape), "items": self._list(items)}}
 
     def _numpy_scalar(self, value: np.generic) -> Any:
-        # NumPy's own text types drop trailing zeros when they pass through an array.
+        # NumPy string types lose trailing zeros in an array.
         if isinstance(value, np.str_):
             return {"scalar": ["str", str(value).encode("utf-8", "surrogatepass").hex()]}
         if isinstance(value, np.bytes_):
@@ -194,7 +194,7 @@ class _Writer:
             parse_dtype(value.dtype.str)
         except FileFormatError:
             raise DataTypeError(
-                f"{self.where} is a {type(value).__name__}, which a file cannot hold.", source="save"
+                f"{self.where} is a {type(value).__name__}, which cannot be saved.", source="save"
             ) from None
         return {"scalar": [value.dtype.str, np.asarray(value).tobytes().hex()]}
 
@@ -232,12 +232,12 @@ class _Reader:
         if type(value) is list:
             return self._list(value)
         if type(value) is not dict:
-            return value  # JSON has no other kinds than the plain ones
+            return value  # all other JSON values are plain
         if len(value) != 1:
             raise FileFormatError(f"A value must have one tag; it has {quote(list(value))}.")
         [(tag, content)] = value.items()
         if tag not in self._methods:
-            raise FileFormatError(f"{quote(tag)} is not a kind of value that this library knows.")
+            raise FileFormatError(f"{quote(tag)} is not a kind of value that this library supports.")
         return self._methods[tag](self, content)
 
     def finish(self) -> None:
@@ -262,7 +262,7 @@ class _Reader:
     def _bytes(self, content: Any) -> bytes:
         array = self._array(content)
         if array.dtype != np.uint8 or array.ndim != 1:
-            raise FileFormatError(f"Array {content} should hold plain bytes; it holds {array.dtype}.")
+            raise FileFormatError(f"Array {content} should contain bytes; it contains {array.dtype}.")
         return array.tobytes()
 
     def _list(self, content: Any) -> list[Any]:
@@ -282,15 +282,15 @@ class _Reader:
             key_content, item = _check_list(pair, 2)
             key = self.read(key_content)
             if not _is_key(key) or key in result:
-                raise FileFormatError(f"{quote(key)} cannot be a key here, or is one already.")
+                raise FileFormatError(f"{quote(key)} is not a valid key, or a duplicate.")
             result[key] = self.read(item)
         return result
 
     def _array(self, content: Any) -> AnyArray:
-        # Arrays stand in the order of their use, each used once.
+        # Arrays are stored in the order of their use, and each is used once.
         if type(content) is not int or content != self.n_used or content >= len(self.arrays):
             raise FileFormatError(
-                f"Array {self.n_used} should come next; the content asks for {quote(content)}."
+                f"Array {self.n_used} is expected next; the content refers to {quote(content)}."
             )
         self.n_used += 1
         return self.arrays[content]
@@ -341,9 +341,9 @@ class _Reader:
     }
 
 
-def _refuse(value: object, where: str) -> Node:
+def _raise_unsupported(value: object, where: str) -> Node:
     raise DataTypeError(
-        f"{where} is a {type(value).__name__}, which a file cannot hold.",
+        f"{where} is a {type(value).__name__}, which cannot be saved.",
         source="save",
         hint="plain values, NumPy arrays and lists, tuples and dictionaries of them can be saved",
     )
@@ -351,12 +351,12 @@ def _refuse(value: object, where: str) -> Node:
 
 def _no_nodes(node: Node) -> Any:
     raise FileFormatError(
-        f"The file holds a model ({quote(node.kind)}), not plain values.", hint="use from_bytes"
+        f"The file contains a model ({quote(node.kind)}), not plain values.", hint="use from_bytes"
     )
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell whether UTF-8 can say it: half a surrogate pair is a str, but no text."""
+    """Return whether UTF-8 can encode a string; it cannot encode lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -367,22 +367,20 @@ def _is_unicode(text: str) -> bool:
 def _is_key(value: object) -> bool:
     try:
         hash(value)
-    except (TypeError, ValueError):  # NumPy refuses to hash a duration without a unit
+    except (TypeError, ValueError):  # NumPy cannot hash a duration without a unit
         return False
     return isinstance(value, _SCALARS)
 
 
 def _check_list(value: Any, length: int | None = None) -> list[Any]:
     if type(value) is not list or (length is not None and len(value) != length):
-        raise FileFormatError(
-            f"A list{f' of {length}' if length else ''} should stand where {quote(value)} stands."
-        )
+        raise FileFormatError(f"Expected a list{f' of {length}' if length else ''}; found {quote(value)}.")
     return value
 
 
 def _check_text(value: Any, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise FileFormatError(f"{quote(value)} is not a value in hexadecimal digits.")
+        raise FileFormatError(f"{quote(value)} is not a hexadecimal value.")
     return value
 
 

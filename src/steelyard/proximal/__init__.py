@@ -1,11 +1,11 @@
-"""Proximal support vector machines: statistics (state), planes (rule) and ProximalSVC (estimator)."""
+"""Proximal support vector machines: sufficient statistics, planes, and the estimator ProximalSVC."""
 
 from steelyard._deprecation import renamed_class
 from steelyard.proximal.certificate import Certificate
-from steelyard.proximal.classifier import ProximalSVC
-from steelyard.proximal.state.folds import FoldedStatistics
-from steelyard.proximal.state.quantizer import Quantizer
-from steelyard.proximal.state.statistics import ClassStatistics
+from steelyard.proximal.estimator import ProximalSVC
+from steelyard.proximal.folds import FoldedStatistics
+from steelyard.proximal.quantizer import Quantizer
+from steelyard.proximal.statistics import ClassStatistics
 
 __all__ = ["Certificate", "ClassStatistics", "FoldedStatistics", "ProximalSVC", "Quantizer"]
 

@@ -1,4 +1,4 @@
-"""A certificate of forgetting: what a third party needs to repeat the proof."""
+"""Certificate of forgetting: the data with which a third party verifies that rows were forgotten."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.features import RandomFeatures
-from steelyard.proximal.state.quantizer import Quantizer
+from steelyard.proximal.quantizer import Quantizer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from steelyard.proximal.classifier import ProximalSVC
+    from steelyard.proximal.estimator import ProximalSVC
 
 __all__ = ["Certificate"]
 
 _FORMAT = "steelyard certificate of forgetting"
 _VERSION = 1
 
-_MAYBE = ("feature_map", "table")
-_TEXTS = ("digest_before", "digest_after", "digest_rows", "version", "when", *_MAYBE)
+_OPTIONAL = ("feature_map", "table")
+_STRINGS = ("digest_before", "digest_after", "digest_rows", "version", "when", *_OPTIONAL)
 Counts = tuple[tuple[Label, float], ...]
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What :meth:`ProximalSVC.forget <steelyard.ProximalSVC.forget>` gives with ``certificate=True``.
+    """Certificate that :meth:`ProximalSVC.certify_forget <steelyard.ProximalSVC.certify_forget>` returns.
 
-    The claim: after these rows were forgotten, the learner holds exactly what a learner holds that has seen
-    nothing but the rows that remain. Whoever has those rows can check it with :meth:`holds_for`: they are
-    learned from scratch on the same grid, and the digests must be equal.
+    It certifies that the learner is identical to one that has learned only the remaining rows. A third party
+    that has these rows verifies it with :meth:`holds_for`: a new learner with the same quantizer learns the
+    rows, and the digests must be equal.
 
     Attributes
     ----------
     rows : float
-        Number of rows that were forgotten (sum of their weights).
+        Number of forgotten rows (sum of their weights).
     forgotten, left : tuple of (label, float)
-        Rows of each class that were forgotten, and that are left.
+        Number of forgotten and of remaining rows of each class.
     digest_before, digest_after : str
-        Names of what was learned, before and after; see :meth:`ProximalSVC.digest`.
+        Digests of the learner before and after; see :meth:`ProximalSVC.digest`.
     digest_rows : str
-        The name of the rows that went: the digest of a learner that saw nothing else, on this grid.
-    grid : Quantizer
-        The steps in which values are counted.
+        Digest of a learner that has learned only the forgotten rows, with the same quantizer.
+    quantizer : Quantizer
+        Steps of the features.
     feature_map : str or None
-        Digest of the feature map in front of the learner.
+        Digest of the feature map of the learner.
     version : str
         Version of this library.
     when : str
-        Date and time of the forgetting (UTC).
+        Date and time (UTC).
     table : str or None
-        How columns of a table become features, for whoever reads the rows from a table.
+        How columns of a table become features, if the rows come from a table.
     """
 
     rows: float
@@ -73,16 +73,16 @@ class Certificate:
     table: str | None = None
 
     @classmethod
-    def of(cls, before: ProximalSVC, gone: ProximalSVC, after: ProximalSVC) -> Certificate:
-        """The certificate of a step: a learner before it, one of the rows that went, and what is left."""
+    def of(cls, before: ProximalSVC, forgotten: ProximalSVC, after: ProximalSVC) -> Certificate:
+        """Return the certificate for a learner before and after, and a learner of the forgotten rows."""
         feature_map = after.feature_map_
         return cls(
-            rows=float(gone.class_count_.sum()),
-            forgotten=_counts(gone),
+            rows=float(forgotten.class_count_.sum()),
+            forgotten=_counts(forgotten),
             left=_counts(after),
             digest_before=before.digest(),
             digest_after=after.digest(),
-            digest_rows=gone.digest(),
+            digest_rows=forgotten.digest(),
             quantizer=after.quantizer_,
             feature_map=None if feature_map is None else feature_map.digest(),
             version=version("steelyard"),
@@ -97,50 +97,50 @@ class Certificate:
         *,
         feature_map: RandomFeatures | None = None,
     ) -> bool:
-        """Whether a learner that sees nothing but these rows has the digest that is certified.
+        """Return whether a learner of these rows only has the certified digest.
 
         Parameters
         ----------
         X, y, sample_weight
-            The rows that remain, as they were learned.
+            The remaining rows, as they were learned.
         feature_map : RandomFeatures, optional
-            The settled map, if there was one.
+            The fitted map, if the learner has one.
 
         Returns
         -------
         bool
         """
-        from steelyard.proximal.classifier import ProximalSVC
+        from steelyard.proximal.estimator import ProximalSVC  # which imports this module
 
         digest = None if feature_map is None else feature_map.digest()
         if digest != self.feature_map:
             raise DataError(
-                "the rows passed through a feature map, and this is not it."
+                "the certified learner has another feature map."
                 if self.feature_map
-                else "the rows passed through no feature map.",
+                else "the certified learner has no feature map.",
                 source="Certificate.holds_for",
-                hint="give the settled map of the learner, model.feature_map_",
+                hint="give the fitted map of the learner, model.feature_map_",
             )
         fresh = ProximalSVC(quantizer=self.quantizer, feature_map=feature_map)
         return fresh.fit(X, y, sample_weight).digest() == self.digest_after
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the certificate as plain values, for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["grid"] = values.pop("quantizer").to_dict()  # the key of format version 1
         values["forgotten"], values["left"] = map(list, (map(list, self.forgotten), map(list, self.left)))
         return {"format": _FORMAT, "format_version": _VERSION, **values}
 
     def to_json(self) -> str:
-        """The certificate as JSON text."""
+        """Return the certificate as JSON."""
         return json.dumps(self.to_dict(), indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """The certificate of such a text; anything else is refused with a sentence."""
+        """Return the certificate of a JSON text; raise FileFormatError for other texts."""
         try:
             values = json.loads(text)
-        except UnicodeDecodeError as error:  # its text would hold all that was read
+        except UnicodeDecodeError as error:  # the message of this error would contain all data
             raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error
@@ -160,16 +160,16 @@ class Certificate:
                 tuple((label, float(count)) for label, count in given[name]) for name in ("forgotten", "left")
             )
             given["rows"] = float(given["rows"])
-            _check_texts(given)
+            _check_strings(given)
             return cls(**given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileFormatError(f"the certificate is damaged ({error}).", source="Certificate") from error
 
 
-def _check_texts(given: Mapping[str, Any]) -> None:
-    for name in _TEXTS:
-        if not isinstance(given[name], str) and not (name in _MAYBE and given[name] is None):
-            raise TypeError(f"{name} is no text")
+def _check_strings(given: Mapping[str, Any]) -> None:
+    for name in _STRINGS:
+        if not isinstance(given[name], str) and not (name in _OPTIONAL and given[name] is None):
+            raise TypeError(f"{name} must be a string")
 
 
 def _counts(model: ProximalSVC) -> Counts:

@@ -1,7 +1,7 @@
-"""The report: one HTML file that needs nothing else.
+"""HTML reports in one self-contained file.
 
-``words`` says what was seen, ``svg`` and ``charts`` draw it, ``page`` gathers both for the templates, and
-``compare`` does so for two runs, ``cube`` for the slices of a cube.
+``text`` describes a run in sentences, ``svg`` and ``charts`` draw it and ``page`` renders the templates.
+``compare`` renders two runs side by side, ``cube`` the slices of a cube.
 """
 
 from steelyard.report.compare import render_comparison, write_comparison

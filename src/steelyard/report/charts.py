@@ -1,4 +1,4 @@
-"""The charts of a report, each in a wide form for a desk and a narrow one for a phone."""
+"""Charts of a report, in a wide version for screens and a narrow version for phones."""
 
 from __future__ import annotations
 
@@ -14,54 +14,53 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
 from steelyard.report.svg import Frame, number, shortened
-from steelyard.report.text import moment_of_row
+from steelyard.report.text import time_of_row
 
 __all__ = [
     "COST_RATIOS",
-    "along_chart",
-    "axis_of",
-    "carried_chart",
+    "axis_minimum",
     "cost_chart",
-    "floor_of",
     "histogram_chart",
-    "largest",
+    "importance_chart",
+    "largest_classes",
     "measure_chart",
     "precision_recall_chart",
     "roc_chart",
     "share_chart",
+    "stream_chart",
     "throughput_chart",
 ]
 
-WIDE, NARROW = 900.0, 360.0
+WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)
 N_COLOURS = 6
-_HIGH = 0.6  # curves that all stay above would lie on one another on an axis from 0
+_ZOOM_ABOVE = 0.6  # if all values are higher, the axis does not start at 0
 
 Series = tuple[str, Sequence[float], Sequence[float]]  # name, rows, values
 
 
 def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """A drawing in both forms; the style sheet shows the one that fits."""
+    """Draw a chart in both widths; the style sheet shows one of them."""
     return Markup('<div class="wide-only">{}</div><div class="narrow-only">{}</div>').format(
         draw(WIDE), draw(NARROW)
     )
 
 
-def axis_of(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
-    """What stands under a chart along the stream: rows, or the dates at which they happened."""
-    written = moment_of_row(result)
-    return ("rows", number) if written is None else ("time of the rows", written)
+def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
+    """Return label and tick format of the x axis: dates if the rows have times, else row numbers."""
+    formatted = time_of_row(result)
+    return ("row", number) if formatted is None else ("time", formatted)
 
 
-def largest(result: PrequentialResult, limit: int) -> list[Any]:
-    """The classes with most rows, the largest first."""
+def largest_classes(result: PrequentialResult, limit: int) -> list[Any]:
+    """Return the classes with most rows, largest first."""
     return sorted(result.labels, key=lambda label: -result.labels[label])[:limit]
 
 
-# -- along the stream -------------------------------------------------------------------------------
+# -- over time --------------------------------------------------------------------------------------
 
 
-def along_chart(
+def stream_chart(
     series: Sequence[Series],
     *,
     title: str,
@@ -70,7 +69,7 @@ def along_chart(
     y_bottom: float = 0.0,
     height: float = 260,
     width: float | None = None,
-    axis: tuple[str, Callable[[float], str]] = ("rows", number),
+    axis: tuple[str, Callable[[float], str]] = ("row", number),
     y_label: str = "",
     y_format: Callable[[float], str] = number,
     left: float = 44,
@@ -78,7 +77,7 @@ def along_chart(
     css: str = "series",
     before: Callable[[Frame], None] = lambda _: None,
 ) -> Markup:
-    """Curves along the stream; ``before`` draws what lies beneath, ``lead`` is drawn last and thicker."""
+    """Return curves over time; ``before`` draws the background, the curve ``lead`` is thicker and on top."""
 
     def draw(wide: float) -> Markup:
         frame = Frame(
@@ -108,14 +107,14 @@ def along_chart(
     return draw(width) if width is not None else both_widths(draw)
 
 
-def floor_of(values: Sequence[float]) -> float:
-    """Where the axis of a measure begins: at 0, or where all values are high a little below the lowest.
+def axis_minimum(values: Sequence[float]) -> float:
+    """Return the start of the axis of a measure: 0, or a little below the lowest value if all are high.
 
-    >>> floor_of([0.3, 0.9]), floor_of([0.83, 0.97]), floor_of([])
+    >>> axis_minimum([0.3, 0.9]), axis_minimum([0.83, 0.97]), axis_minimum([])
     (0.0, 0.7, 0.0)
     """
     lowest = min(values, default=0.0)
-    return math.floor(10 * lowest - 0.5) / 10 if lowest > _HIGH else 0.0
+    return math.floor(10 * lowest - 0.5) / 10 if lowest > _ZOOM_ABOVE else 0.0
 
 
 def measure_chart(
@@ -127,7 +126,7 @@ def measure_chart(
     height: float = 260,
     small: bool = False,
 ) -> Markup:
-    """A measure of every model along the stream, with the band of the leading one and the drifts."""
+    """Return a measure of every model over time, with drifts and the confidence band of the best model."""
     names = list(result.models)
     series = [
         (
@@ -138,7 +137,7 @@ def measure_chart(
         for name in names
     ]
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
-    bottom = floor_of(values)
+    bottom = axis_minimum(values)
 
     def before(frame: Frame) -> None:
         _mark_drifts(frame, result, lead)
@@ -151,23 +150,23 @@ def measure_chart(
         index = names.index(lead)
         frame.band([r["row"] for r in records], low, high, f"series{index % N_COLOURS}", f"series{index}")
 
-    return along_chart(
+    return stream_chart(
         series,
-        title=f"{label or measure} along the stream",
+        title=f"{label or measure} over time",
         n_rows=result.n_rows,
         y_top=max(1.0, min(max(values, default=1.0), 2.0)),
         y_bottom=bottom,
         height=height,
         width=NARROW if small else None,
-        axis=axis_of(result),
-        y_label=f"{label}, from {bottom:g} up" if label and bottom else label,
+        axis=_row_axis(result),
+        y_label=f"{label} (axis starts at {bottom:g})" if label and bottom else label,
         lead=names.index(lead),
         before=before,
     )
 
 
 def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Markup:
-    """The share of the positive class, or of the largest classes and all others together."""
+    """Return the share of the positive class, or of the largest classes and the sum of the others."""
     records = result.records(lead)
     rows = [record["row"] for record in records]
     totals = [max(sum(record["class_counts"].values()), 1) for record in records]
@@ -181,79 +180,89 @@ def share_chart(result: PrequentialResult, *, lead: str, limit: int = 5) -> Mark
     if result.positive is not None:
         shares = {f"share of {result.positive}": share_of([result.positive])}
     else:
-        shown = largest(result, limit)
+        shown = largest_classes(result, limit)
         rest = [label for label in result.labels if label not in shown]
         shares = {str(label): share_of([label]) for label in shown}
         if rest:
             shares[f"{len(rest):,} other classes"] = share_of(rest)
     top = max((max(values, default=0.0) for values in shares.values()), default=0.0)
-    one = result.positive is not None
-    return along_chart(
+    return stream_chart(
         [(name, rows, values) for name, values in shares.items()],
-        title="shares of the classes along the stream",
+        title="class shares over time",
         n_rows=result.n_rows,
         y_top=max(top * 1.1, 0.01),
         height=150,
-        axis=axis_of(result),
+        axis=_row_axis(result),
         y_format=lambda v: f"{100 * v:.3g}%",
         css="class",
-        y_label=f"share of “{shortened(result.positive, 24)}”" if one else "share of the rows",
+        y_label="share of the rows"
+        if result.positive is None
+        else f"share of “{shortened(result.positive, 24)}”",
         before=lambda frame: _mark_drifts(frame, result, lead),
     )
 
 
 def throughput_chart(result: PrequentialResult) -> Markup:
-    """Rows a second of every model, predicting and learning."""
+    """Return the rows per second of every model, predicting and learning."""
     series = [
         (name, [r["row"] for r in result.records(name)], [r["rows_per_second"] for r in result.records(name)])
         for name in result.models
     ]
     top = max((v for _, _, ys in series for v in ys), default=1.0)
-    return along_chart(
+    return stream_chart(
         series,
-        title="rows a second of each model",
+        title="rows per second of each model",
         n_rows=result.n_rows,
         y_top=top * 1.1,
         height=190,
-        axis=axis_of(result),
-        y_label="rows a second",
+        axis=_row_axis(result),
+        y_label="rows per second",
         left=64,
     )
 
 
-def carried_chart(result: PrequentialResult, rows: list[int], shares: FloatArray, names: list[str]) -> Markup:
-    """How much of a model each of a few features carries, along the stream."""
-    return along_chart(
+def importance_chart(
+    result: PrequentialResult, rows: list[int], shares: FloatArray, names: list[str]
+) -> Markup:
+    """Return the importance of a few features over time."""
+    return stream_chart(
         [(name, rows, shares[:, index].tolist()) for index, name in enumerate(names)],
-        title="what the features carry along the stream",
+        title="feature importance over time",
         n_rows=result.n_rows,
         width=NARROW,
         y_top=max(float(shares.max(initial=0.0)) * 1.1, 0.01),
         height=220,
-        axis=axis_of(result),
+        axis=_row_axis(result),
         css="feature",
-        y_label="share of all strengths",
+        y_label="share of the total importance",
         y_format=lambda v: f"{100 * v:.3g}%",
     )
 
 
 def _mark_drifts(frame: Frame, result: PrequentialResult, lead: str) -> None:
-    """Known drifts as areas; what models found and changes that the leading one's hits show as lines."""
+    """Draw known drifts as areas, or else significant changes of the recall as lines."""
     low, high = frame.y_range
-    least = (frame.x_range[1] - frame.x_range[0]) / 400
+    min_width = (frame.x_range[1] - frame.x_range[0]) / 400
     for begin, end in result.known_drifts:
-        frame.bar(begin, max(end, begin + least), low, high, "drift", f"drift from row {begin:,} to {end:,}")
+        frame.bar(
+            begin,
+            max(end, begin + min_width),
+            low,
+            high,
+            "drift",
+            f"concept drift from row {begin:,} to {end:,}",
+        )
     if result.known_drifts:
         return
     for row in result.changes(lead):
-        frame.mark(row, "change", f"the hits changed about row {row:,}")
+        frame.mark(row, "change", f"recall changed at about row {row:,}")
 
 
-# -- of one model -----------------------------------------------------------------------------------
+# -- one model --------------------------------------------------------------------------------------
 
 
 def histogram_chart(result: PrequentialResult, model: str) -> Markup:
-    """Scores of both sides; where they overlap, mistakes are made."""
+    """Return the score histograms of positive and negative rows."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     low, high = np.quantile(scores, [0.002, 0.998])
     low, high = min(float(low), 0.0), max(float(high), 0.0)
@@ -267,47 +276,51 @@ def histogram_chart(result: PrequentialResult, model: str) -> Markup:
         220,
         (low, float(edges[-1])),
         (0.0, float(max(d.max() for d in densities)) * 1.1 or 1.0),
-        "scores of both sides",
-        x_label="score; right of 0 is predicted positive",
+        "score distribution",
+        x_label="score (positive is predicted above 0)",
         y_label="share of the class",
         y_format=lambda v: f"{100 * v:.3g}%",
     )
-    names = ("the rest", str(result.positive))
+    names = ("other classes", str(result.positive))
     for density, css, name in zip(densities, ("negative", "positive"), names, strict=True):
         for begin, end, share in zip(edges[:-1], edges[1:], density, strict=True):
             if share > 0:
-                words = f"{name}: {share:.1%} from {begin:.3g} to {end:.3g}"
-                frame.bar(begin, end, 0.0, share, f"column {css}", words)
-    frame.bar(0.0, 0.0, *frame.y_range, "cut")
+                text = f"{name}: {share:.1%} from {begin:.3g} to {end:.3g}"
+                frame.bar(begin, end, 0.0, share, f"column {css}", text)
+    frame.bar(0.0, 0.0, *frame.y_range, "threshold")
     return frame.svg(n_x_ticks=4, n_y_ticks=4)
 
 
 def _share_frame(title: str, x_label: str, y_label: str) -> Frame:
-    """A frame of one share against another."""
+    """Return a frame with both axes from 0 to 1."""
     return Frame(NARROW, 260, (0, 1), (0, 1), title, x_label=x_label, y_label=y_label)
 
 
 def roc_chart(result: PrequentialResult, model: str) -> Markup:
-    """Hits against false alarms for every threshold; the dot is where it stands now."""
+    """Return the ROC curve; the dot marks the current threshold."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     false_rate, hit_rate, _ = roc_curve(is_positive, scores, sample_weight=weights)
-    frame = _share_frame("ROC curve", "others taken for cases (1 - specificity)", "cases found (sensitivity)")
+    frame = _share_frame(
+        "ROC curve", "false positive rate (1 - specificity)", "positive rows found (sensitivity)"
+    )
     frame.line([0, 1], [0, 1], "chance", "guessing")
     xs, ys = _thinned(false_rate, hit_rate)
     frame.band(xs, [0.0] * len(xs), ys, "series0")
     frame.line(xs, ys, "series0", model)
     now = _rates(scores, is_positive, weights, 0.0)
     frame.dot(
-        now[1], now[0], "series0", f"now: {now[0]:.1%} found, {now[1]:.1%} of the others taken for cases"
+        now[1], now[0], "series0", f"current threshold: {now[0]:.1%} found, {now[1]:.1%} false positives"
     )
     return frame.svg(n_x_ticks=5)
 
 
 def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
-    """How many alarms are right against how many cases are found."""
+    """Return the precision-recall curve."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     precision, recall, _ = precision_recall_curve(is_positive, scores, sample_weight=weights)
-    frame = _share_frame("precision and recall", "cases found (recall)", "alarms that are right (precision)")
+    frame = _share_frame(
+        "precision-recall curve", "positive rows found (recall)", "correct alarms (precision)"
+    )
     base = float(weights[is_positive].sum() / weights.sum())
     frame.line([0, 1], [base, base], "chance", "guessing")
     frame.line(*_thinned(recall[::-1], precision[::-1]), "series0", model)
@@ -315,25 +328,27 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
 
 
 def cost_chart(result: PrequentialResult, model: str) -> tuple[Markup, list[dict[str, float]]]:
-    """Cost of every threshold, a missed case costing 1, 5 or 20 false alarms; and where each is lowest."""
+    """Return the cost of every threshold for some ratios of the two costs, and the best thresholds."""
     scores, is_positive, weights = result.score_sample(model).against(result.positive)
     low, high = (float(q) for q in np.quantile(scores, [0.005, 0.995]))
     low, high = min(low, -1e-9), max(high, 1e-9)
-    cuts = np.linspace(low, high, 121)
+    thresholds = np.linspace(low, high, 121)
     total = float(weights.sum())
     curves, best = [], []
     for ratio in COST_RATIOS:
-        costs = [_cost(scores, is_positive, weights, cut, ratio) / total * 1000 for cut in cuts]
+        costs = [
+            _cost(scores, is_positive, weights, threshold, ratio) / total * 1000 for threshold in thresholds
+        ]
         curves.append(costs)
-        place = int(np.argmin(costs))
+        k = int(np.argmin(costs))
         now = _cost(scores, is_positive, weights, 0.0, ratio) / total * 1000
-        hits, alarms = _rates(scores, is_positive, weights, float(cuts[place]))
+        hits, alarms = _rates(scores, is_positive, weights, float(thresholds[k]))
         best.append(
             {
                 "ratio": ratio,
                 "now": now,
-                "cut": float(cuts[place]),
-                "cost": costs[place],
+                "threshold": float(thresholds[k]),
+                "cost": costs[k],
                 "hits": hits,
                 "alarms": alarms,
             }
@@ -345,34 +360,34 @@ def cost_chart(result: PrequentialResult, model: str) -> tuple[Markup, list[dict
         (low, high),
         (0.0, top * 1.05 or 1.0),
         "cost of other thresholds",
-        x_label="threshold; now it is 0",
-        y_label="cost of 1,000 rows, in false alarms",
+        x_label="threshold (current: 0)",
+        y_label="cost per 1,000 rows, in false alarms",
     )
     for index, costs in enumerate(curves):
         clipped = [cost if cost <= top * 1.05 else math.nan for cost in costs]
-        frame.line(cuts.tolist(), clipped, f"class{index}", f"a miss costs {COST_RATIOS[index]}")
+        frame.line(thresholds.tolist(), clipped, f"class{index}", f"cost of a miss: {COST_RATIOS[index]}")
         at = best[index]
-        frame.dot(at["cut"], at["cost"], f"class{index}", f"lowest at {at['cut']:.3g}")
-    frame.bar(0.0, 0.0, *frame.y_range, "cut")
+        frame.dot(at["threshold"], at["cost"], f"class{index}", f"lowest at {at['threshold']:.3g}")
+    frame.bar(0.0, 0.0, *frame.y_range, "threshold")
     return frame.svg(n_x_ticks=4), best
 
 
 def _cost(
-    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, cut: float, ratio: float
+    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, threshold: float, ratio: float
 ) -> float:
-    alarm = scores > cut
+    alarm = scores > threshold
     return float(weights[alarm & ~is_positive].sum() + ratio * weights[~alarm & is_positive].sum())
 
 
 def _rates(
-    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, cut: float
+    scores: FloatArray, is_positive: NDArray[np.bool_], weights: FloatArray, threshold: float
 ) -> tuple[float, float]:
-    alarm = scores > cut
+    alarm = scores > threshold
     hits = weights[alarm & is_positive].sum() / max(weights[is_positive].sum(), 1e-12)
     false = weights[alarm & ~is_positive].sum() / max(weights[~is_positive].sum(), 1e-12)
     return float(hits), float(false)
 
 
 def _thinned(xs: FloatArray, ys: FloatArray, limit: int = 200) -> tuple[list[float], list[float]]:
-    places = np.unique(np.linspace(0, len(xs) - 1, min(limit, len(xs))).astype(int))
-    return xs[places].tolist(), ys[places].tolist()
+    kept = np.unique(np.linspace(0, len(xs) - 1, min(limit, len(xs))).astype(int))
+    return xs[kept].tolist(), ys[kept].tolist()

@@ -1,4 +1,4 @@
-"""Two runs side by side, from what ``steelyard stream --json`` printed."""
+"""Comparison of two runs from the output of ``steelyard stream --json``."""
 
 from __future__ import annotations
 
@@ -11,36 +11,25 @@ from typing import Any
 from markupsafe import Markup
 
 from steelyard.exceptions import DataError, FileAccessError
-from steelyard.report.charts import along_chart, floor_of
+from steelyard.report.charts import axis_minimum, stream_chart
 from steelyard.report.svg import GAP
-from steelyard.report.text import MEASURES
+from steelyard.report.text import MEASURES, format_parameters, in_sentence, ranked
 
 __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
-_NEEDED = ("stream", "rows", "summary", "table", "leading")
+_REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
+_EQUAL_DIFFERENCE = 0.0005  # smaller differences are rounded to 0.000
 _COLUMNS = (
-    "sensitivity",
-    "specificity",
-    "g_mean",
-    "mean_g_mean",
-    "lowest_g_mean",
-    "f1",
-    "auc",
-    "rows_per_second",
-)
+    "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "auc", "rows_per_second",
+)  # fmt: skip
 _COLUMNS_OF_MANY = (
-    "macro_recall",
-    "mean_macro_recall",
-    "lowest_macro_recall",
-    "f1",
-    "accuracy",
-    "rows_per_second",
-)
+    "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "accuracy", "rows_per_second",
+)  # fmt: skip
 
 
 def read_run(path: str | Path) -> dict[str, Any]:
-    """What a run printed as JSON.
+    """Read a run from a JSON file.
 
     Parameters
     ----------
@@ -55,13 +44,13 @@ def read_run(path: str | Path) -> dict[str, Any]:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
-    except UnicodeDecodeError as error:  # its text would hold all that was read
-        raise DataError("this is not a JSON document: it is not text.", source=str(path)) from error
+    except UnicodeDecodeError as error:  # its message would contain the file
+        raise DataError("this is not a JSON document: it is a binary file.", source=str(path)) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"this is not a JSON document: {error}.", source=str(path)) from error
-    if not isinstance(run, dict) or any(name not in run for name in _NEEDED) or not run["summary"]:
+    if not isinstance(run, dict) or any(name not in run for name in _REQUIRED) or not run["summary"]:
         raise DataError(
-            "this is not the outcome of a run.",
+            "this is not the result of a run.",
             source=str(path),
             hint="runs are written by `steelyard stream ... --json > run.json`",
         )
@@ -71,27 +60,27 @@ def read_run(path: str | Path) -> dict[str, Any]:
 def compare_runs(
     a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str] = ("a", "b")
 ) -> dict[str, Any]:
-    """What two runs have in common and where they differ, as plain values.
+    """Compare two runs.
 
     Parameters
     ----------
     a, b : mapping
-        Two runs, as :func:`read_run` gives them.
+        Two runs, as returned by :func:`read_run`.
     names : pair of str
-        What to call them.
+        Names of the runs.
 
     Returns
     -------
     dict
-        ``leading`` (the measure that decides), ``lines`` (one for each model of each run), ``best`` (the line
-        of each run), ``difference`` (of the best, second minus first), ``clear`` (whether the 95 % bands of
-        the two, over all rows, are apart), ``warnings`` and ``differences``.
+        ``leading`` (the measure that ranks models), ``lines`` (one per run and model), ``best`` (the best
+        line of each run), ``difference`` (second minus first), ``clear`` (whether the 95% confidence
+        intervals over all rows are disjoint), ``warnings`` and ``differences``.
     """
     leading = a["leading"] if a["leading"] == b["leading"] else "g_mean"
     lines = [
         {"run": name, **line}
         for name, run in zip(names, (a, b), strict=True)
-        for line in _sorted(run, leading)
+        for line in ranked(run["summary"], leading)
     ]
     best = [next(line for line in lines if line["run"] == name) for name in names]
     figures = [_figure(line, leading) for line in best]
@@ -100,21 +89,21 @@ def compare_runs(
         "lines": lines,
         "best": best,
         "difference": figures[1] - figures[0],
-        "clear": not _bands_overlap(best[0], best[1], leading),
+        "clear": not _intervals_overlap(best[0], best[1], leading),
         "warnings": _warnings(a, b),
         "differences": _differences(a, b),
     }
 
 
 def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str] = ("a", "b")) -> str:
-    """The comparison of two runs as HTML text.
+    """Return the comparison of two runs as HTML.
 
     Parameters
     ----------
     a, b : mapping
-        Two runs, as ``PrequentialResult.as_dict`` and ``steelyard stream --json`` have them.
+        Two runs, as returned by :func:`read_run` or ``PrequentialResult.as_dict``.
     names : pair of str
-        What to call them.
+        Names of the runs.
 
     Returns
     -------
@@ -123,17 +112,18 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
     from steelyard.report.page import render
 
     found = compare_runs(a, b, names)
-    columns = [
-        key
-        for key in (_COLUMNS_OF_MANY if found["leading"] == "macro_recall" else _COLUMNS)
+    many = found["leading"] == "macro_recall"
+    columns = {
+        key: MEASURES["mean_f1" if many and key == "f1" else key]
+        for key in (_COLUMNS_OF_MANY if many else _COLUMNS)
         if any(line.get(key) is not None for line in found["lines"])
-    ]
+    }
     lines = [
         {
             "run": line["run"],
             "model": line["model"],
             "values": line,
-            "best": _is_best(line, found["lines"], columns),
+            "best": _is_best(line, found["lines"], list(columns)),
         }
         for line in found["lines"]
     ]
@@ -164,7 +154,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[s
 def write_comparison(
     a: Mapping[str, Any], b: Mapping[str, Any], path: str | Path, names: tuple[str, str] = ("a", "b")
 ) -> Path:
-    """Write the comparison of two runs to one HTML file that needs nothing else."""
+    """Write the comparison of two runs to one self-contained HTML file."""
     from steelyard.report.page import write_page
 
     return write_page(render_comparison(a, b, names), path)
@@ -175,19 +165,11 @@ def _figure(line: Mapping[str, Any], leading: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _bands_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str) -> bool:
+def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str) -> bool:
     low, high = f"{leading}_low", f"{leading}_high"
     if any(line.get(end) is None for line in (a, b) for end in (low, high)):
         return False
     return bool(a[low] <= b[high] and b[low] <= a[high])
-
-
-def _sorted(run: Mapping[str, Any], leading: str) -> list[dict[str, Any]]:
-    return sorted(run["summary"], key=lambda line: -_or(_figure(line, leading), -1.0))
-
-
-def _or(value: float, otherwise: float) -> float:
-    return otherwise if math.isnan(value) else value
 
 
 def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list[str]) -> dict[str, bool]:
@@ -198,49 +180,56 @@ def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list
 
 
 def _headline(found: Mapping[str, Any], names: tuple[str, str]) -> str:
-    name, difference = MEASURES[found["leading"]].name, found["difference"]
+    name, difference = in_sentence(found["leading"]), found["difference"]
     if math.isnan(difference):
-        return "One of the runs measured too little to be compared"
-    if abs(difference) < 0.0005:
-        return f"Both runs reach the same {name}"
-    better = names[int(difference > 0)]
-    if not found["clear"]:
-        return f"“{better}” is ahead by {abs(difference):.3f} {name}, which chance may explain"
-    return f"“{better}” is better: {abs(difference):.3f} more {name} on average over time"
+        return "One run has too few rows to be compared"
+    if abs(difference) < _EQUAL_DIFFERENCE:
+        return f"Both runs have the same {name}"
+    better_by = f"“{names[int(difference > 0)]}” is better by {abs(difference):.3f} in {name}"
+    significance = "on average over time" if found["clear"] else "which is not statistically significant"
+    return f"{better_by}, {significance}"
 
 
 def _story(found: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    said = []
+    name, sentences = in_sentence(found["leading"]), []
     for line, run in zip(found["best"], (a, b), strict=True):
         figure = _figure(line, found["leading"])
-        said.append(
-            f"“{line['run']}”: {run['rows']:,} rows of {run['stream']}, best model “{line['model']}” with "
-            f"{'no figure' if math.isnan(figure) else format(figure, '.3f')}."
+        sentences.append(
+            f"“{line['run']}”: {run['rows']:,} rows of {run['stream']}; the best model is “{line['model']}”, "
+            f"{'not measured' if math.isnan(figure) else f'{name} {figure:.3f}'}."
         )
-    return said
+    return sentences
 
 
 def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What makes a comparison unfair."""
+    """Return differences that make a comparison unfair."""
     found = []
-    prints = [run.get("provenance", {}).get("data", {}).get("sha256") for run in (a, b)]
+    hashes = [run.get("provenance", {}).get("data", {}).get("sha256") for run in (a, b)]
     if a["rows"] != b["rows"]:
-        found.append(f"The runs saw {a['rows']:,} and {b['rows']:,} rows.")
-    if all(prints) and prints[0] != prints[1]:
-        found.append("The runs saw different data: their fingerprints differ.")
+        found.append(f"The runs have {a['rows']:,} and {b['rows']:,} rows.")
+    if all(hashes) and hashes[0] != hashes[1]:
+        found.append("The runs used different data: their SHA-256 hashes differ.")
     if a.get("positive") != b.get("positive"):
-        found.append(f"Different classes count as positive: {a.get('positive')!r} and {b.get('positive')!r}.")
+        found.append(f"The positive classes differ: {a.get('positive')!r} and {b.get('positive')!r}.")
     if (a.get("window"), a.get("delay")) != (b.get("window"), b.get("delay")):
-        found.append(
-            "Windows or delays of the measures differ, so the figures over time are not of the same kind."
-        )
+        found.append("The windows or label delays differ, so the measures over time are not comparable.")
     found += [f"One run ended early: {run['ended']}" for run in (a, b) if run.get("ended")]
     return found
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Settings that are not the same, in words."""
-    flat = [_flat(run.get("provenance", {})) for run in (a, b)]
+    """Return name and both values of each setting that differs."""
+    records = [dict(run.get("provenance", {})) for run in (a, b)]
+    models = [record.get("parameters", {}) for record in records]
+    for record, own in zip(records, models, strict=True):
+        # A model whose parameters cannot be compared one by one takes one line.
+        record["parameters"] = {
+            name: values
+            if all(set(other.get(name, ())) == set(values) for other in models)
+            else format_parameters(values)
+            for name, values in own.items()
+        }
+    flat = [_flat(record) for record in records]
     skipped = {"started", "seconds"}
     names = [name for name in dict.fromkeys([*flat[0], *flat[1]]) if name not in skipped]
     return [
@@ -250,12 +239,12 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, 
     ]
 
 
-def _flat(value: Any, before: str = "") -> dict[str, Any]:
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        return {before: value}
+        return {prefix: value}
     found: dict[str, Any] = {}
     for name, item in value.items():
-        found |= _flat(item, f"{before} · {name}" if before else str(name))
+        found |= _flat(item, f"{prefix} · {name}" if prefix else str(name))
     return found
 
 
@@ -279,7 +268,7 @@ def _classes(
                 "label": label,
                 "a": known[0],
                 "b": known[1],
-                "difference": GAP if math.isnan(difference) else f"{100 * difference:+.1f} points",
+                "difference": GAP if math.isnan(difference) else f"{100 * difference:+.1f} percentage points",
             }
         )
     return lines, max(0, len(labels) - _SHOWN_CLASSES)
@@ -296,4 +285,4 @@ def _chart(curves: list[tuple[list[float], list[float]]], titles: list[str], n_r
         return None
     series = [(title, rows, values) for title, (rows, values) in zip(titles, curves, strict=True)]
     known = [value for _, values in curves for value in values if not math.isnan(value)]
-    return along_chart(series, title="both runs along the stream", n_rows=n_rows, y_bottom=floor_of(known))
+    return stream_chart(series, title="both runs over time", n_rows=n_rows, y_bottom=axis_minimum(known))

@@ -1,4 +1,4 @@
-"""Slices of a cube as a page: where the rare class is frequent, and where the common model fails."""
+"""HTML page for the slices of a cube: class shares, and errors of the common model."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from steelyard.sql.slice_summary import format_slice
 
 __all__ = ["render_slices", "write_slices"]
 
-_MOST_LINES, _MOST_COLUMNS = 60, 16
+_MAX_LINES, _MAX_COLUMNS = 60, 16
+_NOTICEABLE_AUC = 0.01  # a smaller difference to the own model is ignored
+_FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is lower by this much
 _Values = tuple[str | None, ...]
 
 
 def write_slices(standings: Sequence[SliceSummary], by: Sequence[str], path: str | Path) -> Path:
-    """Write the page of some slices to a file.
+    """Write the comparison of slices to an HTML file.
 
     Parameters
     ----------
     standings : sequence of SliceSummary
-        What :meth:`steelyard.sql.StatisticsCube.compare` gave.
+        Result of :meth:`steelyard.sql.StatisticsCube.compare`.
     by : sequence of str
-        The columns that it was asked for.
+        Columns that define the slices.
     path : str or Path
-        Where to write it.
+        Output file.
     """
     return write_page(render_slices(standings, by), path)
 
 
 def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
-    """The page of some slices, as one HTML document.
+    """Return the comparison of slices as HTML.
 
     Parameters
     ----------
@@ -61,8 +63,8 @@ def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
             _map(standings, f"Share of class {rare}", [s.shares.get(rare, 0.0) for s in standings], "share"),
             _map(standings, "AUC of the common model", [s.auc for s in standings], "quality"),
         ],
-        lines=[_line(standing, rare) for standing in standings[:_MOST_LINES]],
-        n_more=max(len(standings) - _MOST_LINES, 0),
+        lines=[_line(standing, rare) for standing in standings[:_MAX_LINES]],
+        n_more=max(len(standings) - _MAX_LINES, 0),
         moments=[],
     )
 
@@ -70,10 +72,10 @@ def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
 def _headline(worst: SliceSummary | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
-    if worst.own_auc - worst.auc < 0.01:
-        return "The common model serves every slice about as well as a model of its own would"
-    aucs = f"AUC {worst.auc:.2f}, where its own has {worst.own_auc:.2f}"
-    return f"The common model loses most on {worst.name}: {aucs}"
+    if worst.own_auc - worst.auc < _NOTICEABLE_AUC:
+        return "The common model is about as good as an own model on every slice"
+    aucs = f"AUC {worst.auc:.2f} instead of {worst.own_auc:.2f}"
+    return f"The common model is worst on {worst.name}: {aucs}"
 
 
 def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
@@ -89,16 +91,15 @@ def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
             standing.gmean,
             standing.own_gmean,
         ],
-        "fails": standing.own_auc - standing.auc >= 0.05,
+        "fails": standing.own_auc - standing.auc >= _FAILING_AUC,
     }
 
 
 def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
-    """A table of colours: the first column down, the others across."""
+    """Return a heat map: values of the first column down, of the others across."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
-    # The largest come first, as the standings do.
-    lines = list(dict.fromkeys(line for line, _ in found))[:_MOST_LINES]
-    columns = list(dict.fromkeys(column for _, column in found))[:_MOST_COLUMNS]
+    lines = list(dict.fromkeys(line for line, _ in found))[:_MAX_LINES]
+    columns = list(dict.fromkeys(column for _, column in found))[:_MAX_COLUMNS]
     known = [value for value in values if not math.isnan(value)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     if kind == "quality":
@@ -109,13 +110,13 @@ def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kin
             return None
         value, rows = found[line, column]
         if math.isnan(value):
-            return {"text": "none", "deep": 0.0, "rows": rows, "bad": False}
-        deep = 0.0 if high <= low else min(max((value - low) / (high - low), 0.0), 1.0)
+            return {"text": "none", "depth": 0.0, "rows": rows, "bad": False}
+        depth = 0.0 if high <= low else min(max((value - low) / (high - low), 0.0), 1.0)
         bad = kind == "quality" and value < 0.5
         if bad:
-            deep = min(1.0, 2.0 * (0.5 - value) + 0.25)
-        text = f"{100 * value:.1f} %" if kind == "share" else f"{value:.2f}"
-        return {"text": text, "deep": round(deep, 3), "rows": rows, "bad": bad}
+            depth = min(1.0, 2.0 * (0.5 - value) + 0.25)
+        text = f"{100 * value:.1f}%" if kind == "share" else f"{value:.2f}"
+        return {"text": text, "depth": round(depth, 3), "rows": rows, "bad": bad}
 
     return {
         "title": title,
@@ -124,7 +125,7 @@ def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kin
             {"name": format_slice(line), "cells": [cell(line, column) for column in columns]}
             for line in lines
         ],
-        "low": f"{100 * low:.1f} %" if kind == "share" else f"{low:.2f}",
-        "high": f"{100 * high:.1f} %" if kind == "share" else f"{high:.2f}",
+        "low": f"{100 * low:.1f}%" if kind == "share" else f"{low:.2f}",
+        "high": f"{100 * high:.1f}%" if kind == "share" else f"{high:.2f}",
         "kind": kind,
     }

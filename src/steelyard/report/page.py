@@ -1,9 +1,8 @@
-"""The report as one HTML page: what is on it is gathered here, how it looks stands in the templates."""
+"""HTML page of a report: this module collects the content, the templates define the layout."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -17,24 +16,25 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
-from steelyard.persistence import write_whole
+from steelyard.persistence.files import write_atomically
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
 from steelyard.report.text import (
     MEASURES,
-    describe_changes,
+    describe_events,
+    format_parameters,
     headline,
-    moment_of_row,
-    of_100,
+    per_hundred,
     ranked,
-    story,
+    summary_sentences,
+    time_of_row,
 )
 
 __all__ = ["render", "render_report", "write_page", "write_report"]
 
 _SHOWN_CLASSES = 12
-_CONFUSED_CLASSES = 8
-_BESIDE_OTHERS = 4  # classes up to which a table of confusions has room in half a page
+_CONFUSION_CLASSES = 8
+_MAX_HALF_PAGE_CLASSES = 4  # a larger confusion matrix takes the full width
 _SHOWN_FEATURES = 8
 _CHARTED_FEATURES = 5
 _COLUMNS = (
@@ -46,14 +46,14 @@ _COLUMNS_OF_MANY = (
 
 
 def write_report(result: PrequentialResult, path: str | Path) -> Path:
-    """Write the report of a run to one HTML file that needs nothing else.
+    """Write the report of a run to one self-contained HTML file.
 
     Parameters
     ----------
     result : PrequentialResult
-        What was measured.
+        Result of a run.
     path : str or Path
-        Where to write; the file appears whole or not at all.
+        Output file; it is written atomically.
 
     Returns
     -------
@@ -63,35 +63,35 @@ def write_report(result: PrequentialResult, path: str | Path) -> Path:
 
 
 def render_report(result: PrequentialResult) -> str:
-    """The report as HTML text.
+    """Return the report as HTML.
 
     Parameters
     ----------
     result : PrequentialResult
-        What was measured.
+        Result of a run.
 
     Returns
     -------
     str
     """
-    order = [row["model"] for row in ranked(result)]
+    order = [line["model"] for line in ranked(result.summary(), result.leading)]
     measured = any(result.records(name) for name in result.models)
     lead = order[0]
     return render(
         "report.html",
         title=f"Report: {result.stream_name}",
         headline=headline(result),
-        story=story(result),
+        story=summary_sentences(result),
         result=result,
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
         columns=_columns(result),
         models=_models(result),
-        along=_along(result, lead) if measured and len(result.labels) > 1 else None,
-        happened=[{**entry, "when": _when(result, entry["row"])} for entry in describe_changes(result, lead)],
-        carried=_carried(result, lead),
-        details=[{"name": name, **_one_model(result, name)} for name in order],
+        over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
+        events=[{**event, "when": _when(result, event["row"])} for event in describe_events(result, lead)],
+        importance=_importance(result, lead),
+        details=[{"name": name, **_model_details(result, name)} for name in order],
         throughput=charts.throughput_chart(result) if measured else None,
         memory=_memory(result),
         provenance=_provenance(result),
@@ -99,20 +99,20 @@ def render_report(result: PrequentialResult) -> str:
     )
 
 
-# -- the machinery ----------------------------------------------------------------------------------
+# -- rendering --------------------------------------------------------------------------------------
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=_shown,
+        trim_blocks=True, lstrip_blocks=True, finalize=_escape_control,
     )  # fmt: skip
     environment.filters.update(
         n=number,
         measure=_measure,
         percent=lambda share: GAP if math.isnan(share) else f"{share:.1%}",
-        of_100=of_100,
+        per_hundred=per_hundred,
     )
     environment.globals["measures"] = MEASURES
     return environment
@@ -124,23 +124,23 @@ def _source(name: str) -> str:
     return part.read_text(encoding="utf-8")
 
 
-def _shown(value: Any) -> Any:
-    """What strangers named is shown and never obeyed, on a page as on a terminal."""
+def _escape_control(value: Any) -> Any:
+    """Escape control characters in labels and names, which are untrusted input."""
     return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def render(template: str, **facts: Any) -> str:
-    """A page of this package as HTML text; everything in it is escaped."""
+    """Render a template of this package; all values are escaped."""
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    style, script = Markup(_source("style.css")), Markup(_source("script.js"))  # noqa: S704  files of ours
+    style, script = Markup(_source("style.css")), Markup(_source("script.js"))  # noqa: S704  package files
     page = _environment().get_template(template)
     return page.render(style=style, script=script, version=version("steelyard"), now=now, **facts)
 
 
 def write_page(page: str, path: str | Path) -> Path:
-    """Write a page, whole or not at all."""
+    """Write a page atomically."""
     target = Path(path)
-    write_whole(target, [page.encode("utf-8", "backslashreplace")], source="report")
+    write_atomically(target, [page.encode("utf-8", "backslashreplace")], source="report")
     return target
 
 
@@ -148,7 +148,7 @@ def _measure(value: float | None) -> str:
     return GAP if value is None or math.isnan(value) else f"{value:.3f}"
 
 
-# -- what is on the page ----------------------------------------------------------------------------
+# -- content ----------------------------------------------------------------------------------------
 
 
 def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
@@ -157,14 +157,15 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     )  # fmt: skip
     share = result.labels.get(rare, 0) / max(result.n_rows, 1)
     kind = "positive" if result.positive is not None else "rarest"
+    rows_per_second = number(result.n_rows / max(result.seconds, 1e-9))
     return [
-        (f"{result.n_rows:,}", "rows, each tested and then learned" if result.learned else "rows, tested"),
+        (f"{result.n_rows:,}", "rows, each tested before it is learned" if result.learned else "rows tested"),
         (f"{len(result.labels):,}", "class" if len(result.labels) == 1 else "classes"),
         (
             f"{share:.1%}" if share >= 0.001 else f"{share:.3%}",
-            f"of all rows are of the {kind} class, “{rare}”",
+            f"of the rows are of the {kind} class, “{rare}”",
         ),
-        (number(result.n_rows / max(result.seconds, 1e-9)), "rows a second, reading and all models together"),
+        (rows_per_second, "rows per second, including reading and all models"),
     ]
 
 
@@ -175,16 +176,16 @@ def _columns(result: PrequentialResult) -> list[str]:
 
 
 def _models(result: PrequentialResult) -> list[dict[str, Any]]:
-    """The lines of the table of models, the best first."""
+    """Return the lines of the model table, best first."""
     lines = []
-    for row in ranked(result):
-        of_class = {line["label"]: line for line in result.by_class(row["model"])}
-        positive = of_class.get(result.positive)
+    for row in ranked(result.summary(), result.leading):
+        by_class = {line["label"]: line for line in result.by_class(row["model"])}
+        positive = by_class.get(result.positive)
         values = {**row, "precision": positive["precision"] if positive else math.nan}
         if result.positive is None:
             values["mean_f1"] = row.get("f1", math.nan)
         bands = {
-            key: f"95 % band: {row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f}"
+            key: f"95% confidence interval: {row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f}"
             for key in MEASURES
             if not math.isnan(row.get(f"{key}_low", math.nan))
         }
@@ -197,8 +198,8 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
     return lines
 
 
-def _along(result: PrequentialResult, lead: str) -> dict[str, Any]:
-    """The charts along the stream; the leading measure large, the others small."""
+def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
+    """Return the charts over time: the leading measure large, the others small."""
     leading = MEASURES[result.leading]
     wanted = (
         ("sensitivity", "specificity", "auc", "f1") if result.positive is not None else ("f1", "accuracy")
@@ -211,7 +212,7 @@ def _along(result: PrequentialResult, lead: str) -> dict[str, Any]:
         for key in wanted
         if any(not math.isnan(r.get(key, math.nan)) for name in result.models for r in result.records(name))
     ]
-    classes = charts.largest(result, 5) if result.positive is None else []
+    classes = charts.largest_classes(result, 5) if result.positive is None else []
     return {
         "leading": leading,
         "lead_index": list(result.models).index(lead),
@@ -228,13 +229,13 @@ def _others(n_classes: int) -> list[str]:
 
 
 def _when(result: PrequentialResult, row: float) -> str | None:
-    written = moment_of_row(result)
-    return None if written is None else written(row)
+    formatted = time_of_row(result)
+    return None if formatted is None else formatted(row)
 
 
-def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
-    """Which features carry the leading model, in shares of all strengths, and how these moved."""
-    rows, strengths = result.carried_by(lead)
+def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
+    """Return the most important features of the best model and the change of their importance."""
+    rows, strengths = result.feature_strengths(lead)
     if not rows or not strengths[-1].sum() > 0:
         return None
     sums = strengths.sum(axis=1, keepdims=True)
@@ -249,7 +250,7 @@ def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
             "name": str(names[k]),
             "share": float(shares[-1, k]),
             "width": float(shares[-1, k] / shares[-1, order[0]]),
-            "moved": _moved(float(middle[k]), float(shares[-1, k])),
+            "change": _change(float(middle[k]), float(shares[-1, k])),
         }
         for k in order[:_SHOWN_FEATURES].tolist()
     ]
@@ -259,22 +260,22 @@ def _carried(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "rest": len(order) - len(features),
         "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
         "since": rows[len(rows) // 2],
-        "of_committee": hasattr(type(result.models[lead]), "linear_"),
+        "of_ensemble": hasattr(type(result.models[lead]), "linear_"),
         "names": [str(names[k]) for k in charted],
-        "chart": charts.carried_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
+        "chart": charts.importance_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
         if len(rows) > 1
         else None,
     }
 
 
-def _moved(before: float, now: float) -> str:
+def _change(before: float, now: float) -> str:
     if abs(now - before) < 0.01:
-        return "as before"
+        return "unchanged"
     return f"{'up' if now > before else 'down'} from {before:.0%}"
 
 
-def _one_model(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """What is told of one model: its classes, its confusions and, where one class is positive, its scores."""
+def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
+    """Return the details of one model: classes, confusion matrix and, with a positive class, score charts."""
     by_class = result.by_class(name)
     if not by_class:
         return {"tested": False}
@@ -292,28 +293,32 @@ def _one_model(result: PrequentialResult, name: str) -> dict[str, Any]:
         "precision_recall": charts.precision_recall_chart(result, name) if has_scores else None,
         "cost": cost,
         "thresholds": thresholds,
-        "cost_names": [f"a miss costs {ratio}" for ratio in charts.COST_RATIOS],
+        "cost_names": [f"cost of a miss: {ratio}" for ratio in charts.COST_RATIOS],
     }
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """True labels by row, predicted by column; of many classes the largest, and the others as one."""
+    """Return the confusion matrix; of many classes the largest ones, with the others summed up."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
-    fitting = len(labels) if len(labels) <= _CONFUSED_CLASSES + 1 else _CONFUSED_CLASSES
-    shown, rest = order[:fitting], order[fitting:]
+    n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES
+    shown, rest = order[:n_shown], order[n_shown:]
     groups = [[k] for k in shown] + ([rest] if rest else [])
     names = [str(labels[k]) for k in shown] + _others(len(rest))
     cells = []
-    for row, of_row in enumerate(groups):
-        total = max(float(counts[of_row].sum()), 1.0)
+    for name_of_row, row in zip(names, groups, strict=True):
+        total = max(float(counts[row].sum()), 1.0)
         line = []
-        for column, of_column in enumerate(groups):
-            n = float(counts[np.ix_(of_row, of_column)].sum())
-            hits = float(counts[of_row, of_row].sum()) if row == column else 0.0
-            line.append({"n": int(n), "share": n / total, "hit": row == column, "right": int(hits)})
-        cells.append({"name": names[row], "cells": line})
-    return {"names": names, "rows": cells, "folded": bool(rest), "large": len(groups) > _BESIDE_OTHERS}
+        for column in groups:
+            n = float(counts[np.ix_(row, column)].sum())
+            line.append({"n": int(n), "share": n / total, "hit": row is column})
+        cells.append({"name": name_of_row, "cells": line})
+    return {
+        "names": names,
+        "rows": cells,
+        "folded": bool(rest),
+        "large": len(groups) > _MAX_HALF_PAGE_CLASSES,
+    }
 
 
 def _memory(result: PrequentialResult) -> tuple[float, float] | None:
@@ -323,43 +328,39 @@ def _memory(result: PrequentialResult) -> tuple[float, float] | None:
 
 
 def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
-    """Where the figures come from, so that somebody can get them again."""
+    """Return what is needed to reproduce the results."""
     known = result.provenance
     lines = [
         ("command", known.get("command")),
         ("data", known["data"]["name"]),
-        ("fingerprint of the data", known["data"].get("sha256") and f"sha256 {known['data']['sha256']}"),
+        ("SHA-256 of the data", known["data"].get("sha256")),
         ("rows", f"{known['rows']:,}"),
-        ("labels come late by", _lateness(result)),
+        ("label delay", _label_delay(result)),
         ("seed", known.get("seed")),
         ("written by", f"steelyard {known['version']}"),
         ("started", known.get("started")),
-        ("took", f"{known['seconds']:.1f} s"),
+        ("duration", f"{known['seconds']:.1f} s"),
     ]
     shown = [(name, str(value)) for name, value in lines if value is not None]
     for name, parameters in known.get("parameters", {}).items():
-        shown.append((f"parameters of “{name}”", _settings(parameters)))
+        shown.append((f"parameters of “{name}”", format_parameters(parameters)))
     return shown
 
 
-def _settings(parameters: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
-
-
-def _lateness(result: PrequentialResult) -> str | None:
+def _label_delay(result: PrequentialResult) -> str | None:
     parts = []
     if result.delay:
         parts.append(f"{result.delay:,} rows")
     if result.learned and result.chunk is not None and result.chunk > 1:
         parts.append(
-            f"up to {result.chunk:,} rows, which are tested together and then learned together (chunk)"
+            f"up to {result.chunk - 1:,} rows, because chunks of {result.chunk:,} rows are learned at once"
         )
     if result.warmup:
-        parts.append(f"the first {result.warmup:,} rows were learned without being tested")
+        parts.append(f"the first {result.warmup:,} rows were learned without a test")
     return "; ".join(parts) or None
 
 
 def _moments(result: PrequentialResult, limit: int = 200) -> list[list[Any]]:
-    """Rows and dates for the script, where the stream has times."""
+    """Return rows and dates for the tooltip of the script, if the stream has times."""
     step = max(1, len(result.moments) // limit)
     return [[row, _when(result, row)] for row, _ in result.moments[::step]]

@@ -1,12 +1,12 @@
 "use strict";
 (() => {
-  // Values under the pointer, curves that can be hidden, and zoom, for charts that run along the stream.
-  // The page is complete without this.
+  // Tooltip, hidden curves and zoom for charts over time.
+  // The page is complete without this script.
   const charts = [...document.querySelectorAll("svg.along")].map(prepare);
   const moments = JSON.parse(document.getElementById("moments").textContent);
   const tip = document.getElementById("tip");
   document.documentElement.classList.add("scripted");
-  let shown = null; // the part of the stream that is shown, in rows; null is all of it
+  let shown = null; // first and last row of the zoomed range; null shows all rows
 
   function prepare(svg) {
     const edge = {};
@@ -33,7 +33,7 @@
     return "row " + Math.round(row).toLocaleString("en") + " · " + best[1];
   }
 
-  // Pixels of the drawing <-> rows, as the zoom has them.
+  // Conversion between pixels and rows at the current zoom.
   const range = chart => shown || [chart.edge.x0, chart.edge.x1];
   function rowAt(chart, event) {
     const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.svg.getScreenCTM().inverse());

@@ -1,6 +1,6 @@
-"""Small drawings as SVG: scales, axes and shapes; colours come from the page's style sheet.
+"""SVG charts: scales, axes and shapes. Colours are defined in the style sheet of the page.
 
-Text is put into markup by ``Markup.format`` alone, which escapes it.
+All text is inserted with ``Markup.format``, which escapes it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["GAP", "Frame", "nice_ticks", "number", "path_of", "shortened"]
 
 Point = tuple[float, float]
 
-GAP = "\N{EN DASH}"  # where there is no number
+GAP = "\N{EN DASH}"  # printed for a missing number
 
 
 def number(value: float) -> str:
-    """A number as people write it: few digits, thousands apart.
+    """Return a number with three significant digits or thousands separators.
 
     >>> [number(x) for x in (0.25, 3.0, 1500, 2_000_000, 1e-6, float("nan"))]
     ['0.25', '3', '1,500', '2M', '1e-06', '–']
@@ -36,7 +36,7 @@ def number(value: float) -> str:
 
 
 def shortened(text: object, length: int = 32) -> str:
-    """A name that fits into a drawing, where nothing can wrap.
+    """Return the text truncated to a length, because SVG text does not wrap.
 
     >>> shortened("a" * 40, 9)
     'aaaaaaaa…'
@@ -46,7 +46,7 @@ def shortened(text: object, length: int = 32) -> str:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from low to high, about as many as asked for.
+    """Return about ``count`` round numbers from low to high.
 
     >>> nice_ticks(0, 60_000, 4)
     [0.0, 20000.0, 40000.0, 60000.0]
@@ -61,19 +61,19 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def path_of(points: Sequence[Point], *, closed: bool = False) -> str:
-    """The ``d`` of a path; nan lifts the pen."""
-    parts, pen_down = [], False
+    """Return the ``d`` attribute of a path; NaN is a gap."""
+    parts, command = [], "M"
     for x, y in points:
         if math.isnan(x) or math.isnan(y):
-            pen_down = False
+            command = "M"
             continue
-        parts.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}")
-        pen_down = True
+        parts.append(f"{command}{x:.1f} {y:.1f}")
+        command = "L"
     return "".join(parts) + ("Z" if closed and parts else "")
 
 
-def _alone(points: Sequence[Point]) -> list[Point]:
-    """Points of a curve with a gap, or nothing, on both sides."""
+def _isolated(points: Sequence[Point]) -> list[Point]:
+    """Return the points of a curve without a neighbour on either side."""
     known = [not (math.isnan(x) or math.isnan(y)) for x, y in points]
     sides = zip([False, *known[:-1]], [*known[1:], False], strict=True) if known else ()
     return [
@@ -83,22 +83,22 @@ def _alone(points: Sequence[Point]) -> list[Point]:
 
 @dataclass
 class Frame:
-    """A chart area with linear scales; shapes are added and :meth:`svg` puts them together.
+    """Chart with linear scales; methods add shapes and :meth:`svg` renders them.
 
     Parameters
     ----------
     width, height : float
-        Size of the drawing, in the units of its text (pixels, unless it is scaled).
+        Size in pixels before scaling.
     x_range, y_range : pairs of float
-        What the edges of the area stand for.
+        Values at the edges of the plot area.
     title : str
-        What the chart shows, for those who cannot see it.
+        Description for screen readers.
     x_label, y_label : str
-        Under and above the axes.
+        Axis labels.
     left, right, top, bottom : float
-        Room around the area.
+        Margins of the plot area, in pixels.
     along : bool
-        Whether it runs along the stream: the page's script then adds values under the pointer and zoom.
+        Whether the x axis is the row number; the script of the page then adds a tooltip and zoom.
     """
 
     width: float
@@ -118,12 +118,12 @@ class Frame:
     _shapes: list[Markup] = field(default_factory=list)
 
     def x(self, value: float) -> float:
-        """Where a value stands, from the left."""
+        """Return the horizontal position of a value."""
         low, high = self.x_range
         return self.left + (value - low) / ((high - low) or 1.0) * (self.width - self.left - self.right)
 
     def y(self, value: float) -> float:
-        """Where a value stands, from the top."""
+        """Return the vertical position of a value."""
         low, high = self.y_range
         return (
             self.height
@@ -134,14 +134,14 @@ class Frame:
     def line(
         self, xs: Sequence[float], ys: Sequence[float], css: str, title: str = "", series: str = ""
     ) -> None:
-        """A curve; ``series`` is what the legend switches on and off."""
+        """Add a curve; the legend entry ``series`` shows and hides it."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
         self._shapes.append(
             Markup('<path class="line {}" data-series="{}" d="{}">{}</path>').format(
                 css, series, path_of(points), _title(title)
             )
         )
-        for x, y in _alone(points):  # a path of one point draws nothing
+        for x, y in _isolated(points):  # a path with one point is invisible
             self._shapes.append(
                 Markup('<path class="point {}" data-series="{}" d="M{:.1f} {:.1f}h0"/>').format(
                     css, series, x, y
@@ -151,20 +151,20 @@ class Frame:
     def band(
         self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], css: str, series: str = ""
     ) -> None:
-        """The area between two curves; places without numbers are left out."""
+        """Add the area between two curves; NaN values are omitted."""
         known = [
             (x, a, b) for x, a, b in zip(xs, lows, highs, strict=True) if not (math.isnan(a) or math.isnan(b))
         ]
-        there = [(self.x(x), self.y(b)) for x, _, b in known]
-        back = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
+        upper = [(self.x(x), self.y(b)) for x, _, b in known]
+        lower = [(self.x(x), self.y(a)) for x, a, _ in reversed(known)]
         self._shapes.append(
             Markup('<path class="band {}" data-series="{}" d="{}"/>').format(
-                css, series, path_of([*there, *back], closed=True)
+                css, series, path_of([*upper, *lower], closed=True)
             )
         )
 
     def bar(self, x0: float, x1: float, y0: float, y1: float, css: str, title: str = "") -> None:  # noqa: PLR0917  four edges
-        """A rectangle between two values on each axis."""
+        """Add a rectangle between two values on each axis."""
         left, right = sorted((self.x(x0), self.x(x1)))
         top, bottom = sorted((self.y(y0), self.y(y1)))
         self._shapes.append(
@@ -174,7 +174,7 @@ class Frame:
         )
 
     def mark(self, x: float, css: str, title: str = "") -> None:
-        """A line from the bottom to the top."""
+        """Add a vertical line over the full height."""
         self._shapes.append(
             Markup('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}">{}</line>').format(
                 css, self.x(x), self.x(x), self.y(self.y_range[0]), self.y(self.y_range[1]), _title(title)
@@ -182,7 +182,7 @@ class Frame:
         )
 
     def dot(self, x: float, y: float, css: str, title: str = "") -> None:
-        """A point."""
+        """Add a dot."""
         self._shapes.append(
             Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="4">{}</circle>').format(
                 css, self.x(x), self.y(y), _title(title)
@@ -190,11 +190,11 @@ class Frame:
         )
 
     def svg(self, *, n_x_ticks: int | None = None, n_y_ticks: int = 5) -> Markup:
-        """The whole drawing."""
+        """Return the chart as SVG."""
         count = n_x_ticks if n_x_ticks is not None else max(2, int(self.width // 110))
         shapes = Markup().join(self._shapes)
         data: Markup | str = ""
-        if self.along:  # what moves with the zoom is cut off at the edges of the area
+        if self.along:  # zoomed shapes are clipped to the plot area
             width = self.width - self.left - self.right
             shapes = Markup(
                 '<svg class="area" x="{0:g}" y="0" width="{1:g}" height="{2:g}" '

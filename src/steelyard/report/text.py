@@ -1,9 +1,9 @@
-"""What a run has shown, in sentences that need no glossary."""
+"""Text of a report: measures, headline, summary and events in plain sentences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,22 +13,24 @@ from steelyard.evaluation import PrequentialResult
 __all__ = [
     "MEASURES",
     "Measure",
-    "describe_changes",
+    "describe_events",
+    "format_parameters",
     "headline",
-    "moment",
-    "moment_of_row",
-    "of_100",
+    "in_sentence",
+    "per_hundred",
     "ranked",
-    "story",
+    "summary_sentences",
+    "time_of_row",
 ]
 
-_DAY = 86400.0
-_YEAR = 365 * _DAY
+_DAY_SECONDS = 86400.0
+_YEAR_SECONDS = 365 * _DAY_SECONDS
+_NOTICEABLE_DROP = 0.02  # of the leading measure; a smaller drop counts as stable
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure as the page names it, with what it means in a few words and in one sentence."""
+    """Name of a measure, a few words for a table heading, and one sentence."""
 
     name: str
     short: str
@@ -39,58 +41,77 @@ MEASURES = {
     "g_mean": Measure(
         "G-mean",
         "high only if every class is found",
-        "The hit rates of the classes multiplied, and the root taken: a model that ignores the rare class "
-        "gets 0, however many rows it has right.",
+        "The geometric mean of the recalls of all classes. It is 0 if a model never finds the rare class, "
+        "even if most rows are right.",
     ),
     "macro_recall": Measure(
         "Mean recall",
-        "of the classes, all alike",
-        "How many rows of a class are found, averaged over the classes.",
+        "average over classes",
+        "Recall is the share of the rows of a class that are found; this is its average over all classes.",
     ),
-    "mean_g_mean": Measure("Mean over time", "G-mean of running windows", "Every time has the same say."),
-    "lowest_g_mean": Measure("Lowest", "the worst running window", "How bad the worst time was."),
+    "mean_g_mean": Measure("Mean over time", "average of all windows", "All periods have the same weight."),
+    "lowest_g_mean": Measure("Lowest", "worst window", "The G-mean in the worst window."),
     "mean_macro_recall": Measure(
-        "Mean over time", "recall in running windows", "Every time has the same say."
+        "Mean over time", "average of all windows", "All periods have the same weight."
     ),
-    "lowest_macro_recall": Measure("Lowest", "the worst running window", "How bad the worst time was."),
+    "lowest_macro_recall": Measure("Lowest", "worst window", "The mean recall in the worst window."),
     "sensitivity": Measure(
-        "Sensitivity", "cases found", "Of the rows of the positive class, how many were found."
+        "Sensitivity", "positive rows found", "The share of the positive rows that the model finds."
     ),
     "specificity": Measure(
-        "Specificity", "others left alone", "Of all other rows, how many were rightly left alone."
+        "Specificity",
+        "negative rows without alarm",
+        "The share of the negative rows for which the model raises no alarm.",
     ),
-    "precision": Measure("Precision", "alarms that are right", "Of the alarms, how many were right."),
+    "precision": Measure("Precision", "correct alarms", "The share of the alarms that are correct."),
     "f1": Measure(
-        "F1", "cases found and alarms right", "The harmonic mean of cases found and alarms that are right."
+        "F1",
+        "sensitivity and precision",
+        "The harmonic mean of sensitivity (positive rows found) and precision (correct alarms).",
     ),
-    "mean_f1": Measure(
-        "Mean F1", "of the classes, all alike", "The F1 of every class, averaged over the classes."
-    ),
+    "mean_f1": Measure("Mean F1", "average over classes", "The average of the F1 scores of all classes."),
     "auc": Measure(
         "AUC",
         "0.5 is guessing",
-        "The chance that a positive row scores above another; 0.5 is guessing, 1 is perfect.",
+        "The probability that a positive row has a higher score than a negative row: 0.5 is guessing, 1 is "
+        "perfect.",
     ),
     "accuracy": Measure(
-        "Accuracy", "all rows alike", "Of all rows, how many were right; a large class can hide all others."
+        "Accuracy",
+        "correct rows",
+        "The share of the rows that are right. A frequent class can hide errors in the others.",
     ),
-    "rows_per_second": Measure("Rows/s", "predicting and learning", "Without reading and measuring."),
+    "rows_per_second": Measure(
+        "Rows/s", "predicting and learning", "Without the time for reading and measuring."
+    ),
 }
 
 
-def ranked(result: PrequentialResult) -> list[dict[str, Any]]:
-    """The lines of the summary, the best first: by the leading measure, averaged over time."""
-    return sorted(result.summary(), key=lambda row: -_or(row.get(f"mean_{result.leading}"), -1.0))
+def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, Any]]:
+    """Return the lines of a summary by the mean of the leading measure over time, best first."""
+
+    def mean_of(line: Mapping[str, Any]) -> float:
+        value = line.get(f"mean_{leading}")
+        return -1.0 if value is None or math.isnan(value) else float(value)
+
+    return sorted(map(dict, lines), key=mean_of, reverse=True)
 
 
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None or math.isnan(value) else value
+def in_sentence(measure: str) -> str:
+    """Return the name of a measure as it is written inside a sentence."""
+    name = MEASURES[measure].name
+    return name if name == "G-mean" else name.lower()
 
 
-def of_100(share: float) -> str:
-    """A share as so many of a hundred.
+def format_parameters(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters of a model in one line."""
+    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"
 
-    >>> [of_100(x) for x in (0.874, 1.0, 0.9991, 0.0003, 0.0)]
+
+def per_hundred(share: float) -> str:
+    """Return a share as a number out of a hundred.
+
+    >>> [per_hundred(x) for x in (0.874, 1.0, 0.9991, 0.0003, 0.0)]
     ['87', '100', 'more than 99', 'fewer than 1', '0']
     """
     if 0.0 < share < 0.005:
@@ -101,175 +122,161 @@ def of_100(share: float) -> str:
 
 
 def headline(result: PrequentialResult) -> str:
-    """What a manager wants to know: how many cases are found, and how many alarms are false."""
+    """Return the main result of the best model: positive rows found, and false alarms."""
     if len(result.labels) == 1:
-        return f"Only “{next(iter(result.labels))}” came, so nothing could be told apart"
-    best = next((row for row in ranked(result) if f"mean_{result.leading}" in row), None)
+        return f"All rows are of class “{next(iter(result.labels))}”, so nothing could be measured"
+    best = next(iter(_measured_lines(result)), None)
     if best is None or (result.positive is None and math.isnan(best.get("macro_recall", math.nan))):
-        return "Too few rows to tell anything"
+        return "Too few rows to measure anything"
     if result.positive is None:
-        found = of_100(best["macro_recall"])
-        return f"Finds {found} of 100 rows of a class, averaged over {len(result.labels):,} classes"
+        found = per_hundred(best["macro_recall"])
+        return f"Finds {found} of 100 rows of a class, on average over {len(result.labels):,} classes"
     line = next((x for x in result.by_class(best["model"]) if x["label"] == result.positive), None)
     if line is None or math.isnan(line["recall"]):
-        return f"No row of class “{result.positive}” could be tested"
-    found = f"Finds {of_100(line['recall'])} of 100 “{result.positive}” rows"
+        return f"No row of class “{result.positive}” was tested"
+    found = f"Finds {per_hundred(line['recall'])} of 100 rows of class “{result.positive}”"
     if math.isnan(line["precision"]):
-        return f"{found}, and never raised an alarm"
-    false = 1 - line["precision"]
-    return f"{found}; {of_100(false)} of 100 alarms {'is' if of_100(false) == '1' else 'are'} false"
+        return f"{found} and never raises an alarm"
+    false = per_hundred(1 - line["precision"])
+    return f"{found}; {false} of 100 alarms {'is' if false == '1' else 'are'} false"
 
 
-def story(result: PrequentialResult) -> list[str]:
-    """A few sentences about the race."""
+def _measured_lines(result: PrequentialResult) -> list[dict[str, Any]]:
+    lines = ranked(result.summary(), result.leading)
+    return [line for line in lines if f"mean_{result.leading}" in line]
+
+
+def summary_sentences(result: PrequentialResult) -> list[str]:
+    """Return a few sentences about the best and the second-best model."""
     if len(result.labels) == 1:
-        return [f"{result.n_rows:,} rows came, all of one class. Figures need rows of another one."]
-    lines = [row for row in ranked(result) if f"mean_{result.leading}" in row]
+        return [f"The stream has {result.n_rows:,} rows of one class; measures need at least two classes."]
+    lines = _measured_lines(result)
     if not lines:
-        return [f"{result.n_rows:,} rows came, and no model had learned enough to be tested."]
-    best, others = lines[0], lines[1:]
-    name = MEASURES[result.leading].name
-    said = [f"These are the figures of “{best['model']}”{_of_how_many(others)}."]
-    low = best[f"lowest_{result.leading}"]
-    said.append(
-        f"In running windows of {result.window:,} rows its {name.lower() if name != 'G-mean' else name} was "
-        f"{best[f'mean_{result.leading}']:.2f} on average"
-        + (f" and never below {low:.2f}." if low >= 0.005 else ", with moments of 0.")
+        return [f"The stream has {result.n_rows:,} rows, too few for a model to be tested."]
+    leading, (best, *others) = result.leading, lines
+    name = in_sentence(leading)
+    rank = f", the best of {len(lines)} models" if others else ""
+    lowest = best[f"lowest_{leading}"]
+    sentences = [f"This is the result of “{best['model']}”{rank}."]
+    sentences.append(
+        f"In windows of {result.window:,} rows its {name} is {best[f'mean_{leading}']:.2f} on average and "
+        f"{lowest:.2f} in the worst window."
     )
     if others:
-        second = others[0]
-        said.append(
-            f"The next best, “{second['model']}”, had {second[f'mean_{result.leading}']:.2f} on average and "
-            f"fell to {second[f'lowest_{result.leading}']:.2f}."
+        mean, worst = others[0][f"mean_{leading}"], others[0][f"lowest_{leading}"]
+        sentences.append(
+            f"The second best, “{others[0]['model']}”, reaches {mean:.2f} on average and {worst:.2f} in the "
+            "worst window."
         )
-    said += _shares(result, best["model"])
-    return said
-
-
-def _of_how_many(others: list[dict[str, Any]]) -> str:
-    return f", the best of {len(others) + 1} models" if others else ""
-
-
-def _shares(result: PrequentialResult, model: str) -> list[str]:
-    if result.positive is None:
-        return []
     shares = [
         r["class_counts"].get(result.positive, 0) / max(sum(r["class_counts"].values()), 1)
-        for r in result.records(model)
+        for r in result.records(best["model"])
     ]
-    if not shares:
-        return []
-    return [
-        f"Meanwhile the share of “{result.positive}” moved between {min(shares):.1%} and {max(shares):.1%}."
-    ]
+    if result.positive is not None and shares:
+        sentences.append(
+            f"The share of class “{result.positive}” varies between {min(shares):.1%} and {max(shares):.1%}."
+        )
+    return sentences
 
 
-def moment_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
-    """How the times of a stream are written, by row; None where it has none.
+def time_of_row(result: PrequentialResult) -> Callable[[float], str] | None:
+    """Return a function that formats the time of a row, or None if the stream has no times.
 
-    Numbers that would be dates of 1970 are seconds since some beginning, and written so.
+    Times that would be dates in 1970 are formatted as the time since the start.
     """
     if not result.moments:
         return None
     times = [seconds for _, seconds in result.moments]
     span = abs(times[-1] - times[0])
-    since_start = min(times) >= 0 and max(times) < _YEAR
-    written = elapsed if since_start else moment
-    return lambda row: written(result.time_of(row) or 0.0, span)
+    is_relative = min(times) >= 0 and max(times) < _YEAR_SECONDS
+    formatted = format_elapsed if is_relative else format_date
+    return lambda row: formatted(result.time_of(row) or 0.0, span)
 
 
-def elapsed(seconds: float, span: float) -> str:
-    """A time since the beginning, as short as the span of the whole stream allows.
+def format_elapsed(seconds: float, span: float) -> str:
+    """Return a time since the start; ``span`` is the duration of the stream in seconds.
 
-    >>> elapsed(93784.0, 5 * 86400), elapsed(3725.0, 7200)
+    >>> format_elapsed(93784.0, 5 * 86400), format_elapsed(3725.0, 7200)
     ('1 d 02:03', '1:02:05')
     """
     minutes, rest = divmod(int(seconds), 60)
-    if span > _DAY:
+    if span > _DAY_SECONDS:
         return f"{minutes // 1440:,} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def moment(seconds: float, span: float) -> str:
-    """A date as short as the span of the whole stream allows.
+def format_date(seconds: float, span: float) -> str:
+    """Return a date; ``span``, the duration of the stream in seconds, sets the precision.
 
-    >>> moment(0.0, 10 * 365 * 86400), moment(0.0, 20 * 86400), moment(0.0, 3600)
+    >>> format_date(0.0, 10 * 365 * 86400), format_date(0.0, 20 * 86400), format_date(0.0, 3600)
     ('Jan 1970', '1 Jan 1970', '1 Jan 00:00')
     """
     try:
         when = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{seconds:,.0f} s"
-    if span > 3 * _YEAR:
+    if span > 3 * _YEAR_SECONDS:
         return when.strftime("%b %Y")
-    if span > 4 * _DAY:
+    if span > 4 * _DAY_SECONDS:
         return f"{when.day} {when:%b %Y}"
     return f"{when.day} {when:%b %H:%M}"
 
 
-def describe_changes(result: PrequentialResult, model: str, limit: int = 12) -> list[dict[str, Any]]:
-    """What happened, place by place: the row and a few words; what is known, found by a model, or seen."""
-    found: list[dict[str, Any]] = [
+def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> list[dict[str, Any]]:
+    """Return drifts, changes of recall, and events of the models, with row, kind and text."""
+    events: list[dict[str, Any]] = [
         {
             "row": begin,
             "what": "drift",
-            "text": f"The concept drifts until row {end:,}. {_before_and_after(result, model, begin, end)}",
+            "text": f"Known concept drift until row {end:,}. {_effect(result, model, begin, end)}",
         }
         for begin, end in result.known_drifts
     ]
-    if not found:
-        found = [
+    if not events:
+        events = [
             {
                 "row": row,
                 "what": "change",
-                "text": f"The hits of “{model}” changed. {_before_and_after(result, model, row, row)}",
+                "text": f"The recall of “{model}” changed significantly. {_effect(result, model, row, row)}",
             }
             for row in result.changes(model)
         ]
     for event in result.events:
         if event.kind == "class" and event.row < result.window:
-            continue  # all classes come for the first time at the beginning
-        source = "" if event.model is None else f"“{event.model}”: "
-        found.append({"row": event.row, "what": event.kind, "text": _sentence(f"{source}{event.text}.")})
-    found.sort(key=lambda entry: entry["row"])
-    if len(found) > limit:
-        rest = len(found) - limit
-        found = [
-            *found[:limit],
-            {"row": found[limit]["row"], "what": "more", "text": f"and {rest:,} more events."},
-        ]
-    return found
+            continue  # at the start every class occurs for the first time
+        text = f"{event.text}." if event.model is None else f"“{event.model}”: {event.text}."
+        events.append({"row": event.row, "what": event.kind, "text": text[:1].upper() + text[1:]})
+    events.sort(key=lambda event: event["row"])
+    if len(events) > limit:
+        text = f"and {len(events) - limit:,} more events."
+        events[limit:] = [{"row": events[limit]["row"], "what": "more", "text": text}]
+    return events
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _before_and_after(result: PrequentialResult, model: str, begin: int, end: int) -> str:
-    """How the leading measure and its parts stood before and after, and whether it came back."""
-    records = [r for r in result.records(model) if not math.isnan(r.get(result.leading, math.nan))]
+def _effect(result: PrequentialResult, model: str, begin: int, end: int) -> str:
+    """Describe the leading measure before and after a change, and whether it recovered."""
+    leading = result.leading
+    records = [r for r in result.records(model) if not math.isnan(r.get(leading, math.nan))]
     reach = 3 * result.window
     before = [r for r in records if begin - reach < r["row"] <= begin]
     after = [r for r in records if begin < r["row"] <= end + reach]
     if not before or not after:
         return ""
-    name = MEASURES[result.leading].name
-    stood = sum(r[result.leading] for r in before) / len(before)
-    lowest = min(after, key=lambda r: r[result.leading])
+    level = sum(r[leading] for r in before) / len(before)
+    lowest = min(after, key=lambda r: r[leading])
     parts = [
-        f"{label} from {of_100(sum(r[key] for r in before) / len(before))} to {of_100(lowest[key])} of 100"
-        for key, label in (("sensitivity", "cases found"), ("specificity", "others left alone"))
+        f"{key} from {sum(r[key] for r in before) / len(before):.0%} to {lowest[key]:.0%}"
+        for key in ("sensitivity", "specificity")
         if result.positive is not None
         and not any(math.isnan(r.get(key, math.nan)) for r in (*before, lowest))
     ]
     detail = f" ({', '.join(parts)})" if parts else ""
-    if lowest[result.leading] >= stood - 0.02:
-        least = lowest[result.leading]
-        return f"The {name} of “{model}” held: {stood:.2f} before, at least {least:.2f} after{detail}."
-    text = f"The {name} of “{model}” fell from {stood:.2f} to {lowest[result.leading]:.2f}{detail}. "
-    back = next(
-        (r["row"] for r in records if r["row"] > lowest["row"] and r[result.leading] >= stood - 0.02), None
-    )
+    subject = f"The {in_sentence(leading)} of “{model}”"
+    if lowest[leading] >= level - _NOTICEABLE_DROP:
+        return f"{subject} was stable: {level:.2f} before, at least {lowest[leading]:.2f} after{detail}."
+    text = f"{subject} fell from {level:.2f} to {lowest[leading]:.2f}{detail}. "
+    recovered = (r for r in records if r["row"] > lowest["row"] and r[leading] >= level - _NOTICEABLE_DROP)
+    back = next(recovered, None)
     if back is None:
-        return text + "By the end it had not come back."
-    return text + f"It was back after about {back - begin:,} rows."
+        return text + "It did not recover before the end."
+    return text + f"It recovered after about {back['row'] - begin:,} rows."

@@ -1,4 +1,4 @@
-"""A client of the service: the same verbs from Python, with retries that cannot count anything twice."""
+"""HTTP client of the service, with idempotent retries."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import httpx
 
-from steelyard._http_client import TRY_AGAIN, HttpClient, headers_with, said_in, tries
+from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import SteelyardError
 
 __all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
 
 
 class RefusedError(SteelyardError, ValueError):
-    """The service said no, and why; nothing was changed."""
+    """The service refused the request; nothing was changed."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class UnreachableError(SteelyardError, ConnectionError):
 
 
 class UnansweredError(SteelyardError, TimeoutError):
-    """The request was sent and no answer came: whether it counts is not known.
+    """The request was sent, but no response came: it may or may not have taken effect.
 
-    Sending it again with ``key`` is safe: it counts once.
+    Sending it again with the same ``key`` is safe.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class UnansweredError(SteelyardError, TimeoutError):
 
 
 class Client(HttpClient):
-    """Talks to a service.
+    """Client of a service.
 
     Parameters
     ----------
     url : str
-        Where it is, such as ``"http://127.0.0.1:8471"``.
+        Address of the service, such as ``"http://127.0.0.1:8471"``.
     key : str, optional
-        A key with the scopes that are needed.
+        API key with the required scopes.
     timeout : float, default=30.0
-        Seconds to wait for an answer.
+        Seconds to wait for a response.
     transport : httpx.BaseTransport, optional
-        What carries requests; for tests and for special networks.
+        Custom transport, for example for tests or a proxy.
 
     Notes
     -----
-    Every request that changes something carries an idempotency key, so that it can be repeated when an
-    answer got lost: the service counts it once. Repeating stops after four tries.
+    Every request that changes a model carries an idempotency key, so it can be repeated safely when a
+    response is lost. A request is sent at most four times.
     """
 
     def __init__(
@@ -76,28 +76,28 @@ class Client(HttpClient):
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = headers_with(key)
+        headers = auth_headers(key)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
 
-    # -- verbs --------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------
 
     def put(self, model: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a model, or change what may be changed."""
+        """Create a model or change its settings."""
         return self._send("PUT", f"/v1/models/{model}", dict(spec))
 
     def models(self) -> list[dict[str, Any]]:
-        """All models."""
+        """Return all models."""
         found: list[dict[str, Any]] = self._send("GET", "/v1/models")["models"]
         return found
 
     def model(self, model: str) -> dict[str, Any]:
-        """One model: version, digest, classes, rows."""
+        """Return version, digest, classes and numbers of rows of a model."""
         return self._send("GET", f"/v1/models/{model}")
 
     def learn(
         self, model: str, rows: Sequence[Mapping[str, Any]], *, key: str | None = None
     ) -> dict[str, Any]:
-        """Learn rows with their labels."""
+        """Learn labelled rows."""
         return self._send("POST", f"/v1/models/{model}/learn", {"rows": list(rows)}, key=key)
 
     def predict(
@@ -109,7 +109,7 @@ class Client(HttpClient):
         as_of: int | str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Labels, scores and probabilities; with ``remember`` also ids for labels that come later."""
+        """Predict labels, scores and probabilities; with ``remember`` also ids for delayed labels."""
         body: dict[str, Any] = {"rows": list(rows)}
         if remember:
             body["remember"] = True
@@ -118,7 +118,7 @@ class Client(HttpClient):
         return self._send("POST", f"/v1/models/{model}/predict", body, key=key, changes=remember)
 
     def label(self, model: str, labels: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Labels of remembered rows, by id."""
+        """Send the labels of remembered rows, by id."""
         return self._send("POST", f"/v1/models/{model}/labels", {"labels": dict(labels)}, key=key)
 
     def forget(
@@ -131,25 +131,25 @@ class Client(HttpClient):
         before: str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Forget rows, chosen in exactly one way; the answer holds the certificate."""
-        choice = {"ids": ids, "subject": subject, "rows": rows, "before": before}
-        body = {name: value for name, value in choice.items() if value is not None}
+        """Forget rows, selected in exactly one way; the response contains a certificate."""
+        selection = {"ids": ids, "subject": subject, "rows": rows, "before": before}
+        body = {name: value for name, value in selection.items() if value is not None}
         return self._send("POST", f"/v1/models/{model}/forget", body, key=key)
 
     def measures(self, model: str) -> dict[str, Any]:
-        """Measures over time."""
+        """Return the quality of predictions, now and over time."""
         return self._send("GET", f"/v1/models/{model}/measures")
 
     def certificates(self, model: str) -> list[dict[str, Any]]:
-        """Proofs of forgetting."""
+        """Return the certificates of forget requests."""
         found: list[dict[str, Any]] = self._send("GET", f"/v1/models/{model}/certificates")["certificates"]
         return found
 
     def file(self, model: str) -> bytes:
-        """The learner as it is now, as the bytes of a file that :func:`steelyard.load` reads."""
+        """Return the learner as the bytes of a file that :func:`steelyard.load` reads."""
         return self._response("GET", f"/v1/models/{model}/file").content
 
-    # -- sending ------------------------------------------------------------------------------------
+    # -- transport ----------------------------------------------------------------------------------
 
     def _send(
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
@@ -165,7 +165,7 @@ class Client(HttpClient):
             key = key or uuid.uuid4().hex
             headers["Idempotency-Key"] = key
         failure: SteelyardError | None = None
-        for _ in tries():
+        for _ in attempts():
             try:
                 response = self._http.request(method, path, json=body, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -174,24 +174,24 @@ class Client(HttpClient):
                 )
             except httpx.TransportError as error:
                 failure = UnansweredError(
-                    f"no answer came: {type(error).__name__}.", source=f"{method} {path}", key=key
+                    f"no response came: {type(error).__name__}.", source=f"{method} {path}", key=key
                 )
             else:
                 if response.status_code < 400:
                     return response
                 failure = _refusal(response)
-                if response.status_code not in TRY_AGAIN:
+                if response.status_code not in RETRY_STATUSES:
                     break
         assert failure is not None
         raise failure
 
 
 def _refusal(response: httpx.Response) -> RefusedError:
-    said = said_in(response)
+    problem = json_object(response)
     return RefusedError(
-        str(said.get("detail", f"the service answered {response.status_code}.")),
-        hint=said.get("hint"),
+        str(problem.get("detail", f"the service responded with status {response.status_code}.")),
+        hint=problem.get("hint"),
         status=response.status_code,
-        row=said.get("row"),
-        column=said.get("column"),
+        row=problem.get("row"),
+        column=problem.get("column"),
     )

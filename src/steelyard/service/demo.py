@@ -1,4 +1,4 @@
-"""A model that is fed from the built-in stream, so that the page has something to show."""
+"""Demonstration: a model that learns from the built-in stream, for the web page."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["feed"]
 
 _NAME = "payments"
-_ROWS = 50  # in a batch
-_PAUSE = 0.05
-_SUBJECTS = 400
+_BATCH_ROWS = 50
+_BATCH_SECONDS = 0.05
+_N_SUBJECTS = 400
 
 
 def feed(writer: Writer) -> threading.Thread:
-    """Begin to feed; ends with the process."""
+    """Start a thread that feeds the model until the process ends."""
     spec = Spec.from_mapping({"target": "kind", "subject": "customer", "memory": 4000})
     thread = threading.Thread(target=_feed, args=(writer, spec), name="steelyard-demo", daemon=True)
     writer.process([Put(_NAME, spec)])
@@ -36,18 +36,18 @@ def feed(writer: Writer) -> threading.Thread:
 def _feed(writer: Writer, spec: Spec) -> None:
     rng = np.random.default_rng(0)
     seed = 0
-    with contextlib.suppress(SteelyardError, RuntimeError):  # the service stops, and the demonstration too
+    with contextlib.suppress(SteelyardError, RuntimeError):  # the service has stopped
         while True:
-            for number, chunk in enumerate(demo_stream(60_000, chunk=_ROWS, seed=seed)):
+            for number, chunk in enumerate(demo_stream(60_000, chunk=_BATCH_ROWS, seed=seed)):
                 columns = {f"x{k}": chunk.X[:, k].copy() for k in range(chunk.X.shape[1])}
                 customers = np.empty(len(chunk), dtype=object)
-                customers[:] = [f"c{k}" for k in rng.integers(0, _SUBJECTS, size=len(chunk))]
+                customers[:] = [f"c{k}" for k in rng.integers(0, _N_SUBJECTS, size=len(chunk))]
                 columns["customer"] = customers
                 columns[spec.target] = np.where(np.asarray(chunk.y) == 1, "fraud", "ok").astype(object)
                 writer.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
-                if number % 200 == 199:  # a customer wants to be forgotten
+                if number % 200 == 199:  # a customer asks to be forgotten
                     writer.submit(
-                        Forget(_NAME, subject=f"c{rng.integers(0, _SUBJECTS)}", key=uuid.uuid4().hex)
+                        Forget(_NAME, subject=f"c{rng.integers(0, _N_SUBJECTS)}", key=uuid.uuid4().hex)
                     )
-                time.sleep(_PAUSE)
+                time.sleep(_BATCH_SECONDS)
             seed += 1

@@ -1,7 +1,7 @@
-"""One model: its columns, its learner and what it has measured.
+"""Engine of one model: its columns, its learner and its quality monitor.
 
-The engine does no I/O and has no clock of its own: the same events give the same model, so a recovery is a
-replay. Every event is all or nothing.
+The engine does no I/O and reads no clock: the same events give the same model, so recovery replays events.
+Every event is atomic.
 """
 
 from __future__ import annotations
@@ -23,35 +23,40 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
-from steelyard.streams.answers import Answers, ask, is_ready, teach
 from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
 from steelyard.tables.columns import ColumnBatch, Place, RowError, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
-__all__ = ["Engine", "Given", "Published"]
+__all__ = ["EarlierPredictions", "Engine", "PublishedModel"]
 
 _PLACE = Place("the request")
 _MAX_CLASSES = 500
-_FEW_CLASSES = 8
-_ASKED = 10.0  # seconds after a question in which more are expected
-_MOST_DRIFTS = 200  # that are told
+_MAX_CLASSES_TO_COMPARE = 8  # with more classes, LabelReader is faster than one comparison per class
+_SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
+_MAX_DRIFTS = 200  # in a response
 
 
 @dataclass(frozen=True)
-class Given:
-    """Answers that were given before labels came: what the rows are measured against."""
+class EarlierPredictions:
+    """Predictions of rows whose labels arrived later; the quality monitor evaluates them."""
 
     labels: list[Any]
     scores: FloatArray  # of shape (n_rows, n_classes)
     classes: list[Any]
 
-    def answers(self) -> Answers:
-        return Answers.of(np.array(self.labels), list(self.classes), self.scores)
+    def answers(self) -> Predictions:
+        """Return the predictions in the form of the quality monitor."""
+        return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
+
+    def take(self, order: NDArray[Any]) -> EarlierPredictions:
+        """Return the predictions of some rows, by position."""
+        return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
-class Published:
-    """A finished model that only answers; readers take the latest and never wait."""
+class PublishedModel:
+    """Read-only copy of a model; predictions use the latest one without locking."""
 
     def __init__(self, engine: Engine) -> None:
         self.name, self.version, self.spec = engine.name, engine.version, engine.spec
@@ -60,28 +65,28 @@ class Published:
         self.columns = engine.column_kinds()
         self._monitor = engine.monitor
         self._encoder, self._learner = engine.copies()
-        self._facts: dict[str, Any] | None = None
-        self.asked_at = -math.inf  # when it, or the one before it, was asked last
+        self._summary: dict[str, Any] | None = None
+        self.last_predict_time = -math.inf  # of this copy or its predecessor, monotonic
 
-    def facts(self) -> dict[str, Any]:
-        """What can be said of the model in a few words."""
-        if self._facts is None:
-            self._facts = {
+    def summary(self) -> dict[str, Any]:
+        """Return digest, classes, numbers of rows, and columns."""
+        if self._summary is None:
+            self._summary = {
                 "digest": digest_of(self._learner),
                 "classes": class_counts(self._learner),
                 "rows": self.n_rows,
                 "learned": self.n_learned,
                 "columns": self.columns,
             }
-        return self._facts
+        return self._summary
 
     @property
     def measures(self) -> dict[str, Any]:
-        """What the answers were worth lately: taken when it is asked for, not with every change."""
+        """Quality of recent predictions; computed on access, not with every change."""
         return self._monitor.measures()
 
-    def inside(self) -> dict[str, Any]:
-        """Experts and what they are worth, where the learner has some; rows at which drift was seen."""
+    def experts_and_drifts(self) -> dict[str, Any]:
+        """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
         experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
         if self.is_ready and hasattr(self._learner, "explain"):
             explained = self._learner.explain()
@@ -90,54 +95,53 @@ class Published:
                 {
                     "name": expert.name,
                     "weight": float(expert.weight),
-                    "record": None if np.isnan(expert.record) else float(expert.record),
+                    "record": None if np.isnan(expert.quality) else float(expert.quality),
                     "rows": int(expert.n_rows),
-                    "words": expert.words,
+                    "words": expert.description,
                 }
                 for expert in explained.experts
             ]
-        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MOST_DRIFTS:]]}
+        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]]}
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has learned enough to answer."""
+        """Whether the learner has been fitted."""
         return is_ready(self._learner)
 
     @property
     def learner(self) -> Any:
-        """The learner, to be asked and never taught."""
+        """The learner; callers must not change it."""
         return self._learner
 
     @property
     def encoder(self) -> TableEncoder:
-        """How columns become numbers, to be read and never changed."""
+        """The encoder from columns to features; callers must not change it."""
         return self._encoder
 
     @property
-    def is_asked(self) -> bool:
-        """Whether questions came lately, so that more are expected."""
-        return time.monotonic() - self.asked_at < _ASKED
+    def is_serving(self) -> bool:
+        """Whether the model has predicted recently."""
+        return time.monotonic() - self.last_predict_time < _SERVING_SECONDS
 
-    def follow(self, earlier: Published) -> None:
-        """Take the place of an earlier one: if that is being asked, whoever asks next need not wait.
+    def warm_up(self, predecessor: PublishedModel) -> None:
+        """Predict once if the predecessor is serving: the first prediction of a learner fills its caches."""
+        self.last_predict_time = predecessor.last_predict_time
+        if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
+            with suppress(SteelyardError):  # the next prediction raises it
+                predict_chunk(
+                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
+                )
 
-        The first answer of a learner works out what all others need.
-        """
-        self.asked_at = earlier.asked_at
-        if self.is_asked and self.is_ready and hasattr(self._learner, "n_features_in_"):
-            with suppress(SteelyardError):  # whoever asks will be told
-                ask(self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None))
-
-    def ask(self, batch: ColumnBatch) -> tuple[Answers, FloatArray | None]:
-        """Labels, scores and, where the learner has them, probabilities."""
-        self.asked_at = time.monotonic()
+    def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
+        """Return labels and scores, and probabilities if the learner has them."""
+        self.last_predict_time = time.monotonic()
         if not self.is_ready:
             raise DataError(
-                f"the model {self.name!r} has learned no rows yet, so it has no answer.",
+                f"the model {self.name!r} has learned no rows yet, so it cannot predict.",
                 hint="send rows with labels to .../learn first",
             )
         chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        answers = ask(self._learner, chunk)
+        answers = predict_chunk(self._learner, chunk)
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
         width = _width(self._learner, chunk)
@@ -147,38 +151,38 @@ class Published:
 
 
 class Engine:
-    """A model at work.
+    """One model that learns and forgets.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Name of the model.
     spec : Spec
-        What it is.
+        Settings of the model.
     """
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
         self.spec = spec
         self.version = 0
-        self.n_rows = 0  # that count now
-        self.n_learned = 0  # ever
+        self.n_rows = 0  # rows in the model now
+        self.n_learned = 0  # rows learned since the model was created
         self.monitor = QualityMonitor()
         self._encoder = TableEncoder(spec.missing)
         self._learner = spec.make_learner()
         self._text_labels: bool | None = None
         if spec.columns != "auto":
-            self._settle_columns(dict(spec.columns))  # type: ignore[arg-type]
+            self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
 
     # -- columns ------------------------------------------------------------------------------------
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns that are read as texts, whatever they look like."""
+        """Columns that are always read as text."""
         special = [name for name in (self.spec.subject, self.spec.id) if name is not None]
         if self._text_labels:
             special.append(self.spec.target)
-        return [*special, *(self._encoder.categorical_ if self._is_settled else ())]
+        return [*special, *(self._encoder.categorical_ if self._has_columns else ())]
 
     @property
     def can_forget(self) -> bool:
@@ -186,39 +190,41 @@ class Engine:
         return hasattr(self._learner, "forget")
 
     @property
-    def _is_settled(self) -> bool:
+    def _has_columns(self) -> bool:
         return "columns_" in vars(self._encoder)
 
     @property
     def _encoder_learns(self) -> bool:
-        """Whether rows can change how columns become numbers."""
-        return not self._is_settled or bool(self._encoder.categorical_) or self.spec.missing == "mean"
+        """Whether learning rows changes the encoder."""
+        return not self._has_columns or bool(self._encoder.categorical_) or self.spec.missing == "mean"
 
-    def _settle_columns(self, kinds: Mapping[str, str]) -> None:
+    def _fix_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
             name: np.empty(0, dtype=object if kind == "category" else np.float64)
             for name, kind in kinds.items()
         }
-        self._encoder.settle(ColumnBatch(empty, 0), list(kinds), ())
+        self._encoder.fit_columns(ColumnBatch(empty, 0), list(kinds), ())
 
     def check_rows(self, batch: ColumnBatch, *, labelled: bool) -> None:
-        """Refuse rows that this model cannot take, before anything changes."""
-        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-        needed = [self.spec.target] if labelled else []
-        needed += [name for name in (self.spec.time, self.spec.subject, self.spec.id) if name and labelled]
-        if self._is_settled:
+        """Raise DataError if rows lack a column that this model needs."""
+        spec, columns = self.spec, batch.columns
+        needed = [spec.target, spec.time, spec.subject, spec.id] if labelled else []
+        if self._has_columns:
             needed += self._encoder.columns_
-        names = list(batch.columns)
         for name in needed:
-            if name not in batch.columns:
-                closest = near(name, names)
+            if name is not None and name not in columns:
+                closest = near(name, list(columns))
                 raise DataError(
-                    f"the column {name!r} is missing; there are {', '.join(map(repr, names[:20]))}.",
+                    f"the column {name!r} is missing; there are {', '.join(map(repr, list(columns)[:20]))}.",
                     source="the request",
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
-        if not self._is_settled and labelled and not [name for name in names if name not in special]:
-            raise DataError("no column is left as a feature.", source="the request")
+        if not self._has_columns and labelled and not self._feature_names(batch):
+            raise DataError("there is no feature column.", source="the request")
+
+    def _feature_names(self, batch: ColumnBatch) -> list[str]:
+        special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
+        return [name for name in batch.columns if name not in special]
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -227,21 +233,23 @@ class Engine:
         add: ColumnBatch,
         *,
         at: float,
-        given: Given | None = None,
+        predictions: EarlierPredictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
-        """Measure rows, then, perhaps after a pause, learn them; returns the new version."""
+        """Evaluate predictions of the rows, then learn the rows; return the new version.
+
+        Without earlier predictions the rows are predicted now. ``pause`` is called before learning.
+        """
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
-            if not self._is_settled:
-                special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
-                self._encoder.settle(add, [name for name in add.columns if name not in special], ())
+            if not self._has_columns:
+                self._encoder.fit_columns(add, self._feature_names(add), ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
-            answers = self._tested(chunk, given)
+            answers = self._predicted(chunk, predictions)
             if pause is not None:
                 pause()
-            teach(self._learner, chunk)
+            learn_chunk(self._learner, chunk)
         except BaseException:
             self._encoder = encoder
             raise
@@ -253,19 +261,20 @@ class Engine:
         return self._next()
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Unlearn rows, perhaps after a pause; returns the new version."""
+        """Unlearn rows, after a call of ``pause``; return the new version."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
-        if not self._is_settled or self.n_rows < batch.n_rows:
+        if not self._has_columns or self.n_rows < batch.n_rows:
             raise DataError(
-                f"{batch.n_rows:,} rows cannot be forgotten: {self.n_rows:,} count now; nothing was changed."
+                f"{batch.n_rows:,} rows cannot be forgotten: the model has {self.n_rows:,}; "
+                "nothing was changed."
             )
         if self.spec.target not in batch.columns:
             raise DataError(f"the column {self.spec.target!r} is missing.", source="the request")
-        X, y = self._known(batch)
+        X, y = self._encoded(batch)
         if pause is not None:
             pause()
         self._learner.forget(X, y)
@@ -273,10 +282,9 @@ class Engine:
         return self._next()
 
     def configure(self, spec: Spec) -> int:
-        """Change what needs no second look at rows; returns the new version."""
+        """Change settings that do not require learning rows again; return the new version."""
         self.spec.check_change(spec)
-        fresh = spec.make_learner()
-        _settle(self._learner, fresh)
+        _copy_parameters(spec.make_learner(), self._learner)
         self.spec = spec
         return self._next()
 
@@ -287,46 +295,46 @@ class Engine:
     def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
         values = batch.columns[self.spec.target]
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
-            return values.astype(np.int64)  # nearly always: nothing has to be found out about them
+            return values.astype(np.int64)  # the usual case, without LabelReader
         labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
         return labels
 
-    def _tested(self, chunk: Chunk, given: Given | None) -> Answers | None:
-        if given is not None:
-            return given.answers()
-        return ask(self._learner, chunk) if is_ready(self._learner) else None
+    def _predicted(self, chunk: Chunk, predictions: EarlierPredictions | None) -> Predictions | None:
+        if predictions is not None:
+            return predictions.answers()
+        return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
 
-    def _known(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
-        """Rows that were learned before, as the learner has seen them."""
+    def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
+        """Encode rows that were learned before, with the width that the learner has now."""
         labels = self._labels(batch)
         chunk = _chunk(self._encoder, batch, labels, learn=False)
         width = _width(self._learner, chunk)
         return padded(chunk.rows_for(self._learner), width), labels
 
-    # -- what it tells ------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------
 
-    def published(self) -> Published:
-        """A copy that only answers."""
-        return Published(self)
+    def published(self) -> PublishedModel:
+        """Return a read-only copy."""
+        return PublishedModel(self)
 
     def copies(self) -> tuple[TableEncoder, Any]:
-        """Encoder and learner for somebody who only reads."""
+        """Return copies of encoder and learner for reading."""
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
     def digest(self) -> str:
-        """What stands for everything learned: equal digests, equal models."""
+        """Return a hash of the learned state: models with equal digests are equal."""
         return digest_of(self._learner)
 
     def classes(self) -> dict[str, float]:
-        """Rows of each class now, where the learner counts them."""
+        """Return the number of rows of each class, if the learner counts them."""
         return class_counts(self._learner)
 
     def column_kinds(self) -> dict[str, str]:
-        """The features and what they are; empty before the first rows."""
-        if not self._is_settled:
+        """Return the kind of each feature column; empty before the first rows."""
+        if not self._has_columns:
             return {}
         numbers = set(self._encoder.numeric_)
         return {name: "number" if name in numbers else "category" for name in self._encoder.columns_}
@@ -334,7 +342,7 @@ class Engine:
     # -- files --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything, as values that :func:`steelyard.persistence.encode` takes."""
+        """Return the complete state in a form that :func:`steelyard.persistence.encode` accepts."""
         return {
             "spec": self.spec.as_dict(),
             "version": self.version,
@@ -348,10 +356,10 @@ class Engine:
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:
-        """The model that :meth:`state` described."""
+        """Restore a model from :meth:`state`."""
         engine = cls.__new__(cls)
         engine.name = name
-        engine.spec = Spec.from_mapping(state["spec"])
+        engine.spec = Spec.from_store(state["spec"])
         engine.version = int(state["version"])
         engine.n_rows, engine.n_learned = int(state["n_rows"]), int(state["n_learned"])
         engine._text_labels = state["text_labels"]
@@ -361,19 +369,18 @@ class Engine:
         return engine
 
 
-def _settle(learner: Any, fresh: Any) -> None:
-    """Give a learner the parameters of a fresh one, all through what surrounds it."""
-    inside = fresh.get_params(deep=False)
-    inner = inside.pop("learner", None)
-    if inner is not None:
-        _settle(learner.learner, inner)
-        if hasattr(learner, "learner_"):
-            _settle(learner.learner_, inner)
-    learner.set_params(**inside)
+def _copy_parameters(source: Any, learner: Any) -> None:
+    """Set the parameters of a learner, and of the learner inside a wrapper, to those of another one."""
+    parameters = source.get_params(deep=False)
+    inner = parameters.pop("estimator", None)
+    for target in ("estimator", "estimator_"):
+        if inner is not None and hasattr(learner, target):
+            _copy_parameters(inner, getattr(learner, target))
+    learner.set_params(**parameters)
 
 
 def digest_of(learner: Any) -> str:
-    """The learner's own digest where it has one, else a hash of all that would be saved."""
+    """Return the digest of a learner, or a hash of its serialized form if it has none."""
     own = getattr(learner, "digest", None)
     if callable(own) and is_ready(learner):
         return str(own())
@@ -381,7 +388,7 @@ def digest_of(learner: Any) -> str:
 
 
 def class_counts(learner: Any) -> dict[str, float]:
-    """Rows of each class, where the learner counts them."""
+    """Return the number of rows of each class; zeros if the learner does not count them."""
     if not is_ready(learner):
         return {}
     labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
@@ -390,8 +397,8 @@ def class_counts(learner: Any) -> dict[str, float]:
 
 
 def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
-    """Whether all labels are of a few that are known, whole numbers all of them."""
-    if classes is None or classes.dtype.kind != "i" or len(classes) > _FEW_CLASSES:
+    """Return whether all labels are known integer classes, of which there are few."""
+    if classes is None or classes.dtype.kind != "i" or len(classes) > _MAX_CLASSES_TO_COMPARE:
         return False
     known = values == classes[0]
     for label in classes[1:]:
@@ -404,16 +411,15 @@ def _width(learner: Any, chunk: Chunk) -> int:
 
 
 def _chunk(encoder: TableEncoder, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool) -> Chunk:
-    wanted = _checked_kinds(encoder, batch)
-    X, fixed = encoder.encode(wanted, _PLACE, 0, learn=learn)
+    X, fixed = encoder.encode(_checked_kinds(encoder, batch), _PLACE, 0, learn=learn)
     return Chunk(X, labels, 0, None, fixed)
 
 
 def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Rows whose columns of numbers hold numbers; one of texts that are all missing may stand for some."""
-    lacking = next((name for name in encoder.columns_ if name not in batch.columns), None)
-    if lacking is not None:
-        raise DataError(f"the column {lacking!r} is missing.", source="the request")
+    """Return rows whose numeric columns hold numbers; a text column without values becomes nan."""
+    absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
+    if absent is not None:
+        raise DataError(f"the column {absent!r} is missing.", source="the request")
     if batch.first_text(encoder.numeric_) is None:
         return batch
     columns = dict(batch.columns)

@@ -1,4 +1,4 @@
-"""A request that carries a key is carried out once: sent again, it gets the answer of then."""
+"""Idempotency keys: a repeated request gets the stored response of the first one and changes nothing."""
 
 from __future__ import annotations
 
@@ -7,51 +7,52 @@ from collections.abc import Callable
 from typing import Any
 
 from steelyard.service.commands import Conflict, GoneError, Remember, Request
-from steelyard.service.session import BLANK
-from steelyard.service.store import About, Store
+from steelyard.service.stores import RowReference
+from steelyard.service.stores.sql import Store
 
-__all__ = ["Answer", "once"]
+__all__ = ["ERASED_RESPONSE", "Response", "run_once"]
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
+ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
 
 
-def once(store: Store, request: Request, act: Callable[[], Answer], clock: Callable[[], float]) -> Answer:
-    """The answer of then to a request that came before, or what acting gives now."""
+def run_once(store: Store, request: Request, run: Callable[[], Response], now: float) -> Response:
+    """Return the stored response if the key is known; otherwise run the request and store its response."""
     if request.key is None:
-        return act()
-    known = store.answer_to(request.model, request.key)
+        return run()
+    known = store.response_to(request.model, request.key)
     if known is not None:
-        return _same_answer(request, *known)
-    answer = act()
-    store.keep_answer(
+        return _stored_response(request, *known)
+    response = run()
+    store.put_response(
         request.model,
         request.key,
         request.fingerprint,
-        json.dumps(answer),
-        at=clock(),
-        about=_about(request, answer),
+        json.dumps(response),
+        at=now,
+        rows=_mentioned_rows(request, response),
     )
-    return answer
+    return response
 
 
-def _same_answer(request: Request, fingerprint: str, body: str) -> Answer:
+def _stored_response(request: Request, fingerprint: str, body: str) -> Response:
     if fingerprint != request.fingerprint:
         raise Conflict(
             f"the idempotency key {request.key!r} was used for another request; nothing was changed.",
-            hint="a key names one request; make a new one for each",
+            hint="use a new key for each request",
         )
-    if body == BLANK:
+    if body == ERASED_RESPONSE:
         raise GoneError(
-            "the answer to this request was erased, because a row that it spoke of was forgotten; "
-            "the request was carried out then, and nothing was changed now.",
-            hint="a new request needs a new idempotency key",
+            "the response to this request was erased, because it mentioned a row that was forgotten; "
+            "the request took effect when it was first sent, and nothing was changed now.",
+            hint="use a new idempotency key for a new request",
         )
-    answer: Answer = json.loads(body)
-    return answer
+    response: Response = json.loads(body)
+    return response
 
 
-def _about(request: Request, answer: Answer) -> list[About]:
-    """The rows that an answer names; when they are forgotten, it must go too."""
+def _mentioned_rows(request: Request, response: Response) -> list[RowReference]:
+    """Return the rows that a response names; forgetting one of them erases the response."""
     if isinstance(request, Remember):
-        return [(waiting.id, waiting.subject) for waiting in request.waiting]
-    return [(row_id, None) for row_id in answer.get("unknown", ())]
+        return [(row.id, row.subject) for row in request.rows]
+    return [(row_id, None) for row_id in response.get("unknown", ())]

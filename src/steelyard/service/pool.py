@@ -1,7 +1,7 @@
-"""A model that is pooled from sites: it sees no row, it keeps the latest bulletin of every site.
+"""Federated model: it learns no rows and combines the latest update of every site.
 
-The store holds each bulletin as one chunk, replaced when the site publishes anew; events and the snapshot
-hold versions and who has left. What is in the chunks is what counts, so a recovery reads them and is done.
+The store keeps each site update as one chunk, which the next update of the site replaces; events and the
+snapshot hold versions and the sites that left. Recovery reads the chunks.
 """
 
 from __future__ import annotations
@@ -12,81 +12,90 @@ from typing import Any, NoReturn, cast
 
 from steelyard.exceptions import DataError
 from steelyard.federated import Hub, SiteUpdate
-from steelyard.persistence import decode, encode
+from steelyard.persistence.tree import decode, encode
+from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, NotFoundError
-from steelyard.service.engine import Engine, Published
+from steelyard.service.engine import Engine, PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
-from steelyard.service.store import Snapshot, Store
+from steelyard.service.stores import Snapshot
+from steelyard.service.stores.sql import Store
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = ["Pool", "PooledModelSession", "PublishedPool", "StaleVersionError", "recovered", "session_for"]
+__all__ = [
+    "PooledEngine",
+    "PooledSession",
+    "PublishedPooledModel",
+    "StaleVersionError",
+    "new_session",
+    "recover_session",
+]
 
 _MAX_SITES = 10_000
 
 
 class StaleVersionError(Conflict):
-    """A bulletin that is older than what is known of its site."""
+    """The site update is older than the latest one of its site."""
 
     def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
         super().__init__(message, hint=hint)
         self.age = age
 
 
-class PublishedPool(Published):
-    """A finished pooled model, with the hub as it was then."""
+class PublishedPooledModel(PublishedModel):
+    """Read-only copy of a federated model and its hub."""
 
-    def __init__(self, pool: Pool) -> None:
-        super().__init__(pool)
-        self.hub = pool.hub.copy()
+    def __init__(self, engine: PooledEngine) -> None:
+        super().__init__(engine)
+        self.hub = engine.hub.copy()
 
 
-class Pool(Engine):
-    """A model at work that is pooled from sites."""
+class PooledEngine(Engine):
+    """Engine of a federated model."""
 
     def __init__(self, name: str, spec: Spec) -> None:
         super().__init__(name, spec)
         self.hub = Hub(**self._learner.get_params(deep=False))
 
     def receive(self, site_update: SiteUpdate) -> int:
-        """Take in a bulletin that is news; returns the new version."""
+        """Apply a new site update; return the new version."""
         if site_update.schema.target != self.spec.target:
             raise DataError(
-                f"the bulletin is about the column {site_update.schema.target!r}; this model is about "
+                f"the target of the site update is {site_update.schema.target!r}; this model has the target "
                 f"{self.spec.target!r}; nothing was changed."
             )
         if site_update.site not in self.hub.sites and len(self.hub.sites) >= _MAX_SITES:
-            raise Conflict(f"there are {_MAX_SITES:,} sites, as many as there can be.")
+            raise Conflict(f"there are {_MAX_SITES:,} sites already, which is the maximum.")
         self.hub.receive(site_update)
-        return self._solved()
+        return self._solve()
 
     def drop(self, site: str) -> int:
-        """Leave a site out; returns the new version."""
+        """Remove a site; return the new version."""
         self.hub.drop(site)
-        return self._solved()
+        return self._solve()
 
     def configure(self, spec: Spec) -> int:
-        """Solve with other parameters; returns the new version."""
+        """Change parameters of the learner; return the new version."""
         self.spec.check_change(spec)
         self.hub.configure(**spec.make_learner().get_params(deep=False))
         self.spec = spec
-        return self._solved()
+        return self._solve()
 
     def restore(
         self, site_updates: list[SiteUpdate], gone: Mapping[str, tuple[int, int]], version: int
     ) -> None:
-        """Be what these bulletins make."""
+        """Restore the model from the latest site updates."""
         for site_update in site_updates:
             self.hub.receive(site_update)
         for site, age in gone.items():
             self.hub.ignore(site, age)
-        self._solved()
+        self._solve()
         self.version = version
 
-    def _solved(self) -> int:
+    def _solve(self) -> int:
         if self.hub.sites:
             model = self.hub.model()
-            self._encoder, self._learner = model.encoder, model.learner
+            self._encoder, self._learner = model.encoder, model.estimator
             self.n_rows = self.n_learned = int(self.hub.statistics.n_rows)
         else:
             self._encoder, self._learner = TableEncoder(), self.spec.make_learner()
@@ -94,42 +103,42 @@ class Pool(Engine):
         return self._next()
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
+        """Raise Conflict."""
         raise _no_rows(self.name)
 
     def forget(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
+        """Raise Conflict."""
         raise _no_rows(self.name)
 
-    def published(self) -> PublishedPool:
-        """A copy that only answers."""
-        return PublishedPool(self)
+    def published(self) -> PublishedPooledModel:
+        """Return a read-only copy."""
+        return PublishedPooledModel(self)
 
     def state(self) -> dict[str, Any]:
-        """What bulletins do not say."""
+        """Return the state that site updates do not contain."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
 
 
 def _no_rows(name: str) -> Conflict:
     return Conflict(
-        f"the model {name!r} is pooled from sites and sees no rows; nothing was changed.",
-        hint="rows are learned and forgotten at their site, which then publishes anew",
+        f"the model {name!r} is federated and learns no rows; nothing was changed.",
+        hint="learn and forget rows at their site, then publish its update",
     )
 
 
-class PooledModelSession(ModelSession):
-    """All that is done to one pooled model."""
+class PooledSession(ModelSession):
+    """One federated model and its part of the store."""
 
-    engine: Pool
+    engine: PooledEngine
 
-    def __init__(self, store: Store, engine: Pool) -> None:
+    def __init__(self, store: Store, engine: PooledEngine) -> None:
         super().__init__(store, engine)
-        self._chunks: dict[str, int] = {}  # where the bulletin of each site lies
+        self._chunks: dict[str, int] = {}  # by site
 
     @classmethod
-    def recover(cls, store: Store, name: str, spec: str) -> PooledModelSession:
-        """The model as it was when its last event was committed."""
-        session = cls(store, Pool(name, Spec.from_mapping(json.loads(spec))))
+    def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
+        """Restore a model from its site updates, its snapshot and the events after it."""
+        session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
         snapshot = store.last_snapshot(name)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
         version, gone = int(state["version"]), {site: tuple(age) for site, age in state["gone"].items()}
@@ -137,8 +146,8 @@ class PooledModelSession(ModelSession):
             session.events_since_snapshot += 1
             version = event.version
             if event.kind == "drop":
-                said: Any = decode(event.body)
-                gone[said["site"]] = tuple(said["age"])
+                body = wire.unpack_event(event.body)
+                gone[body["site"]] = tuple(body["age"])
         site_updates = []
         for chunk, _, _ in store.chunks(name):
             site_updates.append(SiteUpdate.from_bytes(store.chunk(chunk)))
@@ -146,16 +155,16 @@ class PooledModelSession(ModelSession):
         session.engine.restore(site_updates, cast("dict[str, tuple[int, int]]", gone), version)
         return session
 
-    def follow(self) -> bool:
-        """Never by events: what counts is in the chunks, so it is read anew."""
+    def follow(self, version: int) -> bool:  # noqa: ARG002  the interface of ModelSession
+        """Return False: the state is in the chunks, so events cannot be replayed."""
         return False
 
     def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
-        """Take in a bulletin; one that is there already changes nothing, an older one is refused."""
+        """Apply a site update; a known one changes nothing, an older one raises StaleVersionError."""
         data, name = site_update.to_bytes(), self.engine.name
         known = self.engine.hub.age(site_update.site)
-        news = known is None or site_update.age > known
-        if news:
+        is_new = known is None or site_update.age > known
+        if is_new:
             self.engine.receive(site_update)
             n_rows = int(site_update.statistics.n_rows)
             if site_update.site in self._chunks:
@@ -170,7 +179,7 @@ class PooledModelSession(ModelSession):
             "site": site_update.site,
             "epoch": site_update.epoch,
             "version": site_update.version,
-            "news": news,
+            "news": is_new,
             "rows": site_update.statistics.n_rows,
             "model_version": self.engine.version,
             "digest": self.engine.hub.digest(),
@@ -181,25 +190,25 @@ class PooledModelSession(ModelSession):
         if site_update.age == known and chunk is not None:
             if self.store.chunk(chunk) != data:
                 raise Conflict(
-                    f"site {site_update.site!r} has published another bulletin under epoch {known[0]}, version "
+                    f"site {site_update.site!r} has published another update as epoch {known[0]}, version "
                     f"{known[1]}; nothing was changed.",
-                    hint="a version names one bulletin: publish the next",
+                    hint="increase the version for each update",
                 )
             return
         left = "left with" if chunk is None else "has published"
         raise StaleVersionError(
-            f"site {site_update.site!r} {left} epoch {known[0]}, version {known[1]}; a bulletin of epoch "
+            f"site {site_update.site!r} {left} epoch {known[0]}, version {known[1]}; an update of epoch "
             f"{site_update.epoch}, version {site_update.version} is older; nothing was changed.",
-            hint="a site that starts anew takes a larger epoch",
+            hint="a site that restarts from an empty model uses a larger epoch",
             age=known,
         )
 
     def drop(self, site: str, *, now: float) -> dict[str, Any]:
-        """Leave a site out and erase its bulletin; the answer has the certificate."""
+        """Remove a site and erase its update; the response contains a certificate."""
         engine = self.engine
         if site not in self._chunks:
             raise NotFoundError(f"there is no site {site!r}; nothing was changed.")
-        before, age = self._account(), engine.hub.age(site)
+        before, age = self._statement(), engine.hub.age(site)
         rows = int(engine.hub.site_update(site).statistics.n_rows)
         engine.drop(site)
         self.store.drop_chunks([self._chunks.pop(site)])
@@ -213,21 +222,21 @@ class PooledModelSession(ModelSession):
             "at": now,
             "version": engine.version,
             "before": before,
-            "after": self._account(),
+            "after": self._statement(),
         }
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
+        """Raise Conflict."""
         raise _no_rows(self.engine.name)
 
-    def forget(self, request: Forget, *, now: float) -> NoReturn:  # noqa: ARG002  as for every desk
-        """Refused."""
+    def forget(self, request: Forget, *, now: float) -> NoReturn:  # noqa: ARG002  the interface of ModelSession
+        """Raise Conflict."""
         raise _no_rows(self.engine.name)
 
     def snapshot(self, now: float, keep: int = 1) -> None:
-        """Write down versions and who has left; the one before goes, and bulletins stay where they are."""
+        """Write a snapshot of versions and of the sites that left; site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
         self.store.put_snapshot(
@@ -237,14 +246,14 @@ class PooledModelSession(ModelSession):
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
 
-def session_for(store: Store, name: str, spec: Spec) -> ModelSession:
-    """The desk of a new model."""
-    return (
-        PooledModelSession(store, Pool(name, spec)) if spec.sites else ModelSession(store, Engine(name, spec))
-    )
+def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
+    """Return the session of a new model."""
+    if spec.sites:
+        return PooledSession(store, PooledEngine(name, spec))
+    return ModelSession(store, Engine(name, spec))
 
 
-def recovered(store: Store, name: str, spec: str) -> ModelSession:
-    """The desk of a model that is in the store."""
-    kind = PooledModelSession if Spec.from_mapping(json.loads(spec)).sites else ModelSession
+def recover_session(store: Store, name: str, spec: str) -> ModelSession:
+    """Restore the session of a model from the store."""
+    kind = PooledSession if Spec.from_store(json.loads(spec)).sites else ModelSession
     return kind.recover(store, name, spec)

@@ -1,4 +1,4 @@
-"""The line in which requests wait for the one writer, who takes those together that come together."""
+"""Queue of requests before the writer, which takes them in groups."""
 
 from __future__ import annotations
 
@@ -10,95 +10,95 @@ from itertools import islice
 
 from steelyard.service.commands import QueueFullError, Request, Unavailable
 
-__all__ = ["RequestQueue", "stopping"]
+__all__ = ["RequestQueue", "stopping_error"]
 
-_MANY = 8  # of fewer that are expected, the first does not wait for the others
-_EACH = 1e-4  # seconds that are waited for each who is expected
-_LONGEST = 0.01  # seconds that the first of many waits for the others, at the most
-_GAP = 0.002  # seconds in which none has come: those who are still expected will not come now
+_MIN_EXPECTED_REQUESTS = 8  # with fewer expected requests, the writer does not wait to fill a group
+_SECONDS_PER_EXPECTED_REQUEST = 1e-4
+_MAX_GATHER_SECONDS = 0.01
+_MAX_GAP_SECONDS = 0.002  # without a new request for this time, the group is complete
 
 
-def stopping() -> Unavailable:
-    """What is told to whoever comes too late."""
+def stopping_error() -> Unavailable:
+    """Return the error of requests that arrive while the service stops."""
     return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
 
 
 class RequestQueue:
-    """Requests in the order in which they came; anybody puts one, one thread takes them.
+    """Queue of requests in order of arrival: any thread puts, one thread takes.
 
-    Clients that were answered together send again together, one after the other as they are read. Whoever is
-    written alone pays a sync of the disk alone, so the first of them waits until all are there: those who
-    were just answered and those who stand here already are as many as can be expected. It does not wait
-    longer than they keep coming.
+    Clients whose requests were committed together send their next requests at nearly the same time. A
+    request that is committed alone costs one disk sync, so :meth:`next_group` waits until as many requests
+    have arrived as the last group had, in addition to those already queued. It stops when no new request
+    arrives for a short time.
 
     Parameters
     ----------
-    most : int
-        More requests than this are sent away.
+    max_requests : int
+        Maximum length; further requests raise QueueFullError.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_requests: int) -> None:
+        self.max_requests = max_requests
         self.is_closed = False
-        self._waiting: deque[Request] = deque()
-        self._turn = threading.Lock()
-        self._bell = threading.Event()
-        self._enough: float = math.inf  # requests at which the bell rings
-        self._n_taken = 0  # by the last group
+        self._requests: deque[Request] = deque()
+        self._lock = threading.Lock()
+        self._wake_up = threading.Event()
+        self._wake_up_length: float = math.inf  # queue length at which the taking thread is woken
+        self._last_group_size = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._requests)
 
     def put(self, request: Request) -> None:
-        """Stand at the end; refused where too many wait, or where nobody takes any longer."""
-        with self._turn:
+        """Append a request; raise QueueFullError if the queue is full, Unavailable if it is closed."""
+        with self._lock:
             if self.is_closed:
-                raise stopping()
-            if len(self._waiting) >= self.most:
+                raise stopping_error()
+            if len(self._requests) >= self.max_requests:
                 raise QueueFullError(
-                    f"{self.most:,} requests wait already; nothing was changed.",
+                    f"the queue is full: {self.max_requests:,} requests are waiting; nothing was changed.",
                     hint="wait a little and send it again, with the same idempotency key",
                 )
-            self._waiting.append(request)
-        if len(self._waiting) >= self._enough:  # once for many: to wake a thread takes long
-            self._bell.set()
+            self._requests.append(request)
+        if len(self._requests) >= self._wake_up_length:  # one wake-up per group: waking a thread is slow
+            self._wake_up.set()
 
     def close(self) -> None:
-        """Nobody else is let in."""
-        with self._turn:
+        """Refuse further requests; those in the queue stay."""
+        with self._lock:
             self.is_closed = True
-        self._bell.set()
+        self._wake_up.set()
 
-    def first(self, most: int) -> list[Request]:
-        """Whoever is next; they stay where they are."""
-        with self._turn:
-            return list(islice(self._waiting, most))
+    def first(self, max_requests: int) -> list[Request]:
+        """Return the first requests without removing them."""
+        with self._lock:
+            return list(islice(self._requests, max_requests))
 
     def take(self, n_requests: int) -> list[Request]:
-        """The first of the line, or as many as there are."""
-        return [self._waiting.popleft() for _ in range(min(n_requests, len(self._waiting)))]
+        """Remove and return the first requests, at most as many as there are."""
+        return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
 
-    def next_group(self, most: int, seconds: float) -> list[Request]:
-        """The next who are taken together; none where none comes in this time."""
-        n_expected = min(self._n_taken + len(self._waiting), most)
+    def next_group(self, max_requests: int, seconds: float) -> list[Request]:
+        """Remove and return the next group; an empty list if no request arrives in time."""
+        n_expected = min(self._last_group_size + len(self._requests), max_requests)
         self._wait_for(1, seconds)
-        if n_expected >= _MANY:
+        if n_expected >= _MIN_EXPECTED_REQUESTS:
             self._gather(n_expected)
-        group = self.take(most)
-        self._n_taken = len(group)
+        group = self.take(max_requests)
+        self._last_group_size = len(group)
         return group
 
     def _gather(self, n_expected: int) -> None:
-        seconds = min(_EACH * (n_expected - len(self._waiting)), _LONGEST)
+        seconds = min(_SECONDS_PER_EXPECTED_REQUEST * (n_expected - len(self._requests)), _MAX_GATHER_SECONDS)
         end, n_before = time.monotonic() + seconds, 0
-        while n_before < len(self._waiting) < n_expected and time.monotonic() < end:
-            n_before = len(self._waiting)
-            self._wait_for(n_expected, min(_GAP, seconds))
+        while n_before < len(self._requests) < n_expected and time.monotonic() < end:
+            n_before = len(self._requests)
+            self._wait_for(n_expected, min(_MAX_GAP_SECONDS, seconds))
 
     def _wait_for(self, n_requests: int, seconds: float) -> None:
-        """Until so many wait, or the line is closed, or it has taken so long."""
-        self._bell.clear()
-        self._enough = n_requests  # before the look: whoever comes after it rings
-        if len(self._waiting) < n_requests and not self.is_closed:
-            self._bell.wait(seconds)
-        self._enough = math.inf
+        """Wait until the queue has this length, is closed, or the time is over."""
+        self._wake_up.clear()
+        self._wake_up_length = n_requests  # set before the length is read, so that no request is missed
+        if len(self._requests) < n_requests and not self.is_closed:
+            self._wake_up.wait(seconds)
+        self._wake_up_length = math.inf

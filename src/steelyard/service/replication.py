@@ -1,31 +1,31 @@
-"""VersionedValue another process: its events are replayed here, so that this one answers as that one does."""
+"""Replication: a follower replays the events of the process that writes."""
 
 from __future__ import annotations
 
-from steelyard.service.pool import recovered
+from steelyard.service.pool import recover_session
 from steelyard.service.session import ModelSession
-from steelyard.service.store import Store
+from steelyard.service.stores.sql import Store
 
 __all__ = ["catch_up"]
 
 
 def catch_up(store: Store, sessions: dict[str, ModelSession]) -> list[str]:
-    """Bring models to what the store says now; returns the names of those that have changed.
+    """Bring models up to date with the store; return the names of the models that changed.
 
-    Events since the last look are replayed. Where they are gone, because a snapshot took their place or
-    something was forgotten, the model is read anew.
+    New events are replayed. If they are gone, because a snapshot replaced them or rows were forgotten, the
+    model is recovered from its snapshot.
     """
     changed = []
-    with store.reading():
-        known = dict(store.models())
-        for name in [name for name in sessions if name not in known]:
+    with store.read_snapshot():
+        specs, versions = dict(store.models()), store.last_versions()
+        for name in [name for name in sessions if name not in specs]:
             del sessions[name]
             changed.append(name)
-        for name, spec in known.items():
-            session = sessions.get(name)
-            if session is not None and session.engine.version == store.last_version(name):
+        for name, spec in specs.items():
+            session, version = sessions.get(name), versions.get(name, 0)
+            if session is not None and session.engine.version == version:
                 continue
-            if session is None or not session.follow():
-                sessions[name] = recovered(store, name, spec)
+            if session is None or not session.follow(version):
+                sessions[name] = recover_session(store, name, spec)
             changed.append(name)
     return changed

@@ -1,7 +1,8 @@
-"""Which rows of a model count now, chunk by chunk: what a window lets go, and what can be found again."""
+"""Index of the rows in a model's window: which chunk holds them and when each chunk's rows expire."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,14 +11,14 @@ import numpy as np
 
 from steelyard._types import FloatArray
 
-__all__ = ["Piece", "RowWindowIndex"]
+__all__ = ["RowRange", "RowWindowIndex"]
 
-Times = FloatArray | Callable[[], FloatArray]  # sorted, or where to find them
+Times = FloatArray | Callable[[], FloatArray]  # sorted, or a function that loads them
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some neighbouring rows of a chunk."""
+class RowRange:
+    """Consecutive rows of one chunk."""
 
     chunk: int
     begin: int
@@ -28,97 +29,136 @@ class Piece:
 
 
 class _Entry:
-    __slots__ = ("_times", "begin", "n", "noted")
+    __slots__ = ("_times", "begin", "n")
 
     def __init__(self, n: int, begin: int, times: Times) -> None:
-        self.n, self.begin, self._times = n, begin, times  # rows before `begin` no longer count
-        self.noted = begin  # what the store's mark says of that
+        self.n, self.begin, self._times = n, begin, times  # rows before `begin` have expired
 
     @property
     def times(self) -> FloatArray:
-        """Looked up when they are asked for: most windows never ask."""
-        if callable(self._times):
+        if callable(self._times):  # loaded on first use: windows by number of rows need no times
             self._times = self._times()
         return self._times
 
 
 class RowWindowIndex:
-    """The chunks of one model in the order in which they came; within a chunk rows are sorted by time."""
+    """Chunks of one model in order of arrival; within a chunk, rows are sorted by time.
+
+    Finding expired rows takes constant time for each row that expires: chunks without active rows leave
+    ``_active``, and a heap orders the others by the time of their oldest active row. The heap is built at the
+    first query by time; an item whose chunk has changed since is skipped.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}
+        self._active: dict[int, _Entry] = {}
+        self._expired: dict[int, _Entry] = {}  # chunks whose rows have all expired
+        self._unsaved: dict[int, _Entry] = {}  # chunks whose `begin` differs from the store
+        self._heap: list[tuple[float, int]] | None = None  # (time of the oldest active row, chunk)
+        self._newest: float | None = None  # cached; None if it must be computed
         self.n_rows = 0
 
     def add(self, chunk: int, times: Times, n_rows: int, begin: int = 0) -> None:
-        """A new chunk, or one found again of which the first rows no longer count."""
-        self._entries[chunk] = _Entry(n_rows, begin, times)
+        """Add a chunk of which the first ``begin`` rows have expired."""
         self.n_rows += n_rows - begin
+        self._insert(chunk, _Entry(n_rows, begin, times))
+
+    def _insert(self, chunk: int, entry: _Entry) -> None:
+        if entry.begin >= entry.n:
+            self._expired[chunk] = entry
+            return
+        self._active[chunk] = entry
+        if self._heap is not None:
+            heapq.heappush(self._heap, (float(entry.times[entry.begin]), chunk))
+        if self._newest is not None:
+            self._newest = max(self._newest, float(entry.times[-1]))
 
     def drop(self, chunk: int) -> None:
-        """A chunk that is gone."""
-        entry = self._entries.pop(chunk)
+        """Remove a chunk."""
+        entry = self._active.pop(chunk, None) or self._expired.pop(chunk)
+        self._unsaved.pop(chunk, None)
         self.n_rows -= entry.n - entry.begin
+        self._newest = None
 
     def replace(self, chunk: int, times: FloatArray) -> None:
-        """A chunk that has lost rows; it keeps its place."""
-        entry = self._entries[chunk]
+        """Replace the rows of a chunk by fewer rows; it keeps its position in the order."""
+        entry = self._active[chunk]
         self.n_rows += len(times) - (entry.n - entry.begin)
-        self._entries[chunk] = _Entry(len(times), 0, times)
+        self._unsaved.pop(chunk, None)
+        self._newest = None
+        self._insert(chunk, _Entry(len(times), 0, times))
 
-    def leaving(self, window: int | timedelta, now: float) -> list[Piece]:
-        """Rows that a window of this size lets go."""
+    def expired(self, window: int | timedelta, now: float) -> list[RowRange]:
+        """Return the active rows outside a window of this number of rows or this length of time."""
         if isinstance(window, timedelta):
-            return self.before(now - window.total_seconds(), inclusive=True)
-        pieces, excess = [], self.n_rows - window
-        for chunk, entry in self._entries.items():
+            return self._expired_by_time(now - window.total_seconds())
+        ranges, excess = [], self.n_rows - window
+        for chunk, entry in self._active.items():
             if excess <= 0:
                 break
-            taken = min(excess, entry.n - entry.begin)
-            if taken:
-                pieces.append(Piece(chunk, entry.begin, entry.begin + taken))
-            excess -= taken
-        return pieces
+            n_rows = min(excess, entry.n - entry.begin)
+            ranges.append(RowRange(chunk, entry.begin, entry.begin + n_rows))
+            excess -= n_rows
+        return ranges
 
-    def before(self, moment: float, *, inclusive: bool = False) -> list[Piece]:
-        """Rows that are older than a moment."""
-        pieces = []
-        for chunk, entry in self._entries.items():
-            end = int(np.searchsorted(entry.times, moment, side="right" if inclusive else "left"))
+    def _expired_by_time(self, limit: float) -> list[RowRange]:
+        if self._heap is None:
+            self._heap = [(float(e.times[e.begin]), chunk) for chunk, e in self._active.items()]
+            heapq.heapify(self._heap)
+        chunks: set[int] = set()
+        while self._heap and self._heap[0][0] <= limit:
+            chunks.add(heapq.heappop(self._heap)[1])
+        ranges = []
+        for chunk in sorted(chunks & self._active.keys()):
+            entry = self._active[chunk]
+            end = int(np.searchsorted(entry.times, limit, side="right"))
             if end > entry.begin:
-                pieces.append(Piece(chunk, entry.begin, end))
-        return pieces
+                ranges.append(RowRange(chunk, entry.begin, end))
+            # Pushed again: these rows expire only when expire() is called, and later rows expire later.
+            heapq.heappush(self._heap, (float(entry.times[entry.begin]), chunk))
+        return ranges
+
+    def before(self, moment: float) -> list[RowRange]:
+        """Return the active rows that are older than a moment."""
+        ranges = []
+        for chunk, entry in self._active.items():
+            end = int(np.searchsorted(entry.times, moment, side="left"))
+            if end > entry.begin:
+                ranges.append(RowRange(chunk, entry.begin, end))
+        return ranges
 
     def newest(self) -> float:
-        """The time of the newest row; minus infinity without rows."""
-        return max((float(e.times[-1]) for e in self._entries.values() if e.n), default=-np.inf)
+        """Return the time of the newest row; minus infinity without rows."""
+        if self._newest is None:
+            entries = [*self._active.values(), *self._expired.values()]
+            self._newest = max((float(e.times[-1]) for e in entries if e.n), default=-np.inf)
+        return self._newest
 
-    def forget(self, pieces: Iterable[Piece]) -> None:
-        """Rows no longer count; pieces are the first rows of their chunks."""
-        for piece in pieces:
-            entry = self._entries[piece.chunk]
-            self.n_rows -= piece.end - entry.begin
-            entry.begin = piece.end
-
-    def counts(self, chunk: int, position: int) -> bool:
-        """Whether a row counts now."""
-        entry = self._entries.get(chunk)
-        return entry is not None and entry.begin <= position < entry.n
+    def expire(self, ranges: Iterable[RowRange]) -> None:
+        """Mark rows as expired; each range begins at the oldest active row of its chunk."""
+        for rows in ranges:
+            entry = self._active[rows.chunk]
+            self.n_rows -= rows.end - entry.begin
+            entry.begin = rows.end
+            self._unsaved[rows.chunk] = entry
+            if entry.begin >= entry.n:
+                self._expired[rows.chunk] = self._active.pop(rows.chunk)
+            elif self._heap is not None:
+                heapq.heappush(self._heap, (float(entry.times[entry.begin]), rows.chunk))
 
     def begin_of(self, chunk: int) -> int:
-        """The first row of a chunk that counts."""
-        return self._entries[chunk].begin
+        """Return the position of the oldest active row of a chunk."""
+        return (self._active.get(chunk) or self._expired[chunk]).begin
 
-    def finished(self) -> list[int]:
-        """Chunks of which no row counts any more."""
-        return [chunk for chunk, entry in self._entries.items() if entry.begin >= entry.n]
+    def expired_chunks(self) -> list[int]:
+        """Return the chunks without active rows."""
+        return list(self._expired)
 
-    def to_note(self) -> list[tuple[int, int]]:
-        """Chunks whose first row that counts is another than the store has noted, and that row."""
-        found = [(chunk, entry) for chunk, entry in self._entries.items() if entry.begin != entry.noted]
-        for _, entry in found:
-            entry.noted = entry.begin
-        return [(chunk, entry.begin) for chunk, entry in found]
+    def take_unsaved(self) -> list[tuple[int, int]]:
+        """Return (chunk, position of its oldest active row) where the store has another position."""
+        unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
+        self._unsaved.clear()
+        return unsaved
 
     def chunks(self) -> list[int]:
-        """All chunks, oldest first."""
-        return list(self._entries)
+        """Return the chunks with active rows, oldest first."""
+        return list(self._active)

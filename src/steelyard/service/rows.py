@@ -1,43 +1,47 @@
-"""Rows as they come over the wire, as columns: JSON records, JSON lines, CSV and Arrow streams."""
+"""Rows as columns: parsers of JSON, JSON lines, CSV and Arrow bodies, and the format of stored rows."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, FileFormatError
-from steelyard.persistence import decode, encode
-from steelyard.service.records import TogetherColumns, from_records, place_of
+from steelyard.persistence.tree import decode
 from steelyard.tables.arrow_sources import ArrowSource
-from steelyard.tables.columns import BlockColumns, ColumnBatch, Columns, RowError, as_texts
+from steelyard.tables.columns import ColumnBatch, Columns, RowError, Values, as_texts
 from steelyard.tables.table_stream import open_source, seconds_of
 
 __all__ = [
     "CONTENT_TYPES",
+    "RecordColumns",
     "RequestLimits",
-    "TooMuch",
-    "are_alike",
-    "check_fields",
-    "completed",
-    "cut",
+    "TooLargeError",
+    "check_duplicate_fields",
+    "check_not_in_future",
+    "fill_missing",
     "from_body",
     "from_records",
-    "is_name",
+    "identifiers",
+    "is_identifier",
     "joined",
-    "names",
     "pack",
+    "pack_event",
+    "select",
     "texts",
     "times",
     "unpack",
+    "unpack_event",
 ]
 
 CONTENT_TYPES = {
@@ -47,133 +51,206 @@ CONTENT_TYPES = {
     "text/csv": "csv",
     "application/vnd.apache.arrow.stream": "arrow",
 }
+Record = Mapping[str, Any]
 _SOURCE = "the request"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-_LONGEST = 500  # characters of an id or a subject
-_BLOCK = b"\x93ROWS\0\0\1"  # rows whose numbers stand behind the rest
-_BLOCK_HEAD = struct.Struct("<8sQQ")
-_NOT_TEXT = (b"\x1f\x8b", b"PAR1", b"ARROW1")
+_COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
+_MAX_IDENTIFIER_CHARACTERS = 500
+_NUMBERS = frozenset({float, int, type(None)})
+_MAX_EXACT_INTEGER = 2**53  # larger integers are not exact as doubles
 
 
-class TooMuch(DataError):  # noqa: N818  a state of the world
-    """More rows, columns or values than a request may have."""
+class TooLargeError(DataError):
+    """The request has more rows, columns or values than allowed."""
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """How much a request may hold; asked before memory is taken for it."""
+    """Maximum size of one request, checked before memory is allocated for it."""
 
     rows: int = 200_000
     columns: int = 10_000
     values: int = 50_000_000
+    unpacked: int = 512 << 20
+
+    def check_json(self, body: bytes) -> None:
+        """Raise TooLargeError if JSON has more objects and lists than rows allow."""
+        n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
+        if n_found > limit:
+            raise TooLargeError(
+                f"a request can have {limit:,} JSON objects and lists; got {n_found:,}. Nothing was changed.",
+                hint="send it in several requests",
+            )
+
+    def check_unpacked(self, n_bytes: int) -> None:
+        """Raise TooLargeError if decompressed data is too large."""
+        if n_bytes > self.unpacked:
+            raise TooLargeError(
+                f"a request can have {self.unpacked:,} bytes after decompression; got {n_bytes:,}. "
+                "Nothing was changed.",
+                hint="send it in several requests",
+            )
 
     def check(self, n_rows: int, n_columns: int) -> None:
-        """Refuse more than that."""
+        """Raise TooLargeError if a limit is exceeded."""
         if n_rows <= self.rows and n_columns <= self.columns and n_rows * n_columns <= self.values:
             return
-        for what, found, most in (
+        for what, found, limit in (
             ("rows", n_rows, self.rows),
             ("columns", n_columns, self.columns),
             ("values", n_rows * n_columns, self.values),
         ):
-            if found > most:
-                raise TooMuch(
-                    f"a request can have {most:,} {what}; got {found:,} or more. Nothing was changed.",
+            if found > limit:
+                raise TooLargeError(
+                    f"a request can have {limit:,} {what}; got {found:,} or more. Nothing was changed.",
                     hint="send it in several requests",
                 )
 
 
+# -- bodies of requests -----------------------------------------------------------------------------
+
+
 def from_body(
-    body: bytes,
-    kind: str,
-    texts_wanted: Sequence[str],
-    *,
-    key: str = "rows",
-    most: RequestLimits | None = None,
+    body: bytes, kind: str, text_columns: Sequence[str], *, limits: RequestLimits | None = None
 ) -> ColumnBatch:
-    """The rows of a body; columns that are to be texts are read as such."""
-    most = most or RequestLimits()
+    """Parse the rows of a body; ``text_columns`` are read as text."""
+    limits = limits or RequestLimits()
     if kind in {"json", "jsonl"}:
-        return from_records(_records(body, kind, key), texts_wanted, most.check)
-    _check_beginning(body, kind)
-    source = _arrow_stream(body) if kind == "arrow" else open_source(io.BytesIO(body))
+        limits.check_json(body)
+        return from_records(_records(body, kind), text_columns, limits)
+    _check_signature(body, kind)
+    source = _arrow_stream(body, limits) if kind == "arrow" else open_source(io.BytesIO(body))
     try:
         names = list(source.names)
-        known = [name for name in texts_wanted if name in names]
+        known = [name for name in text_columns if name in names]
         columns = Columns(categorical=tuple(known))
-        most.check(0, len(names))
-        columns.chosen(names, _SOURCE)  # says so where two have one name
-        parts, n_rows = [], 0
+        limits.check(0, len(names))
+        columns.chosen(names, _SOURCE)  # raises if two columns have the same name
+        parts, n_rows, n_characters = [], 0, 0
         for part in source.batches(names, source.kinds(columns, names)):
             n_rows += part.n_rows
-            most.check(n_rows, len(names))  # packed rows may be a thousand times what came
+            limits.check(n_rows, len(names))
+            n_characters += _n_characters(part)
+            limits.check_unpacked(n_characters)  # a dictionary repeats its texts
             parts.append(part)
     finally:
         source.close()
     if not parts:
         raise DataError("there are no rows.", source=_SOURCE)
-    return ColumnBatch.joined(parts)
+    return ColumnBatch.concat(parts)
 
 
-def _arrow_stream(body: bytes) -> ArrowSource:
-    """Read where it lies: nothing has to be found out about it."""
+def _n_characters(batch: ColumnBatch) -> int:
+    """Return the total length of all texts."""
+    if batch.is_matrix:  # numbers only
+        return 0
+    columns = [values.tolist() for values in batch.columns.values() if values.dtype == object]
+    return sum(len(text) for texts in columns for text in texts if text is not None)
+
+
+def _arrow_stream(body: bytes, limits: RequestLimits) -> ArrowSource:
     import pyarrow as pa
 
     try:
+        n_bytes = _n_unpacked_bytes(body)
         reader = pa.ipc.open_stream(body)
-        return ArrowSource(
-            lambda _: reader,  # all columns are wanted
-            reader.schema,
-            _SOURCE,
-            None,
-            reader.close,
-        )
-    except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text are found out late
-        raise DataError(f"the stream is damaged or cut short: {error}.", source=_SOURCE) from error
+        source = ArrowSource(lambda _: reader, reader.schema, _SOURCE, None, reader.close)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"the stream is damaged or truncated: {error}.", source=_SOURCE) from error
+    limits.check_unpacked(n_bytes)
+    return source
 
 
-def _check_beginning(body: bytes, kind: str) -> None:
-    """A body is what its content type says: nothing is unpacked because it looks packed."""
+def _n_unpacked_bytes(body: bytes) -> int:
+    """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
+
+    The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
+    whose field 1 is one. RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes each) and,
+    if compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if it is stored as
+    it is. Decompression allocates exactly this length, so it cannot be understated.
+    """
+    import pyarrow as pa
+
+    n_bytes = 0
+    reader = pa.ipc.MessageReader.open_stream(body)
+    try:
+        while True:
+            message = reader.read_next_message()
+            if message.type not in {"record batch", "dictionary"}:
+                continue
+            metadata, data = memoryview(message.metadata), memoryview(message.body)
+            batch = _table_field(metadata, _offset(metadata, 0), 2)
+            if message.type == "dictionary":
+                batch = _table_field(metadata, _offset(metadata, batch), 1)
+            batch = _offset(metadata, batch)
+            vector = _offset(metadata, _table_field(metadata, batch, 2))
+            is_compressed = bool(_table_field(metadata, batch, 3))
+            (n_buffers,) = struct.unpack_from("<I", metadata, vector)
+            for k in range(n_buffers):
+                offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * k)
+                unpacked = struct.unpack_from("<q", data, offset)[0] if is_compressed and length >= 8 else -1
+                n_bytes += length if unpacked < 0 else unpacked
+    except StopIteration:
+        return n_bytes
+    except struct.error as error:
+        raise ValueError("the metadata of a message is damaged") from error
+
+
+def _offset(metadata: memoryview, position: int) -> int:
+    """Follow a relative offset of a flatbuffer."""
+    return position + int(struct.unpack_from("<I", metadata, position)[0])
+
+
+def _table_field(metadata: memoryview, table: int, number: int) -> int:
+    """Return the position of a field of a flatbuffer table; 0 if the field is absent."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    entry = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0] if 4 + 2 * number < size else 0
+    return table + entry if entry else 0
+
+
+def _check_signature(body: bytes, kind: str) -> None:
+    """Raise DataError if the first bytes contradict the content type; compressed files are not accepted."""
     is_arrow = body.startswith(_ARROW_STREAM)
-    if is_arrow != (kind == "arrow") or body.startswith(_NOT_TEXT):
+    if is_arrow != (kind == "arrow") or body.startswith(_COMPRESSED):
         raise DataError(
-            f"the body does not begin as {'an Arrow stream' if kind == 'arrow' else 'CSV'} does.",
+            f"the body does not begin like {'an Arrow stream' if kind == 'arrow' else 'CSV'}.",
             source=_SOURCE,
-            hint="the content type must say what is sent; packed files are not taken",
+            hint="the content type must match the body; compressed files are not accepted",
         )
 
 
-def _records(body: bytes, kind: str, key: str) -> list[Any]:
+def _records(body: bytes, kind: str) -> list[Any]:
     try:
         if kind == "jsonl":
             lines = msgspec.json.Decoder().decode_lines(body)
-            check_fields(body, lines, lines=True)
+            check_duplicate_fields(body, lines, lines=True)
             return lines
         value = msgspec.json.decode(body)
-        check_fields(body, value)
+        check_duplicate_fields(body, value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"this is not JSON: {error}.", source=_SOURCE) from error
-    rows = value.get(key) if isinstance(value, dict) else value
+    rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
-        raise DataError(f'expected {{"{key}": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
+        raise DataError(f'expected {{"rows": [{{...}}, ...]}}; got {str(value)[:60]!r}.', source=_SOURCE)
     return rows
 
 
-def check_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
-    """Refuse JSON in which an object says a field twice: the decoder would keep one and drop the other.
+def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
+    """Raise DataError if an object in JSON has a field twice: the decoder would silently keep the last.
 
-    Every field is followed by a colon. Where there are not more colons than fields, none was dropped; only
-    where texts hold colons, too, the body is read once more.
+    Every field is followed by a colon. If there are not more colons than decoded fields, no field was
+    dropped. Otherwise, because texts may contain colons, the body is parsed again with a slower parser.
     """
     n_colons = body.count(b":")
-    if n_colons > _n_plain_fields(value) and n_colons > _n_fields(value):
+    if n_colons > _n_row_fields(value) and n_colons > _n_fields(value):
         for text in body.split(b"\n") if lines else (body,):
             if text.strip():
-                json.loads(text, object_pairs_hook=_once, parse_int=float)
+                json.loads(text, object_pairs_hook=_refuse_duplicates, parse_int=float)
 
 
-def _n_plain_fields(value: Any) -> int:
-    """Fields of rows and of what they stand in, nearly always all that there are; soon counted."""
+def _n_row_fields(value: Any) -> int:
+    """Count the fields of flat rows and of the object around them: fast, and nearly always all fields."""
     rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
         return 0
@@ -186,41 +263,166 @@ def _n_fields(value: Any) -> int:
     return sum(map(_n_fields, value)) if isinstance(value, list) else 0
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
     names = {name for name, _ in pairs}
     if len(names) < len(pairs):
-        twice = next(name for name in names if [n for n, _ in pairs].count(name) > 1)
-        raise DataError(f"the field {twice[:60]!r} stands twice in one object.", source=_SOURCE)
+        duplicate = next(name for name in names if [n for n, _ in pairs].count(name) > 1)
+        raise DataError(f"the field {duplicate[:60]!r} occurs twice in one object.", source=_SOURCE)
+
+
+# -- JSON records -----------------------------------------------------------------------------------
+
+
+def from_records(
+    records: list[Any], text_columns: Iterable[str] = (), limits: RequestLimits | None = None
+) -> ColumnBatch:
+    """Convert records to columns; a field that a record does not have is a missing value."""
+    if not records:
+        raise DataError("there are no rows.", source=_SOURCE)
+    names: dict[str, None] = {}
+    for row, record in enumerate(records):
+        if not isinstance(record, dict):
+            raise RowError(
+                f"expected a row as an object; got {str(record)[:60]!r}.", source=_position(row), row=row
+            )
+        names.update(dict.fromkeys(record))
+        if limits is not None:
+            limits.check(len(records), len(names))
+    if len(records) == 1:
+        return ColumnBatch(RecordColumns(records, frozenset(text_columns)), 1)
+    return ColumnBatch(_columns(records, list(names), frozenset(text_columns)), len(records))
+
+
+class RecordColumns(Mapping[str, Values]):
+    """Columns of records with the same fields, converted to arrays on first access.
+
+    Most requests have a single row. The writer concatenates the records of a group of requests before it
+    accesses a column, so that one conversion serves all of them. Values that cannot be converted raise then.
+    """
+
+    def __init__(self, records: Sequence[Record], text_columns: frozenset[str]) -> None:
+        self.records, self._text_columns = records, text_columns
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Mapping[str, Values]]) -> Self | None:
+        """Concatenate several parts; return None if their fields differ."""
+        records: list[Record] = []
+        first = parts[0]
+        for part in parts:
+            if not isinstance(part, cls) or not isinstance(first, cls):
+                return None
+            if part._text_columns != first._text_columns:
+                return None
+            records += part.records
+        assert isinstance(first, cls)
+        fields = first.records[0].keys()
+        return cls(records, first._text_columns) if all(r.keys() == fields for r in records) else None
+
+    @cached_property
+    def _batch(self) -> ColumnBatch:
+        columns = _columns(self.records, list(self.records[0]), self._text_columns)
+        return ColumnBatch(columns, len(self.records))
+
+    def __getitem__(self, name: str) -> Values:
+        return self._batch.columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.records[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.records[0])
+
+    def __len__(self) -> int:
+        return len(self.records[0])
+
+
+def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset[str]) -> dict[str, Values]:
+    """Convert all columns; the numeric ones become rows of one array, which is the fastest way."""
+    values: dict[str, Sequence[Any]]
+    order = list(names)
+    if all(list(record) == order for record in records):  # the usual case, without a lookup for each value
+        values = dict(zip(names, zip(*(record.values() for record in records), strict=True), strict=True))
+    else:
+        values = {name: [record.get(name) for record in records] for name in names}
+    numeric = [name for name in names if name not in as_text and _NUMBERS.issuperset(map(type, values[name]))]
+    try:
+        block = np.array([values[name] for name in numeric], dtype=np.float64)  # None becomes nan
+    except OverflowError:  # an integer too large for a double; _column raises with the name of the column
+        numeric = []
+    columns = dict(zip(numeric, block, strict=True)) if numeric else {}
+    return {
+        name: columns[name] if name in columns else _column(name, values[name], as_text=name in as_text)
+        for name in names
+    }
+
+
+def _column(name: str, values: Sequence[Any], *, as_text: bool) -> Values:
+    if not as_text and not any(isinstance(value, str | list | dict) for value in values):
+        try:
+            return np.array([math.nan if value is None else float(value) for value in values])
+        except OverflowError:
+            raise DataError(f"column {name!r} has a number that is too large for a double.") from None
+    result = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        if value is None or isinstance(value, str):
+            result[row] = value
+        elif isinstance(value, bool | int | float):
+            result[row] = _text_of(value)
+        else:
+            raise RowError(
+                f"expected a number or a text; got {type(value).__name__}.",
+                source=_position(row, name),
+                row=row,
+                column=name,
+            )
+    return result
+
+
+def _text_of(value: float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return str(int(value)) if value.is_integer() and abs(value) < _MAX_EXACT_INTEGER else repr(value)
+
+
+def _position(row: int, column: str | None = None) -> str:
+    """Describe a place in a request for an error message."""
+    return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
+
+
+# -- special columns --------------------------------------------------------------------------------
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
-    """A column as texts: identifiers and subjects are compared as such."""
+    """Return a column as texts; ids and subjects are compared as texts."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
 
 
-def names(batch: ColumnBatch, column: str | None) -> list[str | None]:
-    """Identifiers and subjects; what a store could not look up again is refused."""
-    found = texts(batch, column)
+def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
+    """Return a column of ids or subjects; raise RowError for a value that a store cannot look up."""
     if column is None:
-        return found
+        return [None] * batch.n_rows
+    found = texts(batch, column)
     for row, name in enumerate(found):
-        if name is not None and not is_name(name):
+        if name is not None and not is_identifier(name):
             raise RowError(
-                f"an id or subject has 1 to {_LONGEST} characters and no null character; got {len(name)}.",
-                source=place_of(row, column),
+                f"an id or subject has 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null character; "
+                f"got {len(name)}.",
+                source=_position(row, column),
                 row=row,
                 column=column,
             )
     return found
 
 
-def is_name(name: str) -> bool:
-    """Whether a text can be the id or the subject of a row."""
-    return 1 <= len(name) <= _LONGEST and "\0" not in name
+def is_identifier(name: str) -> bool:
+    """Return whether a text can be the id or the subject of a row."""
+    return 1 <= len(name) <= _MAX_IDENTIFIER_CHARACTERS and "\0" not in name
 
 
 def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
-    """A column of times in seconds; the time of arrival where there is none."""
+    """Return the times of rows in seconds; without a time column, the time of arrival."""
     if name is None:
         return np.full(batch.n_rows, now)
     values = batch.columns[name]
@@ -235,57 +437,67 @@ def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
             except (ValueError, TypeError) as error:
                 raise RowError(
                     f"expected a time; got {value!r}.",
-                    source=place_of(row, name),
+                    source=_position(row, name),
                     row=row,
                     column=name,
-                    hint="times are numbers of seconds or like 2026-01-31T12:30:00",
+                    hint="a time is a number of seconds or a text like 2026-01-31T12:30:00",
                 ) from error
         bad = np.isnan(seconds)
     if bad.any():
         row = int(bad.argmax())
-        raise RowError("the time is missing.", source=place_of(row, name), row=row, column=name)
+        raise RowError("the time is missing.", source=_position(row, name), row=row, column=name)
     return seconds
 
 
-# -- many and few, written down ---------------------------------------------------------------------
+def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
+    """Raise RowError if a time is later than the limit."""
+    late = seconds > limit
+    if late.any():
+        row = int(late.argmax())
+        raise RowError(
+            f"the time {seconds[row]:.16g} is {(seconds[row] - limit) / 86_400:,.1f} days later than "
+            "allowed; nothing was changed.",
+            source=_position(row, name),
+            row=row,
+            column=name,
+            hint="times are seconds since 1970; the setting max_future changes the limit",
+        )
+
+
+# -- combining and selecting ------------------------------------------------------------------------
 
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
-    """Rows of several batches; a column that one of them lacks is missing there."""
+    """Concatenate batches; a column that a batch does not have is missing there."""
     if len(parts) == 1:
         return parts[0]
-    records = TogetherColumns.of_all([part.columns for part in parts])
+    records = RecordColumns.of_all([part.columns for part in parts])
     if records is not None:
         return ColumnBatch(records, len(records.records))
-    blocks = BlockColumns.of_all([part.columns for part in parts])
-    if blocks is not None:
-        return ColumnBatch(blocks, sum(part.n_rows for part in parts))
+    names = parts[0].matrix_names
+    if all(part.is_matrix and part.matrix_names == names for part in parts):
+        return ColumnBatch.concat(parts)
     is_text: dict[str, bool] = {}
     for part in parts:
         for name, values in part.columns.items():
             is_text[name] = is_text.get(name, False) or values.dtype == object
-    return ColumnBatch.joined([_with_all(part, is_text) for part in parts])
+    return ColumnBatch.concat([_with_all_columns(part, is_text) for part in parts])
 
 
-def are_alike(batch: ColumnBatch) -> bool:
-    """Whether these rows, of several requests, are known to have the same columns."""
-    return isinstance(batch.columns, TogetherColumns)
-
-
-def _with_all(part: ColumnBatch, texts: Mapping[str, bool]) -> ColumnBatch:
+def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnBatch:
     columns = {}
-    for name, is_text in texts.items():
+    for name, text in is_text.items():
         values = part.columns.get(name)
         if values is None:
-            values = np.full(part.n_rows, None) if is_text else np.full(part.n_rows, np.nan)
-        elif is_text and values.dtype != object:
+            values = np.full(part.n_rows, None) if text else np.full(part.n_rows, np.nan)
+        elif text and values.dtype != object:
             values = np.array([*as_texts(values), None], dtype=object)[:-1]
         columns[name] = values
     return ColumnBatch(columns, part.n_rows)
 
 
-def completed(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """A single row with values for columns that it lacks, or in which it has none."""
+def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
+    """Return a single row with values for columns that are absent or missing."""
     columns = dict(batch.columns)
     for name, value in values.items():
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):
@@ -293,66 +505,100 @@ def completed(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBat
     return ColumnBatch(columns, batch.n_rows)
 
 
-def cut(batch: ColumnBatch, keep: Any) -> ColumnBatch:
-    """Some of the rows, by numbers or by a mask."""
-    columns = {name: values[keep] for name, values in batch.columns.items()}
+def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
+    """Return some of the rows, by positions or by a mask."""
+    columns = {name: values[rows] for name, values in batch.columns.items()}
     n_rows = len(next(iter(columns.values()))) if columns else 0
     return ColumnBatch(columns, n_rows)
 
 
+# -- stored rows ------------------------------------------------------------------------------------
+
+# A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
+# The checksum of the header covers both. Version 1 had a persistence tree instead of the map, and a checksum
+# of the block only; still older chunks are a persistence tree alone.
+_MAGIC = b"\x93ROWS\0\0\2"
+_MAGIC_1 = b"\x93ROWS\0\0\1"
+_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, number of bytes of the map
+_DAMAGED = "the checksum of stored rows is wrong: the store is damaged."
+
+
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Rows as bytes, with whatever belongs to them.
-
-    Columns of numbers, nearly all there is, stand as one block behind the rest, under a checksum that takes
-    a quarter of the time of the one that files have: every row goes through here while its client waits.
-    """
-    block, others = _block_and_others(batch)
-    names = msgspec.json.encode(list(batch.columns)).decode()  # one text: many small parts take long
-    rest = encode({"n": batch.n_rows, "names": names, "columns": others, **(extra or {})})
-    head = _BLOCK_HEAD.pack(_BLOCK, zlib.crc32(block.data), len(rest))
-    return b"".join([head, rest, b"\0" * (-len(rest) % 8), block.data])
-
-
-def _block_and_others(batch: ColumnBatch) -> tuple[FloatArray, dict[str, Any]]:
-    if isinstance(batch.columns, BlockColumns):
-        return np.ascontiguousarray(batch.columns.block), {}
-    numbers = [values for values in batch.columns.values() if values.dtype == np.float64]
-    others = {
-        name: values.tolist() if values.dtype == object else values
-        for name, values in batch.columns.items()
-        if values.dtype != np.float64
-    }
-    return np.array(numbers).reshape(len(numbers), batch.n_rows), others
+    """Serialize rows and further values that belong to them (plain values, or arrays of doubles)."""
+    others: dict[str, Any] = {}
+    if batch.matrix is not None and batch.is_matrix:
+        block = np.ascontiguousarray(batch.matrix.T)
+    else:
+        numeric = [values for values in batch.columns.values() if values.dtype == np.float64]
+        block = np.array(numeric).reshape(len(numeric), batch.n_rows)
+        others = {
+            name: values.tolist() for name, values in batch.columns.items() if values.dtype != np.float64
+        }
+    tree = {"n": batch.n_rows, "names": list(batch.columns), "columns": others, "extra": extra or {}}
+    try:
+        rest = msgspec.msgpack.encode(tree, enc_hook=_encode_array)
+    except UnicodeEncodeError as error:
+        raise DataError("a text is not valid Unicode.", source=_SOURCE) from error
+    padded = rest + b"\0" * (-len(rest) % 8)
+    checksum = zlib.crc32(block.data, zlib.crc32(padded))
+    return b"".join([_HEADER.pack(_MAGIC, checksum, len(rest)), padded, block.data])
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """What :func:`pack` wrote, also before its blocks stood behind the rest, or before there were any."""
-    if data.startswith(_BLOCK):
-        tree, block = _with_block(data)
+    """Restore the rows and the further values that :func:`pack` serialized, in this or an earlier version."""
+    if data.startswith(_MAGIC):
+        view = memoryview(data)
+        _, checksum, length = _HEADER.unpack_from(view)
+        if zlib.crc32(view[_HEADER.size :]) != checksum:
+            raise FileFormatError(_DAMAGED)
+        tree = msgspec.msgpack.decode(view[_HEADER.size : _HEADER.size + length])
+        begin = _HEADER.size + length + -length % 8
+        return _batch_of(tree, tree["names"], np.frombuffer(view[begin:])), tree["extra"]
+    return _unpack_old(data)
+
+
+def _batch_of(tree: dict[str, Any], names: list[str], block: FloatArray) -> ColumnBatch:
+    n_rows, others = tree["n"], {name: _object_array(values) for name, values in tree["columns"].items()}
+    block = block.reshape(len(names) - len(others), n_rows)
+    if not others:
+        return ColumnBatch.from_matrix(names, block.T)
+    numeric = iter(block)
+    return ColumnBatch({name: others[name] if name in others else next(numeric) for name in names}, n_rows)
+
+
+def _unpack_old(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
+    if data.startswith(_MAGIC_1):
+        view = memoryview(data)
+        _, checksum, length = _HEADER.unpack_from(view)
+        begin = _HEADER.size + length + -length % 8
+        if zlib.crc32(view[begin:]) != checksum:
+            raise FileFormatError(_DAMAGED)
+        tree, block = decode(view[_HEADER.size : _HEADER.size + length]), np.frombuffer(view[begin:])
     else:
         tree = decode(data)
         block = np.array(tree.pop("block", ()))
-    n_rows, others = tree.pop("n"), {name: _unpacked(v) for name, v in tree.pop("columns").items()}
-    names = msgspec.json.decode(tree.pop("names")) if "names" in tree else list(others)
-    block = block.reshape(len(names) - len(others), n_rows)
-    if not others:
-        return ColumnBatch(BlockColumns(names, block), n_rows), tree
-    numbers = iter(block)
-    columns = {name: others[name] if name in others else next(numbers) for name in names}
-    return ColumnBatch(columns, n_rows), tree
+    names = msgspec.json.decode(tree["names"]) if "names" in tree else list(tree["columns"])
+    extra = {name: value for name, value in tree.items() if name not in {"n", "names", "columns"}}
+    return _batch_of(tree, names, block), extra
 
 
-def _with_block(data: bytes) -> tuple[dict[str, Any], FloatArray]:
-    view = memoryview(data)
-    _, checksum, length = _BLOCK_HEAD.unpack_from(view)
-    begin = _BLOCK_HEAD.size + length + -length % 8
-    if zlib.crc32(view[begin:]) != checksum:
-        raise FileFormatError("The checksum of rows does not fit: the store is damaged.")
-    tree = decode(view[_BLOCK_HEAD.size : _BLOCK_HEAD.size + length])
-    return tree, np.frombuffer(view[begin:])
+def pack_event(body: Mapping[str, Any]) -> bytes:
+    """Serialize the body of an event."""
+    return msgspec.json.encode(body)
 
 
-def _unpacked(values: Any) -> Any:
+def unpack_event(data: bytes) -> Any:
+    """Restore the body of an event, in this or an earlier format."""
+    return msgspec.json.decode(data) if data[:1] == b"{" else decode(data)
+
+
+def _encode_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
+def _object_array(values: Any) -> Any:
     if not isinstance(values, list):
         return np.asarray(values)
     column = np.empty(len(values), dtype=object)

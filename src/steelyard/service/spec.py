@@ -1,19 +1,21 @@
-"""What a model of the service is: its columns, its learner, what it remembers and what is kept of rows."""
+"""Settings of a model: its columns, its learner, its window and the rows that the store keeps."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import steelyard
 from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["LEARNERS", "Spec"]
 
@@ -25,14 +27,13 @@ LEARNERS = (
     "MultiKernelKOIL",
     "EnclosingClassifier",
 )
-_KEPT = ("none", "until labelled", "window")
+_ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_WHO = "the spec"
-_SEED = 0  # where none is said: a recovery replays events and must draw the same numbers
-# What may change later: it needs no second look at rows.
-_CHANGEABLE = frozenset({"learner", "memory", "rows"})
+_DEFAULT_SEED = 0  # recovery replays events, which must draw the same random numbers
+# Settings that can change without learning rows again.
+_CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
 _CHANGEABLE_PARAMETERS = {
     "ProximalSVC": frozenset({"C", "class_weight", "objective", "threshold", "penalize_intercept"})
 }
@@ -40,30 +41,34 @@ _CHANGEABLE_PARAMETERS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A model, as it stands in a TOML file or a JSON body.
+    """Settings of a model, as in a TOML file or a JSON body.
 
     Parameters
     ----------
     target : str
         The column of labels.
     time : str, optional
-        The column that says when a row happened; by default the time of arrival.
+        The column with the time of a row; by default the time of arrival is used.
     subject : str, optional
-        The column that says whose row it is, so that it can be forgotten by that.
+        The column with the person or thing a row belongs to; rows can be forgotten by subject.
     id : str, optional
-        The column with a row's own identifier.
+        The column with the unique identifier of a row.
     columns : "auto" or mapping of str to {"number", "category"}
-        The features. "auto" settles them by the first rows.
+        The features and their kinds; "auto" takes them from the first rows.
     learner : mapping
-        ``class`` and its parameters; ``features = 300`` puts a random feature map in front.
+        ``class`` and its parameters; ``features = 300`` adds a map to 300 random features.
     memory : "all", "drift", int, str or mapping
-        All rows, windows that follow drift, the last so many rows, the last "30d", or {half_life = 20000}.
+        Which rows count: all rows, adaptive windows, the last n rows, the last "30d", or
+        {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
-        What is kept of rows: nothing; rows that wait for their labels; these and all that count now.
+        Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
     missing : {"refuse", "mean", "zero"}
-        What becomes of missing values.
+        How missing values are treated: an error, the mean of the column, or zero.
     sites : bool
-        Whether the model is pooled from the bulletins of several places instead of learning rows.
+        Whether the model is federated: it combines the updates of several sites and learns no rows.
+    max_future : str or None
+        How much later than the clock the time of a row can be, such as "1d"; later rows are refused, because
+        one wrong date would expire all others. None: no limit.
     """
 
     target: str
@@ -76,107 +81,107 @@ class Spec:
     rows: str = "window"
     missing: str = "refuse"
     sites: bool = False
+    max_future: str | None = "1d"
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
-        """A spec from what a file or a request says; anything odd is refused with a sentence."""
+        """Create a spec from the values of a file or a request; raise ParameterError if one is not valid."""
         if not isinstance(values, Mapping):
-            raise ParameterError(f"expected a table of settings; got {type(values).__name__}.", source=_WHO)
+            raise _error(f"expected a table of settings; got {type(values).__name__}.")
         known = list(inspect.signature(cls).parameters)
-        strange = [name for name in values if name not in known]
-        if strange:
-            raise ParameterError(
-                f"there is no setting {strange[0]!r}; there are {', '.join(known)}.", source=_WHO
-            )
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise _error(f"there is no setting {unknown[0]!r}; the settings are {', '.join(known)}.")
         if "target" not in values:
-            raise ParameterError("target, the column of labels, is missing.", source=_WHO)
+            raise _error("target, the column of labels, is missing.")
         if values.get("sites") is True:
             values = {"rows": "none", **values}
         spec = cls(**values)
         spec._check()
         return spec
 
+    @classmethod
+    def from_store(cls, values: Mapping[str, Any]) -> Spec:
+        """Restore a stored spec; those of version 0.2 have no ``max_future`` and keep accepting all times."""
+        return cls.from_mapping({"max_future": None, **values})
+
     def _check(self) -> None:
         for name in ("target", "time", "subject", "id"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and not (value is None and name != "target"):
-                raise ParameterError(f"{name} must be the name of a column; got {value!r}.", source=_WHO)
+                raise _error(f"{name} must be the name of a column; got {value!r}.")
         special = [name for name in (self.target, self.time, self.subject, self.id) if name is not None]
         if len(set(special)) < len(special):
-            raise ParameterError("target, time, subject and id must be different columns.", source=_WHO)
-        if self.rows not in _KEPT:
-            raise ParameterError(f"rows must be one of {', '.join(_KEPT)}; got {self.rows!r}.", source=_WHO)
+            raise _error("target, time, subject and id must be different columns.")
+        if self.rows not in _ROWS:
+            raise _error(f"rows must be one of {', '.join(_ROWS)}; got {self.rows!r}.")
         if self.missing not in _MISSING:
-            raise ParameterError(
-                f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.", source=_WHO
-            )
+            raise _error(f"missing must be one of {', '.join(_MISSING)}; got {self.missing!r}.")
         if self.columns != "auto":
             self._check_columns(special)
         if not isinstance(self.learner, Mapping | None):
-            raise ParameterError(f"learner must be a table of settings; got {self.learner!r}.", source=_WHO)
+            raise _error(f"learner must be a table of settings; got {self.learner!r}.")
         if isinstance(self.memory, bool) or not isinstance(self.memory, str | int | Mapping):
-            raise ParameterError(
-                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.',
-                source=_WHO,
+            raise _error(
+                f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
+        self._check_max_future()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
-            raise ParameterError(
-                f"a memory of {self.memory!r} must know the rows that leave it; rows is {self.rows!r}.",
-                source=_WHO,
+            raise _error(
+                f"a window of {self.memory!r} needs stored rows to expire them; rows is {self.rows!r}.",
                 hint='set rows = "window"',
             )
 
+    def _check_max_future(self) -> None:
+        value = self.max_future
+        if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
+            return
+        raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
+
     def _check_learner(self) -> None:
-        """What would be refused with the first rows is refused now."""
+        """Raise ParameterError now for parameters that the first rows would refuse."""
         learner = self.make_learner()
-        for one in (learner, getattr(learner, "learner", None)):
-            check = getattr(one, "_check_params", None)
+        for candidate in (learner, getattr(learner, "estimator", None)):
+            check = getattr(candidate, "_check_params", None)
             if check is not None:
                 check()
 
     def _check_sites(self) -> None:
-        """A model that is pooled from bulletins sees no row: what speaks of rows makes no sense."""
+        """Raise ParameterError if a federated model, which learns no rows, has settings about rows."""
         if not isinstance(self.sites, bool):
-            raise ParameterError(f"sites must be true or false; got {self.sites!r}.", source=_WHO)
+            raise _error(f"sites must be true or false; got {self.sites!r}.")
         if not self.sites:
             return
-        plain = Spec(self.target, learner=self.learner, rows="none", sites=True)
-        odd = [name for name in vars(self) if getattr(self, name) != getattr(plain, name)]
-        if odd:
-            raise ParameterError(
-                f"a model with sites = true sees no rows, so {odd[0]} = {getattr(self, odd[0])!r} means "
-                "nothing.",
-                source=_WHO,
-                hint="what it can have beside target and sites: learner",
+        plain = Spec(self.target, learner=self.learner, rows="none", sites=True, max_future=self.max_future)
+        unusable = [name for name in asdict(self) if getattr(self, name) != getattr(plain, name)]
+        if unusable:
+            raise _error(
+                f"a model with sites = true learns no rows, so {unusable[0]} = "
+                f"{getattr(self, unusable[0])!r} has no effect.",
+                hint="a federated model has the settings target, sites and learner",
             )
         settings = dict(self.learner or {"class": "ProximalSVC"})
         if settings.get("class") != "ProximalSVC" or {"features", "feature_map"} & set(settings):
-            raise ParameterError(
-                "sites publish the statistics of a ProximalSVC without features.", source=_WHO
-            )
+            raise _error("a federated model must be a ProximalSVC without random features.")
         if settings.get("C") == "auto":
-            raise ParameterError("statistics of folds are not published; C must be a number.", source=_WHO)
+            raise _error("sites do not publish statistics of folds, so C must be a number.")
 
     def _check_columns(self, special: list[str]) -> None:
         if not isinstance(self.columns, Mapping) or not self.columns:
-            raise ParameterError(
-                f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.', source=_WHO
-            )
+            raise _error(f'columns must be "auto" or a table of names and kinds; got {self.columns!r}.')
         for name, kind in self.columns.items():
             if kind not in _KINDS:
-                raise ParameterError(
-                    f"column {name!r} must be number or category; got {kind!r}.", source=_WHO
-                )
+                raise _error(f"column {name!r} must be number or category; got {kind!r}.")
             if name in special:
-                raise ParameterError(f"column {name!r} cannot be a feature too.", source=_WHO)
+                raise _error(f"column {name!r} cannot be a feature too.")
 
-    # -- what it means ------------------------------------------------------------------------------
+    # -- derived properties -------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def window(self) -> int | timedelta | None:
-        """Rows or time after which rows are forgotten one by one; None where they are not."""
+        """Number of rows or length of time after which rows expire; None without a sliding window."""
         if isinstance(self.memory, int) or (
             isinstance(self.memory, str) and self.memory not in {"all", "drift"}
         ):
@@ -184,112 +189,106 @@ class Spec:
             return size
         return None
 
-    @property
+    @cached_property
+    def max_future_seconds(self) -> float:
+        """Seconds by which the time of a row can be later than the clock."""
+        limit = None if self.max_future is None else window_size(self.max_future)
+        return limit.total_seconds() if isinstance(limit, timedelta) else math.inf
+
+    @cached_property
     def keeps_rows(self) -> bool:
-        """Whether rows that count stay in the store."""
+        """Whether the store keeps the rows in the window."""
         return self.rows == "window"
 
     @property
     def _kind_of_memory(self) -> str:
         if isinstance(self.memory, Mapping):
-            return "fading"
+            return "decay"
         return str(self.memory) if self.window is None else "window"
 
     def make_learner(self) -> Any:
-        """A fresh learner, with what surrounds it."""
+        """Return a new learner, with its feature map and its memory."""
         settings = dict(self.learner or {"class": "ProximalSVC"})
         name = settings.pop("class", None)
         maker = getattr(steelyard, name, None) if name in LEARNERS else None
         if maker is None:
-            raise ParameterError(
-                f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.", source=_WHO
-            )
+            raise _error(f"learner.class must be one of {', '.join(LEARNERS)}; got {name!r}.")
         features = settings.pop("features", None)
         if features is not None:
-            settings["feature_map"] = RandomFeatures(features, random_state=_SEED)
+            settings["feature_map"] = RandomFeatures(features, random_state=_DEFAULT_SEED)
         known = inspect.signature(maker).parameters
         if "random_state" in known and settings.get("random_state") is None:
-            settings["random_state"] = _SEED
-        strange = [key for key in settings if key not in known]
-        if strange:
-            raise ParameterError(
-                f"{name} has no parameter {strange[0]!r}; it has {', '.join(known)}.", source=_WHO
-            )
-        return self._remembering(maker(**settings))
+            settings["random_state"] = _DEFAULT_SEED
+        unknown = [key for key in settings if key not in known]
+        if unknown:
+            raise _error(f"{name} has no parameter {unknown[0]!r}; it has {', '.join(known)}.")
+        return self._with_memory(maker(**settings))
 
-    def _remembering(self, learner: Any) -> Any:
+    def _with_memory(self, learner: Any) -> Any:
         if isinstance(self.memory, Mapping):
             if set(self.memory) != {"half_life"}:
-                raise ParameterError(
-                    f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.", source=_WHO
-                )
+                raise _error(f"memory as a table must be {{half_life = rows}}; got {dict(self.memory)!r}.")
             half_life = self.memory["half_life"]
             if isinstance(half_life, bool) or not isinstance(half_life, int | float) or not half_life > 0:
-                raise ParameterError(f"half_life must be a number of rows; got {half_life!r}.", source=_WHO)
+                raise _error(f"half_life must be a number of rows; got {half_life!r}.")
             return ExponentialDecay(learner, half_life)
         if self.memory == "drift":
             return AdaptiveWindows(learner)
         if self.window is not None and not hasattr(learner, "forget"):
-            raise ParameterError(
-                f"{type(learner).__name__} cannot forget rows, so it cannot keep a window.", source=_WHO
-            )
+            raise _error(f"{type(learner).__name__} cannot forget rows, so it cannot have a sliding window.")
         return learner
 
     # -- changes ------------------------------------------------------------------------------------
 
     def check_change(self, other: Spec) -> None:
-        """Refuse a change that would need a second look at rows that are gone."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        changed = [name for name in mine if mine[name] != theirs[name]]
+        """Raise ParameterError for a change that would require learning rows again."""
+        old, new = self.as_dict(), other.as_dict()
+        changed = [name for name in old if old[name] != new[name]]
         frozen = [name for name in changed if name not in _CHANGEABLE]
         if frozen:
-            raise ParameterError(
-                f"{frozen[0]} cannot be changed once a model is there: it was {mine[frozen[0]]!r} and would "
-                f"be {theirs[frozen[0]]!r}.",
-                source=_WHO,
-                hint="make a new model under another name",
+            raise _error(
+                f"{frozen[0]} cannot be changed after a model is created: it is {old[frozen[0]]!r} and would "
+                f"become {new[frozen[0]]!r}.",
+                hint="create a new model with another name",
             )
         if "learner" in changed:
-            self._check_learner_change(mine["learner"], theirs["learner"])
+            self._check_learner_change(old["learner"], new["learner"])
         if "rows" in changed and other.keeps_rows:
-            raise ParameterError(
-                f"rows cannot change from {self.rows!r} to {other.rows!r}: what was learned before could not "
-                "be found when it is to be forgotten.",
-                source=_WHO,
-                hint="make a new model under another name",
+            raise _error(
+                f"rows cannot change from {self.rows!r} to {other.rows!r}: rows learned before could not be "
+                "found to forget them.",
+                hint="create a new model with another name",
             )
         if "memory" in changed and self._kind_of_memory != other._kind_of_memory:
-            raise ParameterError(
+            raise _error(
                 f"memory cannot change from {self.memory!r} to {other.memory!r}: that needs rows that are "
-                "not kept, or another kind of learner.",
-                source=_WHO,
+                "not stored, or another kind of learner."
             )
 
     @staticmethod
-    def _check_learner_change(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-        name = mine.get("class", "ProximalSVC")
+    def _check_learner_change(old: dict[str, Any], new: dict[str, Any]) -> None:
+        name = old.get("class", "ProximalSVC")
         allowed = _CHANGEABLE_PARAMETERS.get(name, frozenset())
-        for key in {*mine, *theirs} - allowed:
-            if mine.get(key) != theirs.get(key):
-                raise ParameterError(
-                    f"learner.{key} cannot be changed once a model is there.",
-                    source=_WHO,
-                    hint=f"what can be changed: {', '.join(sorted(allowed)) or 'nothing'}",
+        for key in {*old, *new} - allowed:
+            if old.get(key) != new.get(key):
+                raise _error(
+                    f"learner.{key} cannot be changed after a model is created.",
+                    hint=f"parameters that can be changed: {', '.join(sorted(allowed)) or 'none'}",
                 )
 
     def as_dict(self) -> dict[str, Any]:
-        """The spec as plain values."""
+        """Return the settings as plain values."""
         values = asdict(self)
         values["learner"] = dict(self.learner or {"class": "ProximalSVC"})
         return values
 
-    def settled(self, columns: Mapping[str, str]) -> Spec:
-        """The same with the columns that the first rows have settled."""
-        return replace(self, columns=dict(columns))
+
+def _error(message: str, hint: str | None = None) -> ParameterError:
+    return ParameterError(message, source="the spec", hint=hint)
 
 
 def check_name(name: str) -> str:
-    """A name that a model may have."""
+    """Return the name of a model; raise SteelyardError if it is not valid."""
     if not _NAME.fullmatch(name):
         raise SteelyardError(
             f"a model's name has up to 64 letters, digits, dots, dashes or underscores; got {name[:80]!r}."

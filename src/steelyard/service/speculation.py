@@ -1,49 +1,127 @@
-"""Rows that are learned while others are being written: written, shown and answered in their own turn."""
+"""Speculative learning: while a group is being committed, the rows of the next requests are learned.
+
+Without it, Arrow batches reach about 0.7 of the throughput (``benchmarks/speed/bench_service.py --only
+learn``), because learning and the disk sync alternate instead of overlapping.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Request
-from steelyard.service.engine import Published
+from steelyard.service.engine import PublishedModel
 from steelyard.service.queue import RequestQueue
-from steelyard.service.session import ModelSession, TakenIn
+from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["SpeculativeBatch", "next_rows", "together"]
+__all__ = ["Speculation", "SpeculativeBatch", "concatenated"]
 
-_MANY_ROWS = 200  # that wait together are worth it
+_log = logging.getLogger("steelyard.service")
+_MIN_ROWS = 200  # fewer rows are learned faster than a thread is started
 
 
 @dataclass
 class SpeculativeBatch:
-    """Requests whose rows were learned while others were being written."""
+    """Requests that are the next group of the writer, and their learned rows."""
 
     requests: list[Request]
-    before: Published | None = None  # the model as the others have left it
-    taken: TakenIn | None = None  # None: to be learned when it is their turn
+    committed: PublishedModel | None = None  # the model without the rows of this batch
+    learned: LearnedRows | None = None  # None: to be learned when the requests are processed
 
 
-def next_rows(line: RequestQueue, sessions: Mapping[str, ModelSession], most: int) -> list[Learn]:
-    """Requests at the head of the line that can be learned ahead, taken from it: many rows for one model."""
-    waiting = line.first(most)
-    alike: list[Learn] = []
-    for request in waiting:
-        if not isinstance(request, Learn) or request.key is not None or request.model != waiting[0].model:
-            break
-        alike.append(request)
-    session = sessions.get(alike[0].model) if alike else None
-    if session is None or not session.takes_in_alone or sum(r.batch.n_rows for r in alike) < _MANY_ROWS:
-        return []
-    line.take(len(alike))
-    return [request for request in alike if request.future.begin()]
+class Speculation:
+    """At most one batch of requests that is learned but not written.
+
+    The batch is written, published and answered like any other group. Until then, :meth:`committed_model`
+    gives the model without it. If the commit before it fails, the writer recovers its models and calls
+    :meth:`invalidate`; the requests are then learned again.
+
+    Parameters
+    ----------
+    queue : RequestQueue
+        Queue from which the requests are taken.
+    clock : callable
+        Returns the time in seconds.
+    max_requests : int
+        Maximum number of requests of a batch.
+    """
+
+    def __init__(self, queue: RequestQueue, clock: Callable[[], float], max_requests: int) -> None:
+        self._queue, self._clock, self._max_requests = queue, clock, max_requests
+        self.batch: SpeculativeBatch | None = None
+        self.has_failed = False  # an error left the model of the batch in an unknown state
+
+    def prepare(self, sessions: Mapping[str, ModelSession]) -> Callable[[], None] | None:
+        """Take requests with many rows from the queue; return the function that learns them, or None."""
+        if self.batch is not None:
+            return None
+        requests = self._take(sessions)
+        if not requests:
+            return None
+        self.batch = SpeculativeBatch(list(requests))
+        return partial(self._learn, self.batch, requests, sessions[requests[0].model])
+
+    def _take(self, sessions: Mapping[str, ModelSession]) -> list[Learn]:
+        queued = self._queue.first(self._max_requests)
+        requests: list[Learn] = []
+        for request in queued:
+            if not isinstance(request, Learn) or request.key is not None or request.model != queued[0].model:
+                break
+            requests.append(request)
+        session = sessions.get(requests[0].model) if requests else None
+        if session is None or not session.can_learn_ahead:
+            return []
+        if sum(request.batch.n_rows for request in requests) < _MIN_ROWS:
+            return []
+        self._queue.take(len(requests))
+        return [request for request in requests if request.future.set_running()]
+
+    def _learn(self, batch: SpeculativeBatch, requests: list[Learn], session: ModelSession) -> None:
+        try:
+            batch.committed = session.engine.published()
+            batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
+        except SteelyardError:
+            pass  # a request has bad rows: processing them one by one will find it
+        except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
+            self.has_failed = True
+            _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
+
+    def take(self, requests: list[Request]) -> LearnedRows | None:
+        """End the batch if these are its requests; return the learned rows, if there are any."""
+        batch = self.batch
+        if batch is None or not requests or batch.requests[0] is not requests[0]:
+            return None
+        self.batch = None
+        return batch.learned
+
+    def committed_model(self, name: str) -> PublishedModel | None:
+        """Return the model without the batch; None if the session has no uncommitted rows."""
+        batch = self.batch
+        return batch.committed if batch is not None and batch.requests[0].model == name else None
+
+    def invalidate(self) -> None:
+        """Discard the learned state, because the models were recovered; keep the requests."""
+        self.has_failed = False
+        if self.batch is not None:
+            self.batch = SpeculativeBatch(self.batch.requests)
+
+    def reject(self, error: Callable[[], Exception]) -> bool:
+        """Fail the requests of the batch; return whether there was a batch."""
+        batch, self.batch = self.batch, None
+        for request in [] if batch is None else batch.requests:
+            request.future.set_exception(error())
+        return batch is not None
 
 
-def together(session: ModelSession, requests: Sequence[Learn]) -> ColumnBatch:
-    """The rows of several requests; each of them must have what the model wants."""
-    rows = wire.joined([r.batch for r in requests])
-    for request in () if wire.are_alike(rows) else requests:
-        session.engine.check_rows(request.batch, labelled=True)
+def concatenated(session: ModelSession, requests: list[Learn]) -> ColumnBatch:
+    """Concatenate the rows of several requests, each of which must have the columns of the model."""
+    rows = wire.joined([request.batch for request in requests])
+    if not isinstance(rows.columns, wire.RecordColumns):  # otherwise all have the same columns
+        for request in requests:
+            session.engine.check_rows(request.batch, labelled=True)
     return rows

@@ -1,4 +1,4 @@
-"""The one writer: gathers waiting requests into one transaction, then publishes, then acknowledges."""
+"""Writer: the one thread that changes models, with group commit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from steelyard._threads import leaving_a_core
+from steelyard._threads import reserve_core
 from steelyard.exceptions import SteelyardError
+from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
     Conflict,
     Drop,
@@ -29,105 +30,112 @@ from steelyard.service.commands import (
     Tick,
     Unavailable,
 )
-from steelyard.service.engine import Published
-from steelyard.service.idempotency import Answer, once
-from steelyard.service.pool import PooledModelSession, recovered, session_for
-from steelyard.service.queue import RequestQueue, stopping
+from steelyard.service.engine import PublishedModel
+from steelyard.service.idempotency import Response, run_once
+from steelyard.service.pool import PooledSession, new_session, recover_session
+from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
-from steelyard.service.session import ModelSession, TakenIn
+from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
-from steelyard.service.speculation import SpeculativeBatch, next_rows, together
-from steelyard.service.store import CommitOutcomeUnknown, Store
+from steelyard.service.speculation import Speculation, concatenated
+from steelyard.service.stores import CommitOutcomeUnknown
+from steelyard.service.stores.sql import Store
 
 __all__ = ["Writer"]
 
 _log = logging.getLogger("steelyard.service")
-_GROUP = 256  # requests in one transaction at the most
+_MAX_GROUP_REQUESTS = 256
 _SNAPSHOT_ROWS = 50_000
 _SNAPSHOT_EVENTS = 2_000
-_ANSWERS_KEPT = 7 * 86_400.0
-_TICK = 30.0
+_RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
+_EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
+_TICK_SECONDS = 30.0
+_YIELD_SECONDS = 5e-5
+_POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
 
-_PAUSE = 5e-5  # seconds
-_NEWS = 1.0  # seconds after which a follower looks by itself, and a learner whether it still is one
+Outcome = tuple[Request, Response | Exception]
 
 
 class Writer:
-    """Takes requests one group at a time.
+    """Thread that processes requests in groups, each in one transaction.
+
+    After the commit of a group, the writer publishes the changed models and then resolves the futures of the
+    requests. A process without the write lock follows the process that has it.
 
     Parameters
     ----------
     store : Store
-        Where everything is kept.
-    clock : callable, default=time.time
-        What tells the time.
+        Durable storage of models, rows and events.
+    clock : callable, optional
+        Returns the time in seconds; by default the system clock, protected against jumps.
     max_waiting : int, default=1024
-        More requests than this are sent away.
+        Maximum number of queued requests; further requests raise QueueFullError.
     max_models : int, default=1000
-        How many models there can be.
+        Maximum number of models.
     max_remembered : int, default=1000000
-        How many rows of a model can wait for their labels.
+        Maximum number of rows of a model that wait for labels.
     may_learn : bool, default=True
-        Whether it takes the right to write where it is free; otherwise it only follows whoever has it.
+        Whether this process takes the write lock when it is free; if False, it only follows.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         max_waiting: int = 1024,
         max_models: int = 1000,
         max_remembered: int = 1_000_000,
         may_learn: bool = True,
     ) -> None:
-        self.store, self.clock, self.may_learn = store, clock, may_learn
+        self.store, self.clock, self.may_learn = store, clock or SteadyClock(), may_learn
         self.max_models, self.max_remembered = max_models, max_remembered
-        self.published: dict[str, Published] = {}
+        self.published: dict[str, PublishedModel] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
-        self._line = RequestQueue(max_waiting)
+        self._queue = RequestQueue(max_waiting)
+        self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
-        self._ahead: SpeculativeBatch | None = None
         self._closing = False
-        self._in_doubt = False  # models may differ from the store until they are read again
-        self._leads = True  # until it is known that another process does
+        self._needs_recovery = False  # models may differ from the store
+        self._is_leader = True  # until it is known that another process has the write lock
         self._followed_at = time.monotonic()
-        self._next_tick = time.monotonic() + _TICK
+        self._next_tick = time.monotonic() + _TICK_SECONDS
         self.recover()
 
-    # -- life ---------------------------------------------------------------------------------------
+    # -- start and stop -----------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """All models as the store has them."""
-        if self._ahead is not None:
-            self._ahead = SpeculativeBatch(self._ahead.requests)  # what they were taught no longer counts
-        with self.store.reading():
-            self._sessions = {name: recovered(self.store, name, spec) for name, spec in self.store.models()}
+        """Load all models from the store."""
+        self._speculation.invalidate()
+        with self.store.read_snapshot():
+            self._sessions = {
+                name: recover_session(self.store, name, spec) for name, spec in self.store.models()
+            }
         for name, session in self._sessions.items():
-            session.pause = partial(self._let_askers_go_first, name)
+            session.yield_to_readers = partial(self._yield_to_readers, name)
         self.published = {name: session.engine.published() for name, session in self._sessions.items()}
-        self._in_doubt = False
+        self._needs_recovery = False
 
     def start(self) -> None:
-        """Begin to write, or to follow whoever writes, in a thread of its own."""
-        claimed = self.store.is_claimed
-        self._leads = self.may_learn and self.store.claim()
-        if not claimed:
-            self.recover()  # another may have written since
-        self._thread = threading.Thread(target=self._run, name="steelyard-scribe", daemon=True)
+        """Start the thread, as leader or as follower."""
+        had_lock = self.store.holds_write_lock
+        self._is_leader = self.may_learn and self.store.acquire_write_lock()
+        if not had_lock:
+            self.recover()  # another process may have written since the models were loaded
+        self._thread = threading.Thread(target=self._run, name="steelyard-writer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what waits, write snapshots, and stop; may be called twice."""
+        """Process the queued requests, write snapshots and stop; further calls do nothing."""
         if self._closing:
             return
         self._closing = True
         if self.is_alive:
             assert self._thread is not None
-            self._line.close()
+            self._queue.close()
             self._thread.join()
-        if self._in_doubt or not self._leads:
+        if self._needs_recovery or not self._is_leader:
             return
         with suppress(Exception), self.store.transaction():
             for session in self._sessions.values():
@@ -136,244 +144,205 @@ class Writer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests are being written, or another process is being followed."""
+        """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self._leads
+        """Whether this process has the write lock."""
+        return self._is_leader
 
     @property
     def behind(self) -> float:
-        """Seconds since a follower last saw what the learner has written; 0 for the learner."""
-        return 0.0 if self._leads else time.monotonic() - self._followed_at
+        """Seconds since a follower last read the store; 0 for the leader."""
+        return 0.0 if self._is_leader else time.monotonic() - self._followed_at
 
     @property
     def n_waiting(self) -> int:
-        """Requests that wait."""
-        return len(self._line)
+        """Number of queued requests."""
+        return len(self._queue)
 
     def submit(self, request: Request) -> Request:
-        """Put a request in line; its future holds the answer when it is on disk."""
+        """Queue a request; its future is resolved when the request is durable."""
         if self._closing:
-            raise stopping()
+            raise stopping_error()
         if self._thread is not None and not self._thread.is_alive():
-            raise Unavailable("the service no longer writes; nothing was changed.", hint="start it again")
-        if not self._leads:
-            raise _elsewhere()
-        self._line.put(request)
+            raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
+        if not self._is_leader:
+            raise _follower_error()
+        self._queue.put(request)
         return request
 
     def _run(self) -> None:
-        with leaving_a_core():  # for predictions
-            while not self._is_done_after_a_turn():
+        with reserve_core():  # for predictions
+            while not self._step():
                 pass
 
-    def _let_askers_go_first(self, name: str) -> None:
-        """Leave the core for a moment where a model is being asked.
+    def _yield_to_readers(self, name: str) -> None:
+        """Release the CPU core for a moment if the model is serving predictions.
 
-        Learning gives up Python's lock again and again, but not the core on which it runs; a loop that was
-        woken there would stand in line until a whole request is learned, with another core idle beside it.
+        Native code releases the GIL but keeps its core; the event loop, woken on the same core, would have to
+        wait until the whole request is learned even if another core is idle.
         """
         published = self.published.get(name)
-        if published is not None and published.is_asked:
-            time.sleep(_PAUSE)
+        if published is not None and published.is_serving:
+            time.sleep(_YIELD_SECONDS)
 
-    def _is_done_after_a_turn(self) -> bool:
-        """Carry out the next group, or follow; whether it was the last."""
-        group = self._next_group() if self._leads else self._follow()
+    def _step(self) -> bool:
+        """Process the next group, or follow the leader; return whether the thread has finished."""
         try:
-            self.process(group)
-            if self._leads and not group:
-                self.store.claim()  # still ours?
-        except Exception as error:  # noqa: BLE001  whoever comes next must find a writer
-            self._in_doubt = True
-            _log.error("the scribe met %s; models are read again", type(error).__name__)
-        if self._leads and not self.store.is_claimed:
+            if not self._is_leader:
+                self._follow()
+            elif group := self._next_group():
+                self.process(group)
+            else:
+                self.store.acquire_write_lock()  # raises if the connection to the database is lost
+                if self._needs_recovery:
+                    self.recover()
+        except Exception as error:  # noqa: BLE001  the thread must survive
+            self._needs_recovery = True
+            _log.error("the writer failed: %s; models are loaded again", _location(error))
+        if self._is_leader and not self.store.holds_write_lock:
             self._step_down()
-        if self._line.is_closed and not self._leads:
-            self._send_away(stopping)
-        return self._line.is_closed and not self._line and self._ahead is None
+        if self._queue.is_closed and not self._is_leader:
+            self._reject_queued(stopping_error)
+        return self._queue.is_closed and not self._queue and self._speculation.batch is None
 
     # -- following ----------------------------------------------------------------------------------
 
-    def _follow(self) -> list[Request]:
-        """See what the learner has written, and take its place where it is gone."""
-        self._send_away(_elsewhere)
+    def _follow(self) -> None:
+        """Apply the changes of the leader, and take over if its write lock is free."""
+        self._reject_queued(_follower_error)
         try:
-            self.store.wait_for_news(_NEWS)
+            self.store.wait_for_changes(_POLL_SECONDS)
             self._publish(catch_up(self.store, self._sessions))
             self._followed_at = time.monotonic()
-            if self.may_learn and self.store.claim():
+            if self.may_learn and self.store.acquire_write_lock():
                 self.recover()
-                self._leads = True
-                _log.warning("this process learns now")
-        except Exception as error:  # noqa: BLE001  tried again; meanwhile the last models answer
-            _log.error("the learner cannot be followed: %s", _where(error))
-            self._sessions = {}  # read anew when the store answers
-            time.sleep(_NEWS)
-        return []
+                self._is_leader = True
+                _log.warning("this process has the write lock now and learns")
+        except Exception as error:  # noqa: BLE001  retried; the published models keep answering
+            _log.error("the changes of the leader cannot be read: %s", _location(error))
+            self._sessions = {}  # loaded again when the store is back
+            time.sleep(_POLL_SECONDS)
 
     def _step_down(self) -> None:
-        """The right to write is lost."""
-        _log.warning("this process no longer has the right to write; it follows")
-        self._leads, self._followed_at = False, time.monotonic()
-        if self._ahead is not None:
-            for request in self._ahead.requests:
-                request.future.set_exception(_elsewhere())
-            self._ahead, self._sessions = None, {}  # read anew: they have learned what will not be written
+        """Become a follower because the write lock is lost."""
+        _log.warning("this process has lost the write lock and follows")
+        self._is_leader, self._followed_at = False, time.monotonic()
+        if self._speculation.reject(_follower_error):
+            self._sessions = {}  # loaded again: they contain rows that will not be written
 
-    def _send_away(self, why: Callable[[], Unavailable]) -> None:
-        """Requests that nobody will carry out here."""
-        for request in self._line.take(len(self._line)):
-            if request.future.begin():
-                request.future.set_exception(why())
-
-    def _next_group(self) -> list[Request]:
-        """What waits now; a tick when it is time, however much waits; nothing where nothing comes."""
-        if self._ahead is not None:
-            return list(self._ahead.requests)
-        wait = self._next_tick - time.monotonic()
-        if wait <= 0:
-            return [self._due_tick()]
-        return self._line.next_group(_GROUP, min(wait, _NEWS))
-
-    def _due_tick(self) -> Tick:
-        self._next_tick = time.monotonic() + _TICK
-        return Tick("")
+    def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
+        for request in self._queue.take(len(self._queue)):
+            if request.future.set_running():
+                request.future.set_exception(error())
 
     # -- one group ----------------------------------------------------------------------------------
 
-    def process(self, requests: list[Request]) -> None:
-        """Carry out requests in one transaction, publish what changed, then answer.
+    def _next_group(self) -> list[Request]:
+        """Return the speculative batch, a due tick, or the next requests; empty if none arrives."""
+        if self._speculation.batch is not None:
+            return list(self._speculation.batch.requests)
+        wait = self._next_tick - time.monotonic()
+        if wait <= 0:
+            self._next_tick = time.monotonic() + _TICK_SECONDS
+            return [Tick("")]
+        return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, _POLL_SECONDS))
 
-        Whoever has given up before is left out; from here on a request cannot be taken back.
+    def process(self, requests: list[Request]) -> None:
+        """Process requests in one transaction, publish changed models, then resolve the futures.
+
+        Cancelled requests are skipped; the others can no longer be cancelled.
         """
-        self._process([r for r in requests if r.future.begin()])
+        self._process([request for request in requests if request.future.set_running()])
 
     def _process(self, requests: list[Request]) -> None:
-        outcomes: list[tuple[Request, Answer | Exception]] = []
-        taken = self._taken_from(requests)
+        outcomes: list[Outcome] = []
+        learned = None if self._speculation.batch is None else self._speculation.take(requests)
         try:
-            if self._in_doubt:
+            if self._needs_recovery or self._speculation.has_failed:
                 self.recover()
-                taken = None  # by a model that no longer counts
-            with self.store.transaction(self._meanwhile):
-                for kind, same in groupby(requests, key=lambda request: (type(request), request.model)):
-                    some = list(same)
-                    outcomes += self._learned(some, taken) if kind[0] is Learn else map(self._outcome, some)
+                learned = None  # the recovered model does not contain these rows
+            with self.store.transaction(self._background_work):
+                for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
+                    outcomes += self._run_requests(list(same), learned)
                 self._write_snapshots()
-        except Exception as error:  # noqa: BLE001  whatever failed, nothing of this group counts
+        except Exception as error:  # noqa: BLE001  nothing of this group has been committed
             self._undo(requests, error)
             return
-        # From here on the group is on disk: whatever fails now, everybody gets an answer.
-        erased = any(r.erases and not isinstance(o, Exception) for r, o in outcomes)
-        trouble = self._erase() if erased else None
+        # The group is durable: whatever fails from here on, every request gets its response.
+        succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
+        erase_error = self._erase() if any(request.erases for request, _ in succeeded) else None
         try:
-            self._publish(r.model for r, outcome in outcomes if not isinstance(outcome, Exception))
+            self._publish(name for request, o in succeeded for name in o.get("expired", [request.model]))
         except Exception as error:  # noqa: BLE001
-            self._in_doubt = True
-            _log.error("what was learned could not be published yet: %s", _where(error))
+            self._needs_recovery = True
+            _log.error("changed models could not be published: %s", _location(error))
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
                 request.future.set_exception(outcome)
-            elif trouble is not None and request.erases:
-                request.future.set_exception(trouble)
+            elif erase_error is not None and request.erases:
+                request.future.set_exception(erase_error)
             else:
                 request.future.set_result(outcome)
 
-    def _meanwhile(self) -> Callable[[], None] | None:
-        """What can be done while a group is being written: learn the rows that come next."""
-        requests = []
-        if not self._closing and self._ahead is None:
-            requests = next_rows(self._line, self._sessions, _GROUP)
-        if not requests:
-            return None
-        self._ahead = SpeculativeBatch(list(requests))
-        return partial(self._learn_ahead, self._ahead, requests)
-
-    def _learn_ahead(self, ahead: SpeculativeBatch, requests: list[Learn]) -> None:
-        """Learn rows; they are written, shown and answered in their turn.
-
-        Should the group before them fail, the model is read again as it was, and they are learned again.
-        """
-        session = self._sessions[requests[0].model]
-        try:
-            ahead.before = session.engine.published()
-            ahead.taken = session.take_in(together(session, requests), now=self.clock())
-        except SteelyardError:
-            pass  # whose fault it is will be found, and told, in their turn
-        except Exception as error:  # noqa: BLE001  what is being written is not harmed
-            self._in_doubt = True
-            _log.error("rows could not be learned ahead: %s", _where(error))
-
-    def _taken_from(self, requests: list[Request]) -> TakenIn | None:
-        """What was learned ahead from these requests."""
-        ahead = self._ahead
-        if ahead is None or not requests or ahead.requests[0] is not requests[0]:
-            return None
-        self._ahead = None
-        return ahead.taken
+    def _background_work(self) -> Callable[[], None] | None:
+        return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
     def _erase(self) -> Exception | None:
         try:
             self.store.erase()
         except SteelyardError as error:
             return error
-        except Exception as error:  # noqa: BLE001  a disk that fails: whoever waits must hear of it
-            _log.error("what was forgotten could not be erased: %s", _where(error))
+        except Exception as error:  # noqa: BLE001  the client must learn that the data may still be on disk
+            _log.error("forgotten rows could not be erased: %s", _location(error))
             return Unavailable(
-                f"the rows are forgotten, but may still stand in the store's log ({type(error).__name__}).",
-                hint="look at the disk of the service; they go with the next request to forget",
+                f"the rows are forgotten, but may still be in the log of the store ({type(error).__name__}).",
+                hint="check the disk of the service; the next forget request erases them",
             )
         return None
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
-        """The store has refused or something broke: the models become what the store says."""
-        _log.error("a group of %d requests failed: %s", len(requests), _where(error))
-        self._in_doubt = True
-        known = (
-            "whether it counts is not known"
-            if isinstance(error, CommitOutcomeUnknown)
-            else "nothing was changed"
+        """Restore the models from the store after a failed transaction, and answer its requests."""
+        _log.error("a group of %d requests failed: %s", len(requests), _location(error))
+        self._needs_recovery = True
+        is_unknown = isinstance(error, CommitOutcomeUnknown)
+        effect = "it is not known whether the request took effect" if is_unknown else "nothing was changed"
+        failure = Unavailable(
+            f"the store could not be written ({type(error).__name__}); {effect}.",
+            hint="check the disk of the service, then send the request again with the same key",
         )
-        answer = Unavailable(
-            f"the store could not be written ({type(error).__name__}); {known}.",
-            hint="look at the disk of the service, then send the request again with the same key",
-        )
-        answer.__cause__ = error
+        failure.__cause__ = error
         try:
             self.recover()
-        except Exception as trouble:  # noqa: BLE001  tried again with the next group
-            _log.error("models could not be read again: %s", _where(trouble))
-        alone = (
-            not self._in_doubt
-            and len(requests) > 1
-            and not isinstance(error, (CommitOutcomeUnknown, *self.store.faults))
-        )
+        except Exception as trouble:  # noqa: BLE001  retried with the next group
+            _log.error("models could not be loaded: %s", _location(trouble))
+        is_store_error = isinstance(error, (CommitOutcomeUnknown, *self.store.errors))
+        retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
-            if alone:  # one of them broke something: the others need not suffer
+            if retry:  # one at a time: only the request that caused the failure fails again
                 self._process([request])
             else:
-                request.future.set_exception(answer)
+                request.future.set_exception(failure)
 
     def _publish(self, names: Iterable[str]) -> None:
+        """Replace the published models whose version changed, and notify the listeners."""
         for name in dict.fromkeys(names):
             session = self._sessions.get(name)
             if session is None:
                 continue
-            known, ahead = self.published.get(name), self._ahead
-            before = ahead.before if ahead is not None and ahead.requests[0].model == name else None
-            if known is None or known.version != (before or session.engine).version:
-                published = before or session.engine.published()
-                if known is not None:
-                    published.follow(known)
-                self.published[name] = published
-                news = {"version": published.version, "rows": published.n_rows}
-                for listener in list(self.listeners):
-                    with suppress(Exception):  # nobody who listens can keep an answer back
-                        listener(name, news)
+            current, is_ahead = self.published.get(name), self._speculation.batch is not None
+            committed = self._speculation.committed_model(name) if is_ahead else None
+            if current is not None and current.version == (committed or session.engine).version:
+                continue
+            published = committed or session.engine.published()
+            if current is not None:
+                published.warm_up(current)
+            self.published[name] = published
+            for listener in list(self.listeners):
+                with suppress(Exception):  # a listener cannot delay the responses
+                    listener(name, {"version": published.version, "rows": published.n_rows})
 
     def _write_snapshots(self) -> None:
         for session in self._sessions.values():
@@ -383,28 +352,67 @@ class Writer:
             ):
                 session.snapshot(self.clock())
 
-    # -- single requests ----------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------
 
-    def _outcome(self, request: Request) -> tuple[Request, Answer | Exception]:
-        try:
-            return request, once(self.store, request, lambda: self._carry_out(request), self.clock)
-        except SteelyardError as error:
-            return request, error
+    def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
+        """Run requests of one kind for one model; rows of several requests are learned in one call."""
+        outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
+        if outcomes is not None:
+            return outcomes
+        outcomes = []
+        for request in requests:
+            now = self.clock()
+            try:
+                if request.key is None:
+                    response = self._run_request(request, now)
+                else:
+                    run = partial(self._run_request, request, now)
+                    response = run_once(self.store, request, run, now)
+                outcomes.append((request, response))
+            except SteelyardError as error:
+                outcomes.append((request, error))
+        return outcomes
 
-    def _carry_out(self, request: Request) -> Answer:
+    def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
+        """Learn the rows of all requests in one call; return None if that is not possible."""
+        session = self._sessions.get(requests[0].model)
+        rows = [r for r in requests if isinstance(r, Learn) and r.key is None]
+        if session is None or len(rows) < len(requests):
+            return None
+        if learned is not None:
+            version = session.write(learned)
+        elif len(rows) == 1 or not session.engine.column_kinds():
+            return None  # the first rows of a model determine its columns, so they are learned alone
+        else:
+            try:
+                version = session.learn(concatenated(session, rows), now=self.clock())
+            except SteelyardError:
+                return None  # a request has bad rows: one call per request finds it
+        return [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
+
+    def _run_request(self, request: Request, now: float) -> Response:
         if isinstance(request, Tick):
-            return self._tick()
+            return self._tick(now)
         if isinstance(request, Put):
-            return self._put(request)
-        session, now = self._session(request.model), self.clock()
+            return self._put(request, now)
+        session = self._sessions.get(request.model)
+        if session is None:
+            raise NotFoundError(
+                f"there is no model {request.model!r}.", hint="PUT /v1/models/NAME creates one"
+            )
+        return self._change_model(session, request, now)
+
+    def _change_model(self, session: ModelSession, request: Request, now: float) -> Response:
+        if isinstance(request, Learn):
+            return {"learned": request.batch.n_rows, "version": session.learn(request.batch, now=now)}
         if isinstance(request, Remember):
-            session.remember(request.waiting, self.max_remembered)
-            ids = [waiting.id for waiting in request.waiting]
-            return {"version": session.engine.version, **request.told, "ids": ids}
+            session.remember(request.rows, self.max_remembered)
+            ids = [row.id for row in request.rows]
+            return {"version": session.engine.version, **request.prediction, "ids": ids}
         if isinstance(request, Label):
             return self._label(session, request, now)
         if isinstance(request, Publish | Drop):
-            return self._pool(request, now)
+            return self._update_sites(session, request, now)
         assert isinstance(request, Forget)
         certificate = session.forget(request, now=now)
         return {
@@ -413,111 +421,70 @@ class Writer:
             "certificate": certificate,
         }
 
-    def _session(self, name: str) -> ModelSession:
+    def _put(self, request: Put, now: float) -> Response:
+        name, spec = check_name(request.model), request.spec
         session = self._sessions.get(name)
-        if session is None:
-            raise NotFoundError(f"there is no model {name!r}.", hint="PUT /v1/models/NAME makes one")
-        return session
-
-    def _pool(self, request: Publish | Drop, now: float) -> Answer:
-        session = self._session(request.model)
-        if not isinstance(session, PooledModelSession):
-            raise Conflict(
-                f"the model {request.model!r} learns rows and is not pooled from sites; nothing was changed.",
-                hint="make a model with sites = true",
-            )
-        if isinstance(request, Drop):
-            return session.drop(request.site, now=now)
-        return session.receive(request.site_update, now=now)
-
-    def _put(self, request: Put) -> Answer:
-        name, now = check_name(request.model), self.clock()
-        session = self._sessions.get(name)
+        is_new = session is None
         if session is None:
             if len(self._sessions) >= self.max_models:
-                raise Conflict(f"there are {self.max_models:,} models, as many as there can be.")
-            session = session_for(self.store, name, request.spec)
-            self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
-            session.pause = partial(self._let_askers_go_first, name)
+                raise Conflict(f"there are {self.max_models:,} models already, which is the maximum.")
+            session = new_session(self.store, name, spec)
+            session.yield_to_readers = partial(self._yield_to_readers, name)
             self._sessions[name] = session
-            made = True
-        else:
-            made = False
-            if session.engine.spec.as_dict() != request.spec.as_dict():
-                session.configure(request.spec, now=now)
-                self.store.put_model(name, json.dumps(request.spec.as_dict()), now)
+        elif session.engine.spec.as_dict() != spec.as_dict():
+            session.configure(spec, now=now)
+        self.store.put_model(name, json.dumps(spec.as_dict()), now)
         return {
             "name": name,
             "version": session.engine.version,
             "spec": session.engine.spec.as_dict(),
-            "made": made,
+            "made": is_new,
         }
 
-    def _label(self, session: ModelSession, request: Label, now: float) -> Answer:
-        found = self.store.waiting(request.model, list(request.labels))
+    def _label(self, session: ModelSession, request: Label, now: float) -> Response:
+        found = self.store.pending(request.model, list(request.labels))
         version = session.engine.version
         if found:
             version = session.label(found, dict(request.labels), now=now)
-        known = {waiting.id for waiting in found}
+        known = {row.id for row in found}
         return {
             "labelled": len(found),
             "unknown": [row_id for row_id in request.labels if row_id not in known],
             "version": version,
         }
 
-    def _tick(self) -> Answer:
-        now = self.clock()
-        let_go = [name for name, session in self._sessions.items() if session.let_go(now)]
-        self.store.drop_answers(now - _ANSWERS_KEPT)
-        return {"let_go": let_go}
+    @staticmethod
+    def _update_sites(session: ModelSession, request: Publish | Drop, now: float) -> Response:
+        if not isinstance(session, PooledSession):
+            raise Conflict(
+                f"the model {request.model!r} learns rows and has no sites; nothing was changed.",
+                hint="create a model with sites = true",
+            )
+        if isinstance(request, Drop):
+            return session.drop(request.site, now=now)
+        return session.receive(request.site_update, now=now)
 
-    # -- many rows at once --------------------------------------------------------------------------
-
-    def _learned(
-        self, requests: list[Request], taken: TakenIn | None
-    ) -> list[tuple[Request, Answer | Exception]]:
-        """Rows of several requests to one model, learned together where all of them are good."""
-        plain = [r for r in requests if isinstance(r, Learn) and r.key is None]
-        session = self._sessions.get(requests[0].model)
-        if taken is not None:
-            assert session is not None
-            version = session.keep(taken)
-            return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
-        # The first rows settle what a column is, so they come alone.
-        settled = session is not None and bool(session.engine.column_kinds())
-        if settled and len(plain) == len(requests) > 1:
-            assert session is not None
-            try:
-                version = session.learn(together(session, plain), now=self.clock())
-            except SteelyardError:
-                pass  # one of them is bad: one by one shows which
-            else:
-                return [(r, {"learned": r.batch.n_rows, "version": version}) for r in plain]
-        return [self._learn_one(request) for request in requests]
-
-    def _learn_one(self, request: Request) -> tuple[Request, Answer | Exception]:
-        assert isinstance(request, Learn)
-        batch = request.batch
-
-        def act() -> Answer:
-            version = self._session(request.model).learn(batch, now=self.clock())
-            return {"learned": batch.n_rows, "version": version}
-
-        try:
-            return request, once(self.store, request, act, self.clock)
-        except SteelyardError as error:
-            return request, error
+    def _tick(self, now: float) -> Response:
+        expired = []
+        for name, session in self._sessions.items():
+            if session.expire_rows(now):
+                expired.append(name)
+            is_due = now - session.snapshot_at >= _EXPIRED_SECONDS
+            if is_due and session.row_windows.expired_chunks():
+                session.snapshot(now)  # deletes expired rows from the store
+        self.store.drop_responses(now - _RESPONSE_SECONDS)
+        return {"expired": expired}
 
 
-def _elsewhere() -> Unavailable:
+def _follower_error() -> Unavailable:
     return Unavailable(
-        "another process learns; this one only predicts. Nothing was changed.",
-        hint="send it to the process whose /health/learner answers 200",
+        "this process only predicts, because another process learns; nothing was changed.",
+        hint="send the request to the process whose /health/learner answers 200",
     )
 
 
-def _where(error: Exception) -> str:
-    """What broke and where, without the error's text, which may hold values of rows."""
+def _location(error: Exception) -> str:
+    """Return type and place of an error, without its text, which may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{last}"

@@ -121,7 +121,7 @@ def batched(batches: Iterable[ColumnBatch], min_rows: Callable[[], int]) -> Iter
         buffered.append(batch)
         n_buffered += batch.n_rows
         if n_buffered >= min_rows():
-            yield ColumnBatch.joined(buffered)
+            yield ColumnBatch.concat(buffered)
             buffered, n_buffered = [], 0
     if buffered:
-        yield ColumnBatch.joined(buffered)
+        yield ColumnBatch.concat(buffered)

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._concurrency import snapshot_read, snapshot_view, transactional
+from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import check_kinds, check_sortable
+from steelyard._labels import check_label_types, check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.base import Batch
@@ -20,7 +20,7 @@ from steelyard.exceptions import DataError, MemoryLimitError, ParameterError
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.state.batches import fold_numbers
+from steelyard.proximal.row_ledger import fold_numbers
 from steelyard.sql import engines
 from steelyard.sql.cells import (
     MAX_SECONDS,
@@ -39,7 +39,7 @@ from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.table_stream import open_source
-from steelyard.windowing.windows import window_size
+from steelyard.windowing.sliding import window_size
 
 __all__ = ["StatisticsCube"]
 
@@ -85,9 +85,11 @@ class StatisticsCube:
     >>> cube = StatisticsCube(["shop"], "fraud").add(shops)
     >>> cube.n_rows, len(cube.cells)
     (200.0, 2)
-    >>> cube.model(shop="A").learner.statistics_.n_rows
+    >>> cube.model(shop="A").estimator.statistics_.n_rows
     100.0
     """
+
+    __getstate__ = state_without_lock
 
     def __init__(
         self,
@@ -174,7 +176,7 @@ class StatisticsCube:
     def _compact(self) -> None:
         """Add buffered rows to the sums of their cells if that saves memory."""
         statistics = self._statistics
-        if statistics is None or not statistics.is_settled:
+        if statistics is None or not statistics.is_frozen:
             return
         d = statistics.n_features
         if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _MIN_BYTES_TO_COMPACT):
@@ -252,7 +254,7 @@ class StatisticsCube:
             wanted = [*columns.wanted(names), *self.by]
             for batch in reader.batches(wanted, reader.kinds(columns, wanted)):
                 if "columns_" not in vars(self._encoder):
-                    self._encoder.settle(batch, names, ())
+                    self._encoder.fit_columns(batch, names, ())
                 yield batch
         finally:
             reader.close()
@@ -260,12 +262,12 @@ class StatisticsCube:
     def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
         """Return features, names of cells and classes, and for each row the index of its name."""
         place = Place(_SOURCE)
-        _, classes = self._labels.numbered(batch.columns[self.target], place, 0)
+        _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         if self._statistics is not None and X.shape[1] < self._statistics.n_features:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
         X = np.ascontiguousarray(X)
-        columns = [batch.numbered(name) for name in self.by]
+        columns = [batch.dictionary_encode(name) for name in self.by]
         columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
         if self.folds:
             columns.append(encode(fold_numbers(X, self.folds).astype(np.int64)))
@@ -514,7 +516,7 @@ class StatisticsCube:
             )
             if not is_valid or not all(value is None or type(value) is str for value in values):
                 raise ValueError("the name of a cell is invalid")
-        check_kinds([key[-1] for key in self._keys().values()], _SOURCE)
+        check_label_types([key[-1] for key in self._keys().values()], _SOURCE)
         check_sortable([key[-1] for key in self._keys().values()], _SOURCE)
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     from sqlglot import exp
 
     arithmetic_of(dialect)  # raises for an unknown dialect
-    estimator = model.learner
+    estimator = model.estimator
     if not isinstance(estimator, ProximalSVC) or estimator.feature_map is not None:
         raise DataError(
             f"only a ProximalSVC without a feature map is linear; this is {estimator!r}.", source="sql"

@@ -115,7 +115,7 @@ def fit(
     >>> pushed, streamed = (
     ...     sql.fit(ProximalSVC(), db, "pay", target="fraud", how=how) for how in ("pushed", "streamed")
     ... )
-    >>> pushed.learner.digest() == streamed.learner.digest()
+    >>> pushed.estimator.digest() == streamed.estimator.digest()
     True
     """
     fresh = TableModel(clone(model), TableEncoder(missing), target)
@@ -190,7 +190,7 @@ def forget(
     try:
         with rows.connection.reading():
             plan = plan_pushdown(
-                rows, columns, model.encoder, weight=weight, quantizer=model.learner.quantizer_
+                rows, columns, model.encoder, weight=weight, quantizer=model.estimator.quantizer_
             )
             statistics = execute(plan)
     except PushdownNotSupported:
@@ -212,7 +212,7 @@ def forget(
             source=f"{_SOURCE}.forget",
         )
     n_rows = plan.n_rows
-    model.learner.subtract(statistics.grow(model.learner.n_features_in_))
+    model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
     return _record_how(model.note("forgot", rows.place.source, n_rows), "pushed")
 
 
@@ -350,9 +350,9 @@ def _streaming_reason(
         Columns(weight).chosen(rows.names, rows.place.source)  # raises with the names of all columns
     if how == "streamed":
         return "requested"
-    learner = model.learner
+    learner = model.estimator
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
-    if reason is None and _is_fitted(learner) and not learner.statistics_.is_settled:
+    if reason is None and _is_fitted(learner) and not learner.statistics_.is_frozen:
         reason = "the quantizer is not chosen before 256 rows"
     if how == "pushed":
         if reason is not None:
@@ -378,7 +378,7 @@ def _streaming_reason(
 def _learn_pushdown(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
 ) -> TableModel:
-    learner = model.learner
+    learner = model.estimator
     is_fitted = _is_fitted(learner)
     with rows.connection.reading():
         quantizer = learner.quantizer_ if is_fitted else learner.quantizer
@@ -388,7 +388,7 @@ def _learn_pushdown(
     if is_fitted and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
     learner.merge(statistics)
-    model.learner, model.encoder = learner, plan.encoder
+    model.estimator, model.encoder = learner, plan.encoder
     return _record_how(model.note("learned", rows.place.source, plan.n_rows), "pushed")
 
 
@@ -408,12 +408,12 @@ def _learn_streamed(
         copy.learn(stream)
     else:
         _learn_weighted(copy, stream.keep([weight]), weight)
-    model.learner, model.encoder, model.history_ = copy.learner, copy.encoder, copy.history
+    model.estimator, model.encoder, model.history_ = copy.estimator, copy.encoder, copy.history
     return _record_how(model, "streamed")
 
 
 def _learn_weighted(model: TableModel, stream: Any, weight: str) -> None:
-    learner, n_rows = model.learner, 0
+    learner, n_rows = model.estimator, 0
     for chunk in stream:
         X = chunk.rows_for(learner)
         if hasattr(learner, "grow") and _is_fitted(learner):
@@ -429,10 +429,10 @@ def _forget_weighted(model: TableModel, rows: DatabaseSource, weight: str) -> No
     stream = model.open(rows, labelled=True).keep([weight])
     stream.learning = False
     chunks = list(stream)
-    X = np.concatenate([padded(chunk.X, model.learner.n_features_in_) for chunk in chunks])
+    X = np.concatenate([padded(chunk.X, model.estimator.n_features_in_) for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
     weights = np.concatenate([_weights(chunk.kept[weight], weight) for chunk in chunks])
-    model.learner.forget(X, y, weights)
+    model.estimator.forget(X, y, weights)
     model.note("forgot", stream.name, len(y))
 
 

@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._limits import LARGEST_WHOLE
+from steelyard._validation import MAX_QUANTIZED_FEATURE
 from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
+from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
 from steelyard.sql.arithmetic import ARITHMETICS
 from steelyard.sql.queries import BoundKey, Number, Sums, Writer
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
-from steelyard.tables.connections import told
+from steelyard.tables.connections import database_error
 from steelyard.tables.databases import FIRST_ROWS, DatabaseSource, number_of, texts_of
 from steelyard.tables.labels import LabelReader
 
@@ -41,7 +42,6 @@ __all__ = [
 
 _LABEL_ROW = 1 << 20  # row number given to LabelReader; labels of such late rows are only counted
 _MAX_WEIGHT = 2.0**40
-_WEIGHT_BITS = 20  # weights that are not integers are multiples of 2**-20
 _MAX_STEPS = 2**53  # doubles represent integers exactly below this
 _MAX_ROW_BITS = 46  # of 62 bits, so that digits have at least eight bits each
 _MAX_EXPONENT = 240  # engines scale values by powers of two up to this exponent without overflow or underflow
@@ -226,7 +226,7 @@ def _writer_for(
     arithmetic = ARITHMETICS[dialect or str(source.connection.engine)]
     writer = Writer(arithmetic, source.given(arithmetic.dialect), target, weight)
     if fractions:
-        writer.weight_exponent = -_WEIGHT_BITS
+        writer.weight_exponent = -WEIGHT_FRACTION_BITS
     return writer
 
 
@@ -240,7 +240,7 @@ def _encode_first_rows(
     with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:
         for batch in batches:
             if "columns_" not in vars(encoder):
-                encoder.settle(batch, names, columns.categorical)
+                encoder.fit_columns(batch, names, columns.categorical)
             parts.append(encoder.encode(batch, source.place, 0, learn=True)[0])
     if not parts:
         raise DataError("there are no rows.", source=source.place.source)
@@ -271,7 +271,7 @@ def run_query(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from connection.run(text, source.parameters).fetchall()
     except Exception as error:
-        raise told(error, source.place.source) from error
+        raise database_error(error, source.place.source) from error
 
 
 class _Bounds:
@@ -344,8 +344,10 @@ class _Bounds:
             raise DataError(
                 f"column {name!r} holds an infinite value, which cannot be used.", source=self._source
             )
-        if largest > LARGEST_WHOLE:
-            raise DataError(f"column {name!r} holds values beyond {LARGEST_WHOLE:g}.", source=self._source)
+        if largest > MAX_QUANTIZED_FEATURE:
+            raise DataError(
+                f"column {name!r} holds values beyond {MAX_QUANTIZED_FEATURE:g}.", source=self._source
+            )
 
     def _check_weight(self, name: str) -> None:
         if self["values", name] < self.n_rows or self.get("strange", name):
@@ -372,7 +374,7 @@ class _Bounds:
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
         """Return the number of bits of the largest weight, in its steps."""
-        return math.ceil(self._range(name)[1] * 2 ** (_WEIGHT_BITS * fractions)).bit_length()
+        return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
 def _off_rows(
@@ -402,7 +404,7 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
                 hint=f"leave the column out: drop={name!r} (--drop {name} on the command line)",
             )
         new += [(first, order, *pair) for pair, first in found.items() if pair not in known]
-    encoder.know((name, value) for _, _, name, value in sorted(new))
+    encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
 
 def _to_steps(value: float, exponent: int) -> int:
@@ -505,7 +507,7 @@ def _add_row(
         return
     texts = texts_of(row[:n_keys])
     indices = [
-        None if text is None else n_numbers + encoder.place_of(name, text)
+        None if text is None else n_numbers + encoder.index_of(name, text)
         for name, text in zip(query.keys, texts, strict=True)
     ]
     if None in indices:  # a missing category has no feature

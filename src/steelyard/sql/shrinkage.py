@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.rule.validation import measure
+from steelyard.proximal.model_selection import measure
 
 __all__ = ["Cells", "select_shrinkage", "shrink"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.proximal import ClassStatistics, ProximalSVC
-from steelyard.proximal.rule.validation import measure
+from steelyard.proximal.model_selection import measure
 
 __all__ = ["SliceSummary", "format_slice", "summarize_slices"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from steelyard.exceptions import SteelyardError
-from steelyard.tables.connections import connected, told
+from steelyard.tables.connections import connected, database_error
 from steelyard.tables.databases import DatabaseSource, connect, open_database, quoted_table
 
 __all__ = ["write_answers"]
@@ -53,7 +53,7 @@ def write_answers(
     except SteelyardError:
         raise
     except Exception as error:
-        raise told(error, f"--into {into}") from error
+        raise database_error(error, f"--into {into}") from error
     finally:
         reading.close()
         writing.close()

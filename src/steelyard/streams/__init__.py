@@ -1,7 +1,6 @@
-"""Streams of rows: chunks, generators with schedules of imbalance, and the demonstration.
+"""Streams of rows: chunks, generators with scheduled imbalance, and the demonstration stream.
 
-What stands on streams (tables, memories, honest measuring) has rooms of its own; its names can be imported
-from here too.
+Names of the packages ``tables``, ``windowing`` and ``evaluation`` can be imported from here too.
 """
 
 from importlib import import_module
@@ -19,15 +18,15 @@ from steelyard.streams.generators import (
 )
 from steelyard.streams.schedules import ImbalanceSchedule
 
-# Names that live in rooms above this one, imported when asked for: those rooms import this one.
+# Names of packages that import this one; they are imported on first use to avoid a cycle.
 _ELSEWHERE = {
-    "AdaptiveWindows": "memory",
-    "ExponentialDecay": "memory",
+    "AdaptiveWindows": "windowing",
+    "ExponentialDecay": "windowing",
     "PrequentialResult": "evaluation",
     "PrequentialEvaluator": "evaluation",
     "RiverPeer": "evaluation",
     "SklearnPeer": "evaluation",
-    "SlidingWindow": "memory",
+    "SlidingWindow": "windowing",
     "TableEncoder": "tables",
     "TableModel": "tables",
     "TableStream": "tables",
@@ -35,7 +34,7 @@ _ELSEWHERE = {
     "prequential": "evaluation",
 }
 
-__all__ = [  # noqa: PLE0604  the rest comes by __getattr__
+__all__ = [  # noqa: PLE0604  names that __getattr__ imports
     "SEA",
     "ArrayStream",
     "Chunk",

@@ -1,4 +1,4 @@
-"""What flows: chunks of rows, and the streams that give them."""
+"""Chunks of rows, and the streams that produce them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._labels import PLAIN_LABELS, NumberedLabels
+from steelyard._labels import PLAIN_LABEL_KINDS, Codes, EncodedLabels, LabelEncoder
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
-from steelyard.streams.labels import Codes, LabelTable
 
 __all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Some consecutive rows of a stream.
+    """Consecutive rows of a stream.
 
     Attributes
     ----------
@@ -31,18 +30,18 @@ class Chunk:
     y : ndarray of shape (n_rows,)
         Labels.
     first_row : int
-        How many rows of the stream came before.
+        Number of rows of the stream before this chunk.
     time : ndarray of shape (n_rows,) or None
-        When each row happened, in seconds.
+        Time of each row, in seconds.
     fixed : ndarray or None
-        The same rows in a width that never changes, for learners that cannot grow; None where ``X``
-        itself never changes its width.
+        The same rows with a fixed number of features, for learners that cannot grow; None where the width
+        of ``X`` never changes.
     codes : ndarray of shape (n_rows,) or None
-        The number of each label in ``table``, where the stream has numbered them.
-    table : LabelTable or None
+        Code of each label in ``table``, if the stream has encoded them.
+    table : LabelEncoder or None
         The labels of the stream so far.
     kept : mapping of str to ndarray
-        Columns that are passed through as they came, such as an id.
+        Columns that are passed through unchanged, such as an id.
     """
 
     X: FloatArray
@@ -51,19 +50,19 @@ class Chunk:
     time: FloatArray | None = None
     fixed: FloatArray | None = None
     codes: Codes | None = None
-    table: LabelTable | None = None
+    table: LabelEncoder | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    _told: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
 
     def rows_for(self, model: Any) -> FloatArray:
-        """The form of the rows that a model can take: growing, or of one width."""
+        """Return the rows in the form that a model accepts: with growing or with fixed width."""
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 
     def take(self, begin: int, end: int) -> Chunk:
-        """Some of these rows; nothing is copied."""
+        """Return some of the rows, without copying."""
         return Chunk(
             self.X[begin:end],
             self.y[begin:end],
@@ -75,60 +74,63 @@ class Chunk:
             {name: values[begin:end] for name, values in self.kept.items()},
         )
 
-    def told_labels(self) -> NDArray[Any]:
-        """The labels, for learners of ours, which do not number them again."""
-        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABELS:
+    def encoded_labels(self) -> NDArray[Any]:
+        """Return the labels as an array that carries its codes, so that learners do not encode them again."""
+        if self.codes is None or self.table is None or self.y.dtype.kind not in PLAIN_LABEL_KINDS:
             return self.y
-        if self._told is None:
-            self._told = NumberedLabels.of(self.y, self.codes, self.table.labels)
-        return self._told
+        if self._encoded is None:
+            self._encoded = EncodedLabels.of(self.y, self.codes, self.table.labels)
+        return self._encoded
 
-    def numbered(self, table: LabelTable) -> Codes:
-        """The numbers of the labels in ``table``, which takes in new ones."""
+    def codes_in(self, table: LabelEncoder) -> Codes:
+        """Return the codes of the labels in ``table``; new labels are added to it."""
         if self.codes is None or self.table is None:
             return table.codes(self.y)
         return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
 
 
 class RowStream:
-    """Something that gives chunks, one after the other, in bounded memory.
+    """Base class of streams: an iterable of chunks, in bounded memory.
 
     Attributes
     ----------
     name : str
-        What to call it in a report.
+        Name in reports.
     chunk : int
-        Rows in a chunk; the last one may have fewer.
+        Rows per chunk; the last chunk may have fewer.
     n_rows : int or None
-        How many rows there will be, where that is known.
+        Total number of rows, if it is known.
     drifts : list of (int, int)
-        Rows between which the concept changes, where that is known.
+        Rows between which the concept changes, if they are known.
+    live : bool
+        Whether rows arrive while the stream is read, as from a pipe.
     """
 
     name: str = "stream"
     chunk: int = 1000
     n_rows: int | None = None
     drifts: tuple[tuple[int, int], ...] = ()
+    live: bool = False
 
     @abstractmethod
     def __iter__(self) -> Iterator[Chunk]: ...
 
     @property
     def feature_names(self) -> list[str] | None:
-        """Names of the features so far; None where they have none."""
+        """Names of the features so far; None if they have no names."""
         return None
 
     def fraction_read(self) -> float | None:
-        """How much of the stream has come, from 0 to 1; None where nobody knows."""
+        """Return the fraction of the stream that has been read, from 0 to 1; None if it is not known."""
         return None
 
     def fingerprint(self) -> str | None:
-        """SHA-256 of the data, in hexadecimal digits; None where there is nothing to take it of."""
+        """Return the SHA-256 of the data as hexadecimal digits; None if it is not available."""
         return None
 
 
 class ArrayStream(RowStream):
-    """Rows that are in memory already, chunk by chunk.
+    """Stream of rows in memory.
 
     Parameters
     ----------
@@ -137,11 +139,11 @@ class ArrayStream(RowStream):
     y : array-like of shape (n_rows,)
         Labels.
     chunk : int, default=1000
-        Rows in a chunk.
+        Rows per chunk.
     time : array-like of shape (n_rows,), optional
-        When each row happened, in seconds.
+        Time of each row, in seconds.
     name : str, default="arrays"
-        What to call it in a report.
+        Name in reports.
 
     Examples
     --------
@@ -170,32 +172,32 @@ class ArrayStream(RowStream):
             raise DataError(
                 f"X and time must be arrays of numbers: {error}.",
                 source="ArrayStream",
-                hint="open_stream() takes tables with text; a sparse matrix needs toarray() first",
+                hint="open_stream() reads tables with text; convert a sparse matrix with toarray()",
             ) from error
         n_times = self._y.shape if self._time is None else self._time.shape
         if self._X.ndim != 2 or self._y.shape != self._X.shape[:1] or n_times != self._y.shape:
             raise DataError(
-                f"expected a table X and as many labels and times; got X of shape "
+                f"expected a matrix X with one label and one time per row; got X of shape "
                 f"{self._X.shape}, labels of shape {self._y.shape} and times of shape {n_times}.",
                 source="ArrayStream",
             )
         self.n_rows = len(self._y)
 
     def fingerprint(self) -> str | None:
-        """SHA-256 of the rows, their labels and their times."""
+        """Return the SHA-256 of the rows, labels and times."""
         digest = hashlib.sha256(self._X.tobytes())
         for part in (self._y, self._time):
             digest.update(b"" if part is None else repr(part.tolist()).encode())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[Chunk]:
-        whole = Chunk(self._X, self._y, 0, self._time)
-        for begin in range(0, len(whole), self.chunk):
-            yield whole.take(begin, begin + self.chunk)
+        rows = Chunk(self._X, self._y, 0, self._time)
+        for begin in range(0, len(rows), self.chunk):
+            yield rows.take(begin, begin + self.chunk)
 
 
 def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
-    """The same rows, the first chunk in several parts: a model has learned some before most are tested."""
+    """Yield the same rows with the first chunk split, so that models learn before most rows are tested."""
     for number, chunk in enumerate(chunks):
         size = len(chunk) if number else -(-len(chunk) // parts)
         for begin in range(0, len(chunk), size):
@@ -203,13 +205,13 @@ def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
 
 
 def check_chunk(chunk: int, source: str) -> int:
-    """A number of rows that a chunk can have."""
+    """Return a valid number of rows per chunk."""
     if not Integer(1).accepts(chunk):
         raise ParameterError(f"chunk must be a whole number of at least 1; got {chunk!r}.", source=source)
     return int(chunk)
 
 
 def padded(X: FloatArray, width: int) -> FloatArray:
-    """The same rows with zeros for features that came later."""
+    """Return the rows with zeros for features that were added later."""
     missing = width - X.shape[1]
     return np.pad(X, ((0, 0), (0, missing))) if missing > 0 else X

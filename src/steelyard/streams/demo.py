@@ -1,4 +1,4 @@
-"""The built-in stream: what goes wrong in real life, in a minute."""
+"""The demonstration stream: changing imbalance and one concept drift."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ __all__ = ["demo_stream"]
 
 
 def demo_stream(n_rows: int = 60_000, *, chunk: int = 500, seed: int = 7) -> Gaussians:
-    """Two clouds in ten dimensions; the share of one swings between 1 % and 50 %, and once both move.
+    """Return two Gaussian classes in ten dimensions with an imbalance that oscillates and one concept drift.
+
+    The share of the rare class moves between 1 % and 50 %.
 
     Parameters
     ----------
     n_rows : int, default=60000
-        How many rows there are; shares and drift stretch with it.
+        Number of rows; schedule and drift scale with it.
     chunk : int, default=500
-        Rows in a chunk.
+        Rows per chunk.
     seed : int, default=7
-        The same seed gives the same rows.
+        Random seed.
 
     Returns
     -------
@@ -33,5 +35,5 @@ def demo_stream(n_rows: int = 60_000, *, chunk: int = 500, seed: int = 7) -> Gau
         chunk=chunk,
         seed=seed,
     )
-    stream.name = "the built-in stream: an imbalance that swings, and one drift"
+    stream.name = "the built-in stream: oscillating imbalance and one drift"
     return stream

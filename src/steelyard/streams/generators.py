@@ -1,4 +1,4 @@
-"""Streams that are made up: known concepts, known drift, a known imbalance at every row."""
+"""Synthetic streams with known concepts, drifts and imbalance."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "Rotat
 
 Random = np.random.Generator
 
-_BLOCK = 1024  # rows that are made at a time; a block depends on the seed and its number alone
-_TRIES = 10_000  # rounds of drawing before a region counts as empty
+_BLOCK = 1024  # rows generated together; a block depends only on the seed and its index
+_MAX_DRAWS = 10_000  # rounds of rejection sampling
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The concept changes at a row: at once, or with rows of both concepts mixed over ``width`` rows."""
+    """Concept drift at a row: abrupt, or gradual with both concepts mixed over ``width`` rows."""
 
     at: int
     width: int = 0
 
     def progress(self, rows: IntArray) -> FloatArray:
-        """Chance of the new concept at each row, from 0 to 1."""
+        """Return the probability of the new concept at each row."""
         if self.width == 0:
             return (rows >= self.at).astype(np.float64)
         progress: FloatArray = np.clip((rows - self.at) / self.width, 0.0, 1.0)
@@ -38,24 +38,24 @@ class Drift:
 
 
 class GeneratedStream(RowStream):
-    """Base of the generators; a subclass says how rows of given labels look.
+    """Base class of the generators; a subclass generates the features of given labels.
 
     Parameters
     ----------
     n_rows : int
-        How many rows there are.
+        Number of rows.
     schedule : ImbalanceSchedule
         Share of the rare classes (labels 1 and up, together) at each row.
     drifts : sequence of Drift
-        Changes of the concept, in order.
+        Concept drifts.
     noise : float, default=0.0
         Share of rows whose label is replaced by another one.
     presence : mapping of int to (int, int), optional
-        Rows between which a class exists, the end excluded; others stand in for it elsewhere.
+        Half-open range of rows in which a class occurs; elsewhere its rows get another label.
     chunk : int, default=1000
-        Rows in a chunk. The rows are the same however they are cut.
+        Rows per chunk; it does not change the rows.
     seed : int, default=0
-        The same seed gives the same rows.
+        Random seed.
     """
 
     n_classes = 2
@@ -94,7 +94,7 @@ class GeneratedStream(RowStream):
 
     @abstractmethod
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
-        """Rows of the given labels under the given concepts."""
+        """Return rows of the given labels under the given concepts."""
 
     def __iter__(self) -> Iterator[Chunk]:
         for begin in range(0, self.n_rows, self.chunk):
@@ -103,14 +103,14 @@ class GeneratedStream(RowStream):
             yield Chunk(X, y, begin)
 
     def rows(self, begin: int, end: int) -> tuple[FloatArray, IntArray]:
-        """Features and labels of the rows from ``begin`` to ``end``, without making those before."""
+        """Return features and labels of the rows ``begin`` to ``end``, without generating earlier rows."""
         blocks = [self._block(number) for number in range(begin // _BLOCK, (end - 1) // _BLOCK + 1)]
         first = begin // _BLOCK * _BLOCK
         X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         return X[begin - first : end - first], y[begin - first : end - first]
 
     def fraction_read(self) -> float:
-        """How much of the stream has come."""
+        """Return the fraction of the stream that has been generated."""
         return self._begun / self.n_rows
 
     def _block(self, number: int) -> tuple[FloatArray, IntArray]:
@@ -138,7 +138,7 @@ class GeneratedStream(RowStream):
 
 
 class Gaussians(GeneratedStream):
-    """Every class a Gaussian cloud; each drift moves the means to other places.
+    """Gaussian classes; each drift draws new means.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class Gaussians(GeneratedStream):
     n_features : int, default=10
         Number of features.
     n_classes : int, default=2
-        Number of classes; the rare ones share the scheduled share.
+        Number of classes; the scheduled share is divided among all classes but the first.
     distance : float, default=2.0
-        Length of each mean, in standard deviations.
+        Norm of each mean, in standard deviations.
 
     Examples
     --------
@@ -180,9 +180,9 @@ class Gaussians(GeneratedStream):
 
 
 class KOILMixture(GeneratedStream):
-    """The two-dimensional mixture of the KOIL paper: one rare cloud amid four, not linearly separable.
+    """The two-dimensional mixture of the KOIL paper: a rare Gaussian between four others.
 
-    Each drift turns the four clouds by an eighth of a circle.
+    It is not linearly separable. Each drift rotates the four by an eighth of a circle.
     """
 
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
@@ -194,7 +194,7 @@ class KOILMixture(GeneratedStream):
 
 
 class RotatingHyperplane(GeneratedStream):
-    """Two sides of a plane through the middle of the unit cube that turns steadily; a drift turns it at once.
+    """Two sides of a rotating hyperplane through the centre of the unit cube; a drift rotates it abruptly.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class RotatingHyperplane(GeneratedStream):
     n_features : int, default=10
         Number of features.
     turn : float, default=0.0
-        Part of a full turn that the plane makes from the first row to the last.
+        Fraction of a full rotation from the first row to the last.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class RotatingHyperplane(GeneratedStream):
         self._axes = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]
 
     def normals(self, concepts: IntArray, rows: IntArray) -> FloatArray:
-        """Normal of the plane at each row."""
+        """Return the normal of the hyperplane at each row."""
         angle = 2 * np.pi * self.turn * rows / self.n_rows + np.pi / 2 * concepts
         normals: FloatArray = np.column_stack([np.cos(angle), np.sin(angle)]) @ self._axes.T
         return normals
@@ -223,14 +223,14 @@ class RotatingHyperplane(GeneratedStream):
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:
         X = rng.random((len(labels), self.n_features))
         side = np.einsum("ij,ij->i", X - 0.5, self.normals(concepts, rows)) > 0.0
-        # The cube is symmetric: the mirror image of a row lies on the other side.
+        # The cube is symmetric, so the mirror image of a row is on the other side.
         return np.where((side == (labels == 1))[:, None], X, 1.0 - X)
 
 
 class SEA(GeneratedStream):
-    """Three features from 0 to 10, the first two decide: positive where their sum is below a level.
+    """SEA concepts: rows of three features are positive where the sum of the first two is below a threshold.
 
-    Each drift goes to the next of the levels 8, 9, 7 and 9.5 (Street and Kim, 2001).
+    Each drift uses the next of the thresholds 8, 9, 7 and 9.5 (Street and Kim, 2001).
     """
 
     levels = (8.0, 9.0, 7.0, 9.5)
@@ -239,7 +239,7 @@ class SEA(GeneratedStream):
         level = np.array(self.levels)[concepts % len(self.levels)]
         X = np.empty((len(labels), 3))
         wrong = np.arange(len(labels))
-        for _ in range(_TRIES):
+        for _ in range(_MAX_DRAWS):
             X[wrong] = rng.uniform(0.0, 10.0, size=(len(wrong), 3))
             positive = X[wrong, 0] + X[wrong, 1] <= level[wrong]
             wrong = wrong[positive != (labels[wrong] == 1)]

@@ -1,4 +1,4 @@
-"""How the share of the rare classes moves along a stream."""
+"""Schedules of the share of the rare classes along a stream."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["ImbalanceSchedule"]
 
 @dataclass(frozen=True)
 class ImbalanceSchedule:
-    """The share of positive rows at each row of a stream.
+    """Share of positive rows at each row of a stream.
 
-    Make one with a class method. The last three are the schemes of the thesis' figure 5.2, told in
-    stages as there: within a stage the share stays.
+    Use one of the class methods. The last three are the schemes of figure 5.2 of the thesis; the share is
+    constant within each stage.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Name of the schedule.
     share : callable
-        From row numbers (an array) to the share of positive rows, between 0 and 1.
+        Function from an array of row numbers to shares between 0 and 1.
 
     Examples
     --------
@@ -43,19 +43,19 @@ class ImbalanceSchedule:
 
     @classmethod
     def constant(cls, share: float = 0.1) -> ImbalanceSchedule:
-        """Always the same share."""
+        """Return a constant share."""
         _check_shares(share)
         return cls("constant", lambda rows: np.full(len(rows), share))
 
     @classmethod
     def linear(cls, first: float, last: float, *, over: int) -> ImbalanceSchedule:
-        """From one share to another over so many rows, and then it stays."""
+        """Return a share that changes linearly over ``over`` rows and is then constant."""
         _check_shares(first, last)
         return cls("linear", lambda rows: first + (last - first) * np.clip(rows / over, 0.0, 1.0))
 
     @classmethod
     def step(cls, shares: dict[int, float]) -> ImbalanceSchedule:
-        """``{row: share from there on}``; the first row must be 0."""
+        """Return shares that change at rows: ``{row: share from there on}``; the first row must be 0."""
         rows_of_steps = np.array(sorted(shares))
         values = np.array([shares[row] for row in rows_of_steps.tolist()])
         _check_shares(*values)
@@ -67,19 +67,19 @@ class ImbalanceSchedule:
 
     @classmethod
     def sine(cls, low: float, high: float, *, period: int) -> ImbalanceSchedule:
-        """Up and down between two shares; it begins in the middle, going up."""
+        """Return a share that oscillates between two values; it starts in the middle and rises."""
         _check_shares(low, high)
         middle, swing = (low + high) / 2, (high - low) / 2
         return cls("sine", lambda rows: middle + swing * np.sin(2 * np.pi * rows / period))
 
     @classmethod
     def consistent_decrease(cls, low: float = 0.05, *, over: int, stages: int = 9) -> ImbalanceSchedule:
-        """The imbalance falls stage by stage: shares from ``low`` to one half."""
+        """Return shares that rise from ``low`` to one half, stage by stage."""
         return cls._staged("consistent decrease", np.linspace(low, 0.5, stages), over)
 
     @classmethod
     def increase_then_decrease(cls, low: float = 0.05, *, over: int, stages: int = 9) -> ImbalanceSchedule:
-        """The imbalance grows until the middle and falls again: shares from one half to ``low`` and back."""
+        """Return shares that fall from one half to ``low`` until the middle and rise again."""
         distance = np.abs(np.linspace(-1.0, 1.0, stages))
         return cls._staged("increase then decrease", low + (0.5 - low) * distance, over)
 
@@ -87,7 +87,7 @@ class ImbalanceSchedule:
     def random_variation(
         cls, low: float = 0.05, high: float = 0.95, *, over: int, stages: int = 9, seed: int = 0
     ) -> ImbalanceSchedule:
-        """A share drawn anew for each stage: either class may be the rare one."""
+        """Return a random share for each stage; either class can be the rare one."""
         shares = np.random.default_rng(seed).uniform(low, high, size=stages)
         return cls._staged("random variation", shares, over)
 

@@ -1,5 +1,5 @@
-"""Exact kernel SVMs: rows and solutions (state), kernel expansions (rule) and IncrementalSVC (estimator)."""
+"""Exact incremental kernel SVM: the estimator IncrementalSVC, its state and its kernel expansion."""
 
-from steelyard.svm.classifier import IncrementalSVC
+from steelyard.svm.estimator import IncrementalSVC
 
 __all__ = ["IncrementalSVC"]

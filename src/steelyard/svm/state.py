@@ -1,4 +1,4 @@
-"""All that an exact kernel SVM keeps: its rows and the solutions of its two-class problems."""
+"""State of the incremental kernel SVM: its rows and the solutions of its binary problems."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._concurrency import VersionedValue
-from steelyard._labels import restored_labels, too_many
-from steelyard._limits import LARGEST_KERNEL_VALUE
+from steelyard._labels import restored_labels, too_many_rows_error
 from steelyard._types import FloatArray
+from steelyard._validation import MAX_KERNEL_VALUE
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
 from steelyard.kernels import Kernel
-from steelyard.kernels.items import Catalogue, is_sequence_kernel, restored_items
+from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
 from steelyard.svm.expansion import KernelExpansion
-from steelyard.thresholds import smooth_gmean_cut
+from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-_LEAST_CARE = 1e-6  # a file may have been solved with another tolerance than its learner has now
+_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with another tolerance than its learner has now
 
 ClassWeight = str | Mapping[Label, float] | None
-# X, for each row the position of its label, codes of the labels, weights or None
+# X, the position of the label of each row, the code of each label, and weights or None
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 
-class Book(NamedTuple):
-    """What is known of the rows besides the solver's numbers; replaced, but for what ``slide`` counts."""
+class RowLabels(NamedTuple):
+    """Labels, codes and counts of the rows. It is immutable, except that ``slide`` updates the counts."""
 
     labels: list[Label]  # in the order of their codes
     codes: dict[Label, int]
-    counts: list[int]  # rows of each label
-    has_weights: bool  # whether any row ever had a weight other than 1
-    # C and tol of the last solve, without class weights, when slide() may go on from it.
-    settled: tuple[Any, ...]
+    counts: list[int]  # number of rows of each label
+    has_weights: bool  # whether any row has had a weight other than 1
+    slide_key: tuple[Any, ...]  # (C, tol) of the last solution if slide() can start from it, else ()
 
     @property
     def classes(self) -> list[Label]:
@@ -48,68 +47,68 @@ class Book(NamedTuple):
         return sorted(label for label, count in zip(self.labels, self.counts, strict=True) if count)
 
 
-class Answer(NamedTuple):
-    """All that a question needs, of one moment."""
+class Predictor(NamedTuple):
+    """Everything that a prediction needs, for one version of the state."""
 
     version: int
     threshold: str
-    book: Book
+    labels: RowLabels
     classes: NDArray[Any]
     expansion: KernelExpansion
 
 
 class SupportState:
-    """Rows, labels and solutions; :meth:`update` changes all of it or nothing.
+    """Rows, labels and solutions. :meth:`update` is atomic.
 
-    Labels have codes, in the order in which they first came. A two-class learner has one problem (the
-    second label, in sorted order, is positive), one with more classes has a problem for each, and with
-    fewer there is nothing to solve.
+    Labels have codes in the order of their first occurrence. A learner of two classes has one binary problem
+    (the second label in sorted order is positive), one of more classes has a problem for each class, and one
+    of fewer classes has none.
 
-    The solver is changed by one native call, and the book follows it. Whoever calls holds the learner's lock;
-    only :attr:`book` and :meth:`answer` are for everybody.
+    One native call changes the solver, and :attr:`labels` follows the version of the solver. The caller of
+    all methods holds the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
 
     Parameters
     ----------
     kernel : Kernel
-        With a settled gamma.
+        Kernel with a numeric gamma.
     n_features : int
-        Width of the rows; 1 for sequences, which are rows of one number, their place in a catalogue.
+        Number of features; 1 for sequences, which are represented by their number in a catalogue.
     cache_bytes : int
-        How much memory kept rows of the kernel matrix may take.
+        Size of the cache of kernel rows.
     """
 
     def __init__(self, kernel: Kernel, n_features: int, cache_bytes: int) -> None:
         self.kernel = kernel
         self.n_features = n_features
-        self.catalogue = Catalogue() if is_sequence_kernel(kernel) else None
+        self.catalogue = SequenceStore() if is_sequence_kernel(kernel) else None
         self.cache_bytes = cache_bytes
         self._solver = self._new_solver()
-        nothing = Book([], {}, [], has_weights=False, settled=())
-        self._books = VersionedValue(-1, nothing, nothing)
-        self._answer: Answer | None = None  # made when it is first asked for after a change
-        self._sides: tuple[Book, tuple[NDArray[Any], NDArray[Any]]] | None = None  # labels of two classes
-        # Kernels whose values cannot overflow, or that check their own.
+        empty = RowLabels([], {}, [], has_weights=False, slide_key=())
+        self._labels = VersionedValue(-1, empty, empty)
+        self._predictor: Predictor | None = None  # created at the first prediction after a change
+        self._side_labels: tuple[RowLabels, tuple[NDArray[Any], NDArray[Any]]] | None = None
+        # Whether kernel values cannot overflow, or the kernel itself validates them.
         self._is_bounded = not kernel.is_native or kernel.kernel in {"rbf", "laplacian"}
-        self._plan: tuple[Any, list[int], FloatArray] | None = None
+        self._problems: tuple[Any, list[int], FloatArray] | None = None
 
     def _new_solver(self) -> _native.IncrementalSvc:
         if self.kernel.is_native:
             return _native.IncrementalSvc(self.n_features, self.kernel.spec(), None, self.cache_bytes)
         return _native.IncrementalSvc(
-            self.n_features, None, _CalledKernel(self.kernel, self.catalogue), self.cache_bytes
+            self.n_features, None, _KernelCallback(self.kernel, self.catalogue), self.cache_bytes
         )
 
     @property
     def version(self) -> int:
-        """Counts changes."""
+        """Number of changes so far."""
         return self._solver.version
 
     @property
-    def book(self) -> Book:
-        """What is known of the rows now."""
-        return self._books.at(self._solver.version)
+    def labels(self) -> RowLabels:
+        """Labels of the current rows."""
+        return self._labels.at(self._solver.version)
 
-    # -- change -------------------------------------------------------------------------------------
+    # -- updates ------------------------------------------------------------------------------------
 
     def update(
         self,
@@ -121,60 +120,59 @@ class SupportState:
         tol: float,
         source: str,
     ) -> None:
-        """Learn and forget rows and solve all problems, or raise and change nothing."""
-        book = self.book
+        """Learn and forget rows and solve all problems; on error nothing changes."""
+        before = self.labels
         try:
-            labels, codes = _with_new_labels(book, add)
-            counts = book.counts + [0] * (len(labels) - len(book.counts))
+            labels, codes = _with_new_labels(before, add)
+            counts = before.counts + [0] * (len(labels) - len(before.counts))
             incoming = None if add is None else self._coded(add, codes, counts, 1, source)
             outgoing = None if forget is None else self._coded(forget, codes, counts, -1, source)
-            has_weights = book.has_weights or (add is not None and add.weights is not None)
+            has_weights = before.has_weights or (add is not None and add.weights is not None)
             if class_weight is None:
-                positives, bounds = self._plain_problems(labels, counts, C)
+                positives, bounds = self._unweighted_problems(labels, counts, C)
             else:
                 sizes = self._weight_sums(counts, incoming, outgoing) if has_weights else counts
                 positives = _positive_codes(labels, counts)
                 bounds = _class_bounds(labels, sizes, positives, C, class_weight)
-            is_plain = class_weight is None and self._is_bounded and self.catalogue is None
-            after = Book(labels, codes, counts, has_weights, (C, tol) if is_plain and positives else ())
-            self._books = VersionedValue(self._solver.version, book, after)
-            stranger = self._solver.update(incoming, outgoing, positives, bounds, tol)
+            can_slide = class_weight is None and self._is_bounded and self.catalogue is None and positives
+            after = RowLabels(labels, codes, counts, has_weights, (C, tol) if can_slide else ())
+            self._labels = VersionedValue(self._solver.version, before, after)
+            unknown = self._solver.update(incoming, outgoing, positives, bounds, tol)
         except _native.SolverFailure as failure:
             raise _unsolved_error(source, tol, failure) from None
         finally:
             if self.catalogue is not None:
-                self.catalogue.keep(self._all_rows())
-        if stranger is not None:
-            raise _stranger_error(source, forget.labels[forget.codes[stranger]] if forget else None, stranger)
+                self.catalogue.retain(self._all_rows())
+        if unknown is not None:
+            raise _unknown_row(source, forget.labels[forget.codes[unknown]] if forget else None, unknown)
 
     def slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another, quickly, where neither changes what the problems are.
+        """Learn one row and forget another by one native call, if the set of classes stays the same.
 
-        False where that is not so, or anything else is out of the ordinary; nothing has changed then, and
-        :meth:`update` does it or says why not.
+        Return False, without changes, if this is not possible; then :meth:`update` is needed.
         """
-        book = self.book
-        return self._solver.slide(add, forget, book.codes, book.counts, book.settled[1])
+        labels = self.labels
+        return self._solver.slide(add, forget, labels.codes, labels.counts, labels.slide_key[1])
 
-    def _plain_problems(
+    def _unweighted_problems(
         self, labels: list[Label], counts: list[int], C: float
     ) -> tuple[list[int], FloatArray]:
-        """Problems and bounds without class weights: nearly always the same as at the call before."""
+        """Return problems and bounds without class weights, cached because they rarely change."""
         key = (C, [count > 0 for count in counts])
-        if self._plan is None or self._plan[0] != key:
+        if self._problems is None or self._problems[0] != key:
             positives = _positive_codes(labels, counts)
-            self._plan = key, positives, _class_bounds(labels, counts, positives, C, None)
-        return self._plan[1:]
+            self._problems = key, positives, _class_bounds(labels, counts, positives, C, None)
+        return self._problems[1:]
 
     def _coded(
         self, batch: Batch, codes: Mapping[Label, int], counts: list[int], sign: int, source: str
     ) -> CodedRows:
-        """The batch as the solver takes it; rows of weight 0 are no rows. Counts follow."""
-        dense = _dense if self.catalogue is None else self.catalogue.places
+        """Return the batch for the solver, without rows of weight 0, and update the counts."""
+        dense = _dense if self.catalogue is None else self.catalogue.add
         X, numbers, weights = dense(batch.X), batch.codes, batch.weights
         if weights is not None and not weights.all():
-            heavy = weights != 0.0
-            X, numbers, weights = X[heavy], numbers[heavy], weights[heavy]
+            nonzero = weights != 0.0
+            X, numbers, weights = X[nonzero], numbers[nonzero], weights[nonzero]
         if not self._is_bounded:
             self._check_range(X, source)
         labels = batch.labels
@@ -183,20 +181,20 @@ class SupportState:
         for label, change in zip(labels, changes, strict=True):
             code = codes.get(label)
             if code is None or counts[code] + sign * change < 0:
-                raise too_many(change, 0 if code is None else counts[code], source, label)
+                raise too_many_rows_error(change, 0 if code is None else counts[code], source, label)
             counts[code] += sign * change
             label_codes.append(code)
         return X, numbers, label_codes, weights
 
     def _check_range(self, X: FloatArray, source: str) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = np.abs(self.kernel.diagonal(X)) <= LARGEST_KERNEL_VALUE
+            fits = np.abs(self.kernel.diagonal(X)) <= MAX_KERNEL_VALUE
         if not fits.all():
             raise DataError(
-                f"row {int(np.argmin(fits))} of X is so large that its kernel values are beyond "
-                f"{LARGEST_KERNEL_VALUE:g}; nothing was changed.",
+                f"the kernel values of row {int(np.argmin(fits))} of X are beyond "
+                f"{MAX_KERNEL_VALUE:g}; nothing was changed.",
                 source=source,
-                hint="bring the features to a common scale first",
+                hint="scale the features first",
             )
 
     def _weight_sums(
@@ -212,75 +210,76 @@ class SupportState:
                 )
         return [float(total) if count else 0.0 for total, count in zip(sums, counts, strict=True)]
 
-    # -- what was learned ---------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------
 
     @property
     def margin_size(self) -> int:
-        """Rows in the margin sets of all problems."""
+        """Number of rows in the margin sets of all problems."""
         return sum(self._solver.margin_size(k) for k in range(self._solver.n_problems))
 
     def violation(self) -> float:
-        """The largest violation of the optimality conditions over all problems."""
+        """Return the largest violation of the optimality conditions over all problems."""
         return max((self._solver.violation(k) for k in range(self._solver.n_problems)), default=0.0)
 
-    def answer(self, lock: AbstractContextManager[Any], threshold: str = "zero") -> Answer:
-        """The classes and what tells them apart, kept until rows come or go or the cut is another."""
-        answer = self._answer
-        if answer is None or answer.version != self._solver.version or answer.threshold != threshold:
-            with lock:  # whoever learns holds it
-                book, expansion = self.book, self._expand()
+    def predictor(self, lock: AbstractContextManager[Any], threshold: str = "zero") -> Predictor:
+        """Return classes and decision functions, cached until the rows or the threshold change."""
+        cached = self._predictor
+        if cached is None or cached.version != self._solver.version or cached.threshold != threshold:
+            with lock:
+                labels, expansion = self.labels, self._expand()
                 if threshold == "gmean" and self._solver.n_problems:
-                    expansion = replace(expansion, intercept=expansion.intercept - self._cuts(expansion))
-                # As long as a window slides the book and with it the classes are the same.
-                is_same = answer is not None and answer.book is book
-                classes = answer.classes if answer and is_same else sorted_classes(book.classes)
-                answer = self._answer = Answer(self._solver.version, threshold, book, classes, expansion)
-        return answer
+                    thresholds = self._gmean_thresholds(expansion)
+                    expansion = replace(expansion, intercept=expansion.intercept - thresholds)
+                # While a window slides, the labels object and thus the classes stay the same.
+                is_same = cached is not None and cached.labels is labels
+                classes = cached.classes if cached and is_same else sorted_classes(labels.classes)
+                cached = Predictor(self._solver.version, threshold, labels, classes, expansion)
+                self._predictor = cached
+        return cached
 
-    def label(self, row: object, lock: _native.TurnLock) -> NDArray[Any] | None:
-        """The label of one plain row, quickly, cut at zero; None where :meth:`answer` is to be asked.
+    def label(self, row: object) -> NDArray[Any] | None:
+        """Return the label of a single row for the threshold zero; None if :meth:`predictor` is needed.
 
-        That is so where somebody is changing the state. A stream of single rows asks before each of them, and
-        an expansion that the next row makes stale costs more than the score.
+        That is the case while another thread changes the state. For one row the score alone is cheaper than
+        an expansion, which the next learned row would invalidate.
         """
         version = self._solver.version
-        book, sides = self._books.at(version), self._sides
-        side = self._solver.side(row, lock, version)
+        labels, cached = self._labels.at(version), self._side_labels
+        side = self._solver.side(row, version)
         if side < 0:
             return None
-        if sides is None or sides[0] is not book:
-            classes = sorted_classes(book.classes)
-            sides = self._sides = book, (classes[:1], classes[1:])
-        return sides[1][side].copy()
+        if cached is None or cached[0] is not labels:
+            classes = sorted_classes(labels.classes)
+            cached = self._side_labels = labels, (classes[:1], classes[1:])
+        return cached[1][side].copy()
 
-    def _cuts(self, expansion: KernelExpansion) -> FloatArray:
-        """Where the G-mean of the rows is largest, each scored without its own say.
+    def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
+        """Return the threshold with the largest G-mean of each problem; rows are scored without their term.
 
-        Taking the term ``z_i k(x_i, x_i)`` of a row out of its score is a lower bound of the margin that it
-        would have, had it not been learned (Jaakkola and Haussler, 1999). Scores with it would be those of
-        rows that were learned, and cut too high.
+        The score without the term ``z_i k(x_i, x_i)`` is a lower bound of the leave-one-out margin (Jaakkola
+        and Haussler, 1999). Thresholds of training scores would be too high.
         """
         rows = self._samples(np.arange(len(self._solver)))
         scores, own = expansion.scores(rows), self.kernel.diagonal(rows)
-        codes, cuts = self._solver.codes(), []
+        codes, thresholds = self._solver.codes(), []
         for problem in range(self._solver.n_problems):
             without = scores[:, problem] - self._solver.coefficients(problem) * own
             positive = codes == self._solver.positive(problem)
-            cuts.append(smooth_gmean_cut(without[~positive], without[positive]))
-        return np.array(cuts)
+            thresholds.append(smooth_gmean_threshold(without[~positive], without[positive]))
+        return np.array(thresholds)
 
     def _expand(self) -> KernelExpansion:
-        """The decision functions of the problems; a constant 0 when there is nothing to tell apart."""
+        """Return the decision functions of the problems; a constant 0 without problems."""
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
-        # A stream of single questions comes here after every row: one call costs less than ten of NumPy's.
+        # Fast for single predictions: one native call instead of ten NumPy calls.
         vectors, coef, intercept = self._solver.support()
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
         return KernelExpansion(self.kernel, samples, coef, intercept)
 
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Numbers of the rows with a coefficient other than zero in any problem, and their codes."""
+        """Return the numbers of the rows with a nonzero coefficient in any problem, and their codes."""
         coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
         numbers = (
             np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
@@ -288,7 +287,7 @@ class SupportState:
         return numbers, np.asarray(self._solver.codes())[numbers]
 
     def _samples(self, numbers: Any) -> Any:
-        """What was learned as these rows."""
+        """Return the rows with these numbers, or the sequences behind them."""
         rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
@@ -298,14 +297,14 @@ class SupportState:
     # -- files and copies ---------------------------------------------------------------------------
 
     def to_tree(self) -> dict[str, Any]:
-        """Everything as arrays and plain values, but for the kernel."""
-        book = self.book
+        """Return the state without its kernel, as arrays and plain values."""
+        labels = self.labels
         return {
             "n_features": self.n_features,
             "cache_bytes": self.cache_bytes,
-            "labels": list(book.labels),
-            "counts": list(book.counts),
-            "has_weights": book.has_weights,
+            "labels": list(labels.labels),
+            "counts": list(labels.counts),
+            "has_weights": labels.has_weights,
             "rows": self._samples(np.arange(len(self._solver))),
             "codes": self._solver.codes(),
             "weights": self._solver.weights(),
@@ -318,21 +317,23 @@ class SupportState:
 
     @classmethod
     def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
-        """Become what :meth:`to_tree` described; ValueError if that makes no sense."""
+        """Return the state that :meth:`to_tree` described; raise ValueError for invalid values."""
         state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
         labels, counts = restored_labels(tree["labels"]), [int(count) for count in tree["counts"]]
-        book = Book(labels, _codes_of(labels), counts, bool(tree["has_weights"]), settled=())
-        state._books = VersionedValue(-1, book, book)
+        row_labels = RowLabels(labels, _codes_of(labels), counts, bool(tree["has_weights"]), slide_key=())
+        state._labels = VersionedValue(-1, row_labels, row_labels)
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
-        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(labels)  # else counting takes memory
-        if not known or len(book.codes) != len(labels):
-            raise ValueError("a row has a label that is not there")
+        known = not len(codes) or 0 <= codes.min() <= codes.max() < len(
+            labels
+        )  # limits the memory of bincount
+        if not known or len(row_labels.codes) != len(labels):
+            raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
-            raise ValueError("the counts are not those of the rows")
+            raise ValueError("the counts differ from the rows")
         weights = np.ascontiguousarray(tree["weights"], dtype=np.float64)
         rows = tree["rows"]
         if state.catalogue is not None:
-            rows = state.catalogue.places(restored_items(kernel, rows))
+            rows = state.catalogue.add(restored_items(kernel, rows))
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         if not (np.isfinite(rows).all() and np.isfinite(weights).all() and (weights > 0.0).all()):
             raise ValueError("rows must be finite, and their weights positive")
@@ -348,18 +349,18 @@ class SupportState:
         return state
 
     def check_optimal(self, tolerance: float) -> None:
-        """ValueError unless the conditions of the optimum hold, by sums that are made anew.
+        """Raise ValueError if the optimality conditions do not hold. All sums are computed again.
 
-        For solutions that come from a file: whoever can write it can write down any numbers. A copy in
-        memory needs no such look, which costs as much as asking for all rows.
+        It is for solutions from files, which may be damaged or forged. Copies in memory skip this check,
+        which costs as much as a prediction for all rows.
         """
         norms = np.sqrt(self.kernel.diagonal(self._samples(np.arange(len(self._solver)))))
         for problem in range(self._solver.n_problems):
             sizes = np.abs(self._solver.coefficients(problem)) @ norms
             rounding = np.finfo(float).eps * sizes * norms.max(initial=0.0)
             violation = self._solver.violation(problem)
-            if not violation <= max(_LEAST_CARE, tolerance, 64.0 * rounding):
-                raise ValueError(f"the solution is none: its conditions hold only to {violation:.3g}")
+            if not violation <= max(_MAX_FILE_VIOLATION, tolerance, 64.0 * rounding):
+                raise ValueError(f"the solution is not optimal: it violates a condition by {violation:.3g}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"kernel": self.kernel, "tree": self.to_tree()}
@@ -368,10 +369,10 @@ class SupportState:
         self.__dict__.update(SupportState.from_tree(state["kernel"], state["tree"]).__dict__)
 
 
-class _CalledKernel:
-    """A kernel given as a function, as the solver calls it: it never keeps hold of the solver's memory."""
+class _KernelCallback:
+    """Callback of the solver for a kernel function; it copies its arguments, the memory of the solver."""
 
-    def __init__(self, kernel: Kernel, catalogue: Catalogue | None) -> None:
+    def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
         self.catalogue = catalogue
 
@@ -381,26 +382,26 @@ class _CalledKernel:
 
 
 def _check_solution(problem: Mapping[str, Any]) -> None:
-    """Refuse a problem from a file that no solver can have left: going on from it might never end."""
+    """Raise ValueError for an impossible problem of a file, from which the solver might never terminate."""
     values = {name: np.asarray(value) for name, value in problem.items()}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError("a solution must be finite")
     y, z, lower, upper = (values[name] for name in ("y", "z", "lower", "upper"))
     if not (np.abs(y) == 1.0).all() or len({len(y), len(z), len(lower), len(upper)}) > 1:
-        raise ValueError("a problem must have a sign and a number for each row")
+        raise ValueError("a problem needs a sign and a coefficient for each row")
     if not ((lower <= z) & (z <= upper)).all():
-        raise ValueError("a solution must lie within its bounds")
+        raise ValueError("a solution must be within its bounds")
 
 
 def _codes_of(labels: list[Label]) -> dict[Label, int]:
     return {label: code for code, label in enumerate(labels)}
 
 
-def _with_new_labels(book: Book, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
-    new = [] if add is None else [label for label in add.labels if label not in book.codes]
+def _with_new_labels(known: RowLabels, add: Batch | None) -> tuple[list[Label], dict[Label, int]]:
+    new = [] if add is None else [label for label in add.labels if label not in known.codes]
     if not new:
-        return book.labels, book.codes
-    labels = book.labels + new
+        return known.labels, known.codes
+    labels = known.labels + new
     return labels, _codes_of(labels)
 
 
@@ -414,7 +415,7 @@ def _positive_codes(labels: list[Label], counts: list[int]) -> list[int]:
     present = [code for code, count in enumerate(counts) if count]
     if len(present) < 2:
         return []
-    present.sort(key=labels.__getitem__)  # labels of one learner sort, or the batch was refused
+    present.sort(key=labels.__getitem__)  # validation ensures that labels of one learner are sortable
     return present[1:] if len(present) == 2 else present
 
 
@@ -425,7 +426,7 @@ def _class_bounds(
     C: float,
     class_weight: ClassWeight,
 ) -> FloatArray:
-    """For every problem, the bound of a row of weight 1 of every label."""
+    """Return for every problem the bound of a row of weight 1 of every label."""
     bounds = np.full((len(positives), len(labels)), float(C))
     if class_weight == "balanced":
         total = float(sum(sizes))
@@ -437,20 +438,19 @@ def _class_bounds(
     return bounds
 
 
-def _stranger_error(source: str, label: Label, row: int) -> DataError:
+def _unknown_row(source: str, label: Label, row: int) -> DataError:
     return DataError(
         f"row {row} of the rows to forget (label {label!r}) was never learned with these values and "
         "this weight, or not as often; nothing was changed.",
         source=source,
-        hint="forget() takes rows that were learned before, with exactly the same values",
+        hint="forget rows with exactly the values with which they were learned",
     )
 
 
 def _unsolved_error(source: str, tol: float, failure: Exception) -> SolverError:
     return SolverError(
-        f"no solution was found to the accuracy of tol={tol:g} ({failure}); nothing changed, "
-        "the model is as it was before.",
+        f"the solver did not reach tol={tol:g} ({failure}); nothing was changed.",
         source=source,
-        hint="bring the features to a common scale, choose a smaller C, or raise tol; a kernel given "
+        hint="scale the features, choose a smaller C, or raise tol; a kernel given "
         "as a function must be symmetric and positive semi-definite",
     )

@@ -1,7 +1,7 @@
-"""Rows that cannot be used: all rows before one come first, then it ends them, or is left out and told of.
+"""Rows that cannot be used: the first one ends the stream, or bad rows are skipped and counted.
 
-Three kinds are found one after the other: lines that are no rows, cells that are no values of their column,
-and values that cannot be learned. All of them keep this order by the rules here.
+Bad rows are detected in three stages: lines that are no rows, cells that have no value of their column, and
+values that cannot be learned. In each stage all rows before a bad one are returned first.
 """
 
 from __future__ import annotations
@@ -19,75 +19,82 @@ from steelyard.tables.columns import ColumnBatch, Place, RowError
 __all__ = ["BadRows", "rows_before_error"]
 
 Made = TypeVar("Made")
+_MAX_MESSAGES = 1000
 
 
 class BadRows:
-    """What becomes of the bad rows of a source.
+    """Policy for the bad rows of a source, and the record of the skipped ones.
 
     Parameters
     ----------
     place : Place
-        Where rows stand; those that are left out are counted out there.
+        Location of the rows.
 
     Attributes
     ----------
-    told : callable or None
-        Who hears of rows that are left out; None where the first bad row ends all.
+    skip : bool
+        Whether bad rows are skipped; otherwise the first one raises.
+    n_skipped : int
+        Number of skipped rows.
+    messages : list of str
+        Errors of the first thousand skipped rows.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.told: Callable[[DataError], None] | None = None
+        self.skip = False
+        self.n_skipped, self.messages = 0, list[str]()
 
-    def refuse(self, refusal: DataError, row: int) -> None:
-        """Raise, or leave the row out: those behind it move up."""
-        if self.told is None:
-            raise refusal
-        self.told(refusal)
-        self.place.leave_out(row)
+    def handle(self, error: DataError, row: int | None = None) -> None:
+        """Raise the error, or skip the row; with ``row`` later rows move up in the error messages."""
+        if not self.skip:
+            raise error
+        self.n_skipped += 1
+        if len(self.messages) < _MAX_MESSAGES:
+            self.messages.append(error.summary)
+        if row is not None:
+            self.place.skip(row)
 
     def usable(
-        self, n_rows: int, refusals: Mapping[int, DataError], first_row: int
+        self, n_rows: int, errors: Mapping[int, DataError], first_row: int
     ) -> tuple[NDArray[np.bool_], DataError | None]:
-        """Which of some rows come, given what is wrong with others; and the error that comes after them."""
+        """Return which rows can be used, given the errors by row, and the error to raise after them."""
         good = np.ones(n_rows, dtype=bool)
-        if refusals and self.told is None:
-            first = min(refusals)
+        if errors and not self.skip:
+            first = min(errors)
             good[first:] = False
-            return good, refusals[first]
-        for row in sorted(refusals, reverse=True):
+            return good, errors[first]
+        for row in sorted(errors, reverse=True):
             good[row] = False
-            self.refuse(refusals[row], first_row + row)
+            self.handle(errors[row], first_row + row)
         return good, None
 
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """What is made of the rows between bad ones; ``make`` raises a RowError at one of these."""
+        """Yield ``make(rows, first_row)`` for the rows between bad ones, where ``make`` raises RowError."""
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:
                 try:
                     made = make(good, first_row)
-                except RowError as error:  # another, further up, may be bad in a column that was read later
+                except RowError as error:  # an earlier row may be bad in a column that is checked later
                     bad, good = error, good.take(0, error.row - first_row)
                 else:
                     yield made
                     break
             if bad is None:
                 return
-            if self.told is None:
-                raise bad
-            self.told(bad)
+            self.handle(bad)
             first_row += good.n_rows + 1
             batch = batch.take(good.n_rows + 1, batch.n_rows)
 
 
-def rows_before_error(rows: Iterator[Any], most: int) -> tuple[list[Any], DataError | None]:
-    """The next rows, fewer if an error is in the way, and the error."""
+def rows_before_error(rows: Iterator[Any], max_rows: int) -> tuple[list[Any], DataError | None]:
+    """Return up to ``max_rows`` next rows, and the error that ended them early."""
     found: list[Any] = []
     try:
-        found.extend(islice(rows, most))
+        found.extend(islice(rows, max_rows))
     except DataError as error:
         return found, error
     return found, None

@@ -1,7 +1,4 @@
-"""Connections to databases of whatever driver: what engine it is, and rows of a SELECT.
-
-What one driver does in its own way stands here; whoever reads a table sees a :class:`Connection`.
-"""
+"""Uniform interface to the connections of database drivers."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from typing import Any
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.postgres_copy import Column, arrays_of, can_copy
 
-__all__ = ["Connection", "connected", "told", "words_of"]
+__all__ = ["Connection", "connected", "database_error", "error_text"]
 
-_BATCH = 16_384
+_BATCH_ROWS = 16_384
 _ENGINES = {"postgresql": "postgres", "postgres": "postgres", "sqlite": "sqlite", "duckdb": "duckdb"}
 
 
@@ -29,7 +26,7 @@ _DUCKDB_KINDS = {
     "DECIMAL": "decimal",
     "BOOLEAN": "truth",
 }
-_POSTGRES_KINDS = {  # by the numbers of types, which never change
+_POSTGRES_KINDS = {  # by type OID; these never change
     **dict.fromkeys((20, 21, 23), "whole"),
     **dict.fromkeys((700, 701), "double"),
     **dict.fromkeys((18, 19, 25, 1042, 1043), "text"),
@@ -40,7 +37,7 @@ _POSTGRES_KINDS = {  # by the numbers of types, which never change
 
 
 def _kind_of(value: Any) -> str:
-    """What one value of a driver is."""
+    """Return the kind of a value of a driver."""
     for kind, name in ((bool, "truth"), (int, "whole"), (float, "double"), (Decimal, "decimal")):
         if isinstance(value, kind):
             return name
@@ -48,39 +45,40 @@ def _kind_of(value: Any) -> str:
 
 
 class Connection:
-    """A connection as DB-API 2.0 describes it.
+    """Adapter of a DB-API 2.0 connection.
 
     Parameters
     ----------
     raw : object
-        The driver's own connection.
+        The connection of the driver.
     engine : str or None
-        "duckdb", "sqlite" or "postgres", which SQLGlot calls so; None where nobody knows.
+        SQLGlot dialect: "duckdb", "sqlite" or "postgres"; None if it is not known.
     """
 
     def __init__(self, raw: Any, engine: str | None) -> None:
         self.raw, self.engine = raw, engine
+        self.borrowed: Any = None  # connection of a SQLAlchemy engine, to be returned by close()
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        """A cursor with the rows of a query that gives few."""
+        """Run a query and return the cursor; the query should return few rows."""
         cursor = self.raw.cursor()
         return (cursor.execute(query, tuple(parameters)) if parameters else cursor.execute(query)) or cursor
 
     def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
-        """Names and types of the columns of a query that gives few rows, and these rows."""
+        """Return names and types of the columns of a query, and its rows, which should be few."""
         cursor = self.run(query, parameters)
         return [(str(column[0]), column[1]) for column in cursor.description], cursor.fetchall()
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query that may give any number, some at a time."""
+        """Yield the rows of a query of any size in batches."""
         cursor = self.run(query, parameters)
-        while rows := cursor.fetchmany(_BATCH):
+        while rows := cursor.fetchmany(_BATCH_ROWS):
             yield rows
 
     def kind(self, type_code: Any, values: Sequence[Any]) -> str:  # noqa: ARG002
-        """What a column holds: "whole", "double", "decimal", "truth", "moment", "text" or "unknown".
+        """Return the kind of a column: "whole", "double", "decimal", "truth", "moment", "text" or "unknown".
 
-        By its declared type where the driver tells it, and else by some of its values.
+        It follows from the declared type if the driver reports it, otherwise from some values.
         """
         kinds = {_kind_of(value) for value in values if value is not None}
         if kinds <= {"whole", "double", "decimal"} and len(kinds) > 1:
@@ -88,7 +86,7 @@ class Connection:
         return kinds.pop() if len(kinds) == 1 else "text" if "text" in kinds else "unknown"
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:  # noqa: ARG002
-        """The same as batches of Arrow; None where the driver knows no Arrow."""
+        """Return the rows of a query as Arrow batches; None if the driver does not support Arrow."""
         return None
 
     def columns(
@@ -96,20 +94,22 @@ class Connection:
         query: str,  # noqa: ARG002
         parameters: Sequence[Any] = (),  # noqa: ARG002
     ) -> Generator[list[Column], None, None] | None:
-        """The same as arrays, column by column; None where the driver cannot, or not for this query."""
+        """Return the rows of a query as arrays by column; None if the driver does not support it."""
         return None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """A time in which all queries see the same rows, where the engine can promise it, and none writes."""
+        """Run queries in a read-only transaction with one snapshot, where the engine supports it."""
         yield
 
     def escaped(self, text: str) -> str:
-        """Text of ours that stands in a query with placeholders."""
+        """Return SQL text escaped for a query with placeholders."""
         return text
 
     def close(self) -> None:
-        """Let go of what was opened here; the connection itself belongs to whoever gave it."""
+        """Return a connection to its SQLAlchemy engine; other connections stay open."""
+        if self.borrowed is not None:
+            self.borrowed.close()
 
 
 class _SQLite(Connection):
@@ -126,13 +126,13 @@ class _SQLite(Connection):
 
 
 class _DuckDB(Connection):
-    """The connection itself is asked, and no cursor of its own: that one would see no temporary table."""
+    """Queries run on the connection itself, because a cursor does not see temporary tables."""
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         return self.raw.execute(query, list(parameters)) if parameters else self.raw.execute(query)
 
     def head(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[tuple[str, Any]], list[Any]]:
-        # A cursor of an older DuckDB says NUMBER of whole numbers, doubles and decimals alike.
+        # Cursors of older DuckDB versions report NUMBER for integers, doubles and decimals.
         relation = self.raw.sql(query, params=list(parameters) or None)
         return list(zip(relation.columns, relation.types, strict=True)), relation.fetchall()
 
@@ -144,9 +144,13 @@ class _DuckDB(Connection):
 
     def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
         relation = self.raw.sql(query, params=list(parameters) or None)
-        for name in ("to_arrow_reader", "fetch_arrow_reader", "fetch_record_batch"):  # as versions call it
+        for name in (
+            "to_arrow_reader",
+            "fetch_arrow_reader",
+            "fetch_record_batch",
+        ):  # the name depends on the version
             if hasattr(relation, name):
-                return _closing(getattr(relation, name)(_BATCH))
+                return _closing(getattr(relation, name)(_BATCH_ROWS))
         return None
 
     @contextlib.contextmanager
@@ -161,7 +165,7 @@ class _DuckDB(Connection):
             self.raw.execute("ROLLBACK")
 
     def _is_inside(self) -> bool:
-        """Whether a transaction is under way: each of its queries has the same number."""
+        """Return whether a transaction is open: two queries then have the same transaction id."""
         first, second = (self.raw.execute("SELECT txid_current()").fetchall() for _ in range(2))
         return bool(first == second)
 
@@ -171,40 +175,44 @@ class _Psycopg(Connection):
         return _POSTGRES_KINDS.get(type_code) or super().kind(type_code, values)
 
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        # In binary form numbers of single precision come as they are, and not as their shortest text.
+        # In binary format, numbers of single precision are not converted to text.
         return self.raw.cursor(binary=True).execute(query, tuple(parameters) or None)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        # A cursor with a name keeps its rows in the database; one without would fetch them all at once.
+        # A named cursor leaves its rows on the server; an unnamed one would fetch all rows.
         with self.raw.cursor("steelyard_rows", binary=True) as cursor:
             cursor.execute(query, tuple(parameters) or None, binary=True)
-            while rows := cursor.fetchmany(_BATCH):
+            while rows := cursor.fetchmany(_BATCH_ROWS):
                 yield rows
 
     def columns(
         self, query: str, parameters: Sequence[Any] = ()
     ) -> Generator[list[Column], None, None] | None:
-        if parameters:  # COPY knows no placeholders, and no value is pasted into text
+        if parameters:  # COPY does not support placeholders
             return None
         head = self.run(f"SELECT * FROM (\n{query}\n) AS steelyard_head LIMIT 0")  # noqa: S608  as given
         types = [column.type_code for column in head.description]
         return self._copied(query, types) if can_copy(types) else None
 
     def _copied(self, query: str, types: Sequence[int]) -> Generator[list[Column], None, None]:
-        statement = f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"  # a query may end in a comment
+        statement = (
+            f"COPY (\n{query}\n) TO STDOUT (FORMAT BINARY)"  # the line break ends a comment in the query
+        )
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
-            yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH)
+            yield from arrays_of(copy, types, self.raw.info.encoding, _BATCH_ROWS)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         from psycopg.pq import TransactionStatus
 
         fresh = self.raw.info.transaction_status == TransactionStatus.IDLE
-        # Within a transaction of the caller's this is a savepoint, so that an error of ours spoils nothing.
+        # Inside a transaction of the user this is a savepoint, so that an error does not abort it.
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")
-            self.raw.execute("SET LOCAL jit = off")  # to compile hundreds of sums takes longer than they do
+            self.raw.execute(
+                "SET LOCAL jit = off"
+            )  # compiling hundreds of sums takes longer than running them
             yield
 
     def escaped(self, text: str) -> str:
@@ -215,7 +223,7 @@ class _Psycopg2(Connection):
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         with self.raw.cursor("steelyard_rows") as cursor:
             cursor.execute(query, tuple(parameters) or None)
-            while rows := cursor.fetchmany(_BATCH):
+            while rows := cursor.fetchmany(_BATCH_ROWS):
                 yield rows
 
     def escaped(self, text: str) -> str:
@@ -224,7 +232,7 @@ class _Psycopg2(Connection):
 
 @dataclass(frozen=True)
 class _Fetched:
-    """Rows that are here already, as a cursor has them."""
+    """Fetched rows with the interface of a cursor."""
 
     description: Any
     found: list[tuple[Any, ...]]
@@ -235,7 +243,7 @@ class _Fetched:
 
 class _Adbc(Connection):
     def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        with self.raw.cursor() as cursor:  # which must be closed
+        with self.raw.cursor() as cursor:  # ADBC cursors must be closed
             cursor.execute(query, tuple(parameters) or None)
             return _Fetched(cursor.description, cursor.fetchall())
 
@@ -245,54 +253,22 @@ class _Adbc(Connection):
         return _closing(cursor.fetch_record_batch(), cursor)
 
 
-class _SQLAlchemy(Connection):
-    """An engine, or a connection of one: the driver's own connection does the work."""
-
-    def __init__(self, raw: Any, inner: Connection, borrowed: Any = None) -> None:
-        super().__init__(raw, inner.engine)
-        self._inner, self._borrowed = inner, borrowed
-
-    def run(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        return self._inner.run(query, parameters)
-
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        return self._inner.rows(query, parameters)
-
-    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> Generator[Any, None, None] | None:
-        return self._inner.arrow(query, parameters)
-
-    def columns(
-        self, query: str, parameters: Sequence[Any] = ()
-    ) -> Generator[list[Column], None, None] | None:
-        return self._inner.columns(query, parameters)
-
-    def reading(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        return self._inner.reading()
-
-    def escaped(self, text: str) -> str:
-        return self._inner.escaped(text)
-
-    def close(self) -> None:
-        if self._borrowed is not None:
-            self._borrowed.close()
-
-
 _DRIVERS: dict[str, tuple[type[Connection], str]] = {
     "sqlite3": (_SQLite, "sqlite"),
     "duckdb": (_DuckDB, "duckdb"),
-    "duckdb_engine": (_DuckDB, "duckdb"),  # what SQLAlchemy wraps around it passes everything on
+    "duckdb_engine": (_DuckDB, "duckdb"),  # the SQLAlchemy wrapper forwards all calls
     "psycopg": (_Psycopg, "postgres"),
     "psycopg2": (_Psycopg2, "postgres"),
 }
 
 
 def connected(connection: Any) -> Connection:
-    """The connection behind whatever a caller has: of a driver, of ADBC or of SQLAlchemy.
+    """Return the adapter of a connection of a driver, of ADBC or of SQLAlchemy.
 
     Parameters
     ----------
     connection : object
-        An open connection, or an engine of SQLAlchemy, which lends one until :meth:`Connection.close`.
+        An open connection, or a SQLAlchemy engine, whose connection is returned by :meth:`Connection.close`.
     """
     if isinstance(connection, Connection):
         return connection
@@ -314,13 +290,15 @@ def connected(connection: Any) -> Connection:
 
 
 def _of_sqlalchemy(connection: Any) -> Connection:
-    lent = connection.raw_connection() if hasattr(connection, "raw_connection") else None
-    fairy = lent if lent is not None else connection.connection
-    return _SQLAlchemy(connection, connected(fairy.driver_connection), lent)
+    borrowed = connection.raw_connection() if hasattr(connection, "raw_connection") else None
+    pooled = borrowed if borrowed is not None else connection.connection
+    adapter = connected(pooled.driver_connection)
+    adapter.borrowed = borrowed
+    return adapter
 
 
 def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
-    """The batches of a reader, which is let go of when nobody wants more: it holds the database."""
+    """Yield the batches of a reader and close it at the end; an open reader locks the database."""
     try:
         yield from reader
     finally:
@@ -329,13 +307,13 @@ def _closing(reader: Any, cursor: Any = None) -> Generator[Any, None, None]:
             cursor.close()
 
 
-def told(error: Exception, source: str) -> DataError:
-    """The engine's own words, in a sentence."""
+def database_error(error: Exception, source: str) -> DataError:
+    """Return a DataError with the message of the engine."""
     if isinstance(error, DataError):
         return error
-    return DataError(f"the database refused: {words_of(error)}.", source=source)
+    return DataError(f"the database reported an error: {error_text(error)}.", source=source)
 
 
-def words_of(error: Exception) -> str:
-    """What a driver's error says, in one line without the last point."""
+def error_text(error: Exception) -> str:
+    """Return the message of an error on one line, without the final period."""
     return " ".join(str(error).split())[:300].rstrip(".")

@@ -1,4 +1,4 @@
-"""Files and standard input as bytes: opened, unpacked and recognised by their content, not their name."""
+"""Bytes of files, pipes and standard input; gzip is recognised by content, not by name."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from steelyard.exceptions import DataError, DataTypeError, FileAccessError
 
 __all__ = ["ByteSource", "open_bytes", "without_header"]
 
-_HEAD_BYTES = 1 << 18  # enough for about a thousand rows, by which columns are judged
-_HEAD_LINES = 200  # a live feed is not waited for any longer
-_LONGEST_LINE = 1 << 26
-_GZIP = b"\x1f\x8b"
-_PATIENCE = 0.1  # seconds until a reader that waits for a pipe sees that it is to stop
-_LAST_SECONDS = 0.5  # in which a pipe that is stopped gives what it holds; it may be filled faster than read
-_HEAD_SECONDS = 0.3  # a live feed is not waited for any longer, once it has brought a header and a row
+_HEAD_BYTES = 1 << 18  # about a thousand rows, from which the kinds of the columns are inferred
+_LIVE_HEAD_LINES = 200  # of a live feed, which is not waited for any longer
+_LIVE_HEAD_SECONDS = 0.3  # the same, once a header and a row have arrived
+_MAX_LINE_BYTES = 1 << 26
+_GZIP_MAGIC = b"\x1f\x8b"
+_STOP_POLL_SECONDS = 0.1  # interval at which a reader that waits for a pipe checks whether to stop
+_DRAIN_SECONDS = 0.5  # a stopped pipe is read for so long; it may be filled faster than it is read
 
 
 class ByteSource(io.RawIOBase):
-    """Bytes with their beginning known in advance.
+    """Byte stream whose beginning is read in advance.
 
     Attributes
     ----------
     name : str
-        For sentences.
+        Name in error messages.
     head : bytes
-        The beginning of the content, unpacked.
+        The beginning of the decompressed content.
     whole_in_head : bool
-        Whether the head is all there is.
+        Whether the head is the complete content.
     path : Path or None
-        Where the file is, when it is a plain file that can be read at any place.
+        Path of an uncompressed regular file, which can be read at any position.
     """
 
     def __init__(self, raw: IO[bytes], name: str, path: Path | None) -> None:
         super().__init__()
         self.name = name
         self._raw = raw
-        self.owned = path is not None  # who opened it closes it
+        self.owned = path is not None  # whether close() closes the file
         self._size = os.fstat(raw.fileno()).st_size if path is not None else None
-        packed = path is not None and raw.read(2) == _GZIP
+        packed = path is not None and raw.read(2) == _GZIP_MAGIC
         if path is not None:
             raw.seek(0)
         content: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class ByteSource(io.RawIOBase):
             )
         head, n_lines = bytearray(), 0
         begun = time.monotonic()
-        while self._wants_more(head, n_lines) and not self._is_waiting(head, n_lines, begun):
+        while self._wants_more(head, n_lines) and not self._is_idle(head, n_lines, begun):
             more = self._checked(read, 1 << 16)
             if not more:
                 return bytes(head), True
@@ -85,27 +85,28 @@ class ByteSource(io.RawIOBase):
             n_lines += more.count(b"\n")
         return bytes(head), False
 
-    def _is_waiting(self, head: bytearray, n_lines: int, begun: float) -> bool:
-        """Whether a live feed has brought enough to begin with, and no more for now."""
+    def _is_idle(self, head: bytearray, n_lines: int, begun: float) -> bool:
+        """Return whether a live feed has sent its first row and nothing more for a while."""
         if self._pipe is None or n_lines < (1 if head.lstrip().startswith(b"{") else 2):
             return False
-        return not self._pipe.comes_within(max(0.0, begun + _HEAD_SECONDS - time.monotonic()))
+        return not self._pipe.is_readable_within(max(0.0, begun + _LIVE_HEAD_SECONDS - time.monotonic()))
 
     def _wants_more(self, head: bytearray, n_lines: int) -> bool:
-        """Enough to judge columns by; at least a header and a row, be they ever so long."""
+        """Return whether the head is too short: it needs at least a header and a row."""
         if len(head) < _HEAD_BYTES:
-            return self._size is not None or n_lines < _HEAD_LINES
-        if n_lines >= 2 or b"\0" in head[:_HEAD_BYTES]:  # Parquet, Arrow and the like have no lines
+            return self._size is not None or n_lines < _LIVE_HEAD_LINES
+        if n_lines >= 2 or b"\0" in head[:_HEAD_BYTES]:  # binary files have no lines
             return False
-        if len(head) > _LONGEST_LINE:
+        if len(head) > _MAX_LINE_BYTES:
             raise self._too_long(n_lines + 1)
         return True
 
     def _too_long(self, line: int) -> DataError:
+        where = "a line" if self._file is None else f"line {line:,}"
         return DataError(
-            f"{'a line' if self._file is None else f'line {line:,}'} is longer than {_LONGEST_LINE:,} bytes.",
+            f"{where} is longer than {_MAX_LINE_BYTES:,} bytes.",
             source=self.name,
-            hint="is this a table? Every row must be a line",
+            hint="check that this is a table with one row per line",
         )
 
     def _checked(self, read: Callable[[int], bytes], size: int) -> bytes:
@@ -131,16 +132,16 @@ class ByteSource(io.RawIOBase):
         return len(data)
 
     def blocks(self, size: int = 1 << 19, *, quotes: bool = True) -> Iterator[bytes]:
-        """Whole lines, about ``size`` bytes at a time; fewer from a pipe that has no more yet.
+        """Yield complete lines in blocks of about ``size`` bytes; smaller ones from a live feed.
 
-        With ``quotes`` a line break between quotes ends no line.
+        With ``quotes``, a line break between quotes does not end a line.
         """
         rest, n_bytes = b"", 0
         while data := self._read_some(size):
             if quotes and (b'"' in data or b'"' in rest):
-                whole = rest + data
-                end = _end_of_lines(whole)
-                block, rest = whole[:end], whole[end:]
+                data = rest + data
+                end = _end_of_lines(data)
+                block, rest = data[:end], data[end:]
             else:
                 end = data.rfind(b"\n") + 1
                 block = b"".join((rest, memoryview(data)[:end])) if end else b""
@@ -148,13 +149,13 @@ class ByteSource(io.RawIOBase):
             if block:
                 n_bytes += len(block)
                 yield block
-            elif len(rest) > _LONGEST_LINE:
+            elif len(rest) > _MAX_LINE_BYTES:
                 raise self._too_long(self._n_lines(n_bytes) + 1)
         if rest:
             yield rest
 
     def _read_some(self, size: int) -> bytes:
-        """The next bytes: as many as asked for from a file, from a pipe those that have come."""
+        """Return the next ``size`` bytes of a file, or the bytes that a pipe has received."""
         if self._position < len(self.head):
             data = self.head[self._position : self._position + size]
         elif self._size is not None:
@@ -167,7 +168,7 @@ class ByteSource(io.RawIOBase):
         return data
 
     def _n_lines(self, n_bytes: int) -> int:
-        """Lines in the first bytes, to name a place; what came through a pipe is not there any more."""
+        """Return the number of lines in the first bytes; 0 for a pipe, which cannot be read again."""
         if self._file is None:
             return 0
         with self._file.open("rb") as file:
@@ -175,28 +176,28 @@ class ByteSource(io.RawIOBase):
             return content.read(n_bytes).count(b"\n")
 
     def fraction_read(self) -> float | None:
-        """How much of the file has been read; a closed one tells how far it had come."""
+        """Return the fraction of the file that has been read, also after it was closed."""
         if not self._size:
             return None
         try:
             at = self._raw.tell()
-        except ValueError:  # it is closed, maybe this moment
+        except ValueError:  # closed, possibly by another thread
             return self._fraction
         self._fraction = min(1.0, (at if self.path is None else min(self._position, at)) / self._size)
         return self._fraction
 
     @property
     def live(self) -> bool:
-        """Whether this is a pipe, which may bring more at any time."""
+        """Whether bytes arrive while the source is read: a pipe, socket or terminal."""
         return self._pipe is not None
 
     def stop(self) -> None:
-        """Let a live feed end here: what has come is read, and nothing is waited for."""
+        """End a live feed: bytes that have arrived are read, and no more are waited for."""
         if self._pipe is not None:
             self._pipe.stop()
 
     def fingerprint(self) -> str | None:
-        """SHA-256 of the file, or of what a pipe has brought so far; None where the file is gone."""
+        """Return the SHA-256 of the file, or of the bytes received from a pipe; None if the file is gone."""
         if self._digest is not None:
             return self._digest.hexdigest()
         try:
@@ -209,38 +210,45 @@ class ByteSource(io.RawIOBase):
         if not self.closed and self.owned:
             self.fraction_read()
             self._raw.close()
+        if self._pipe is not None:
+            self._pipe.close()
         super().close()
 
 
 class _Pipe(io.RawIOBase):
-    """A pipe or terminal, read as bytes come; a reader that waits can be told to stop.
+    """Unbuffered reader of a pipe, socket or terminal, which another thread can stop.
 
-    Nothing is buffered: a thread that waits in here holds no lock that the end of the program needs.
+    A thread that waits here holds no buffer lock that the interpreter needs at exit.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, owned: bool = False) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._descriptor, self._owned = descriptor, owned
         self._stopped = threading.Event()
-        self._last_read = 0.0
+        self._drain_until = 0.0
 
     def readable(self) -> bool:
         return True
 
+    def close(self) -> None:
+        if self._owned and not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
     def stop(self) -> None:
-        """From now on nothing is waited for: there is what has come, and then the end."""
-        self._last_read = time.monotonic() + _LAST_SECONDS
+        """Read the bytes that have arrived, then report the end."""
+        self._drain_until = time.monotonic() + _DRAIN_SECONDS
         self._stopped.set()
 
-    def comes_within(self, seconds: float) -> bool:
-        """Whether there is something to read, or the end, within this time."""
+    def is_readable_within(self, seconds: float) -> bool:
+        """Return whether bytes or the end arrive within this time."""
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def read1(self, size: int) -> bytes:
         while not self._stopped.is_set():
-            if self.comes_within(_PATIENCE):
+            if self.is_readable_within(_STOP_POLL_SECONDS):
                 return os.read(self._descriptor, size)
-        if time.monotonic() < self._last_read and self.comes_within(0.0):
+        if time.monotonic() < self._drain_until and self.is_readable_within(0.0):
             return os.read(self._descriptor, size)
         return b""
 
@@ -252,7 +260,7 @@ class _Pipe(io.RawIOBase):
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Where the last whole line ends; a line break between quotes ends no line. 0 if there is none."""
+    """Return the end of the last complete line, 0 if there is none; quoted line breaks do not count."""
     end = data.rfind(b"\n") + 1
     if b'"' not in data:
         return end
@@ -265,7 +273,7 @@ def _end_of_lines(data: bytes) -> int:
 
 
 def without_header(block: bytes) -> bytes:
-    """The lines after the first one that is not empty; a name in quotes may hold line breaks."""
+    """Return the lines after the header; a quoted name may contain line breaks."""
     begin = len(block) - len(block.lstrip(b"\xef\xbb\xbf\r\n"))
     end = block.find(b"\n", begin)
     while end >= 0 and block.count(b'"', begin, end) % 2:
@@ -274,48 +282,50 @@ def without_header(block: bytes) -> bytes:
 
 
 def open_bytes(source: str | os.PathLike[str] | IO[bytes]) -> ByteSource:
-    """Open a path, ``-`` for standard input, or a binary file; gzip is unpacked.
+    """Open a path, ``-`` for standard input, or a binary file; gzip is decompressed.
 
-    Standard input may be packed too.
+    Named pipes and devices are read as live feeds, like standard input.
     """
     if not isinstance(source, str | os.PathLike):
         return ByteSource(source, getattr(source, "name", "input"), None)
     if str(source) == "-":
-        return ByteSource(_unpacked(_standard_input()), "standard input", None)
+        return ByteSource(_decompressed(_standard_input()), "standard input", None)
     path = Path(source)
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return ByteSource(_decompressed(_Pipe(os.open(path, os.O_RDONLY), owned=True)), str(path), None)
         return ByteSource(path.open("rb"), str(path), path)
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
 
-def _standard_input() -> IO[bytes]:
+def _standard_input() -> IO[bytes] | _Pipe:
     try:
         descriptor = sys.stdin.fileno()
         select.select([descriptor], [], [], 0.0)
-    except (OSError, ValueError, AttributeError):  # no pipe of the system, or one that cannot be waited for
+    except (OSError, ValueError, AttributeError):  # not a file descriptor, or select() does not support it
         return sys.stdin.buffer
-    return _Pipe(descriptor)  # type: ignore[return-value]
+    return _Pipe(descriptor)
 
 
-def _unpacked(pipe: IO[bytes]) -> IO[bytes]:
-    """What a pipe brings, unpacked if it begins as packed data does."""
+def _decompressed(pipe: Any) -> IO[bytes]:
+    """Return a reader that decompresses the content if it begins like a gzip file."""
     if isinstance(pipe, _Pipe):
         beginning = pipe.read1(2)
-        if beginning == _GZIP[:1]:
+        if beginning == _GZIP_MAGIC[:1]:
             beginning += pipe.read1(1)
-        pipe = _Begun(beginning, pipe)  # type: ignore[assignment]
+        pipe = _PrefixedPipe(beginning, pipe)
     else:
         beginning = pipe.peek(2)[:2] if hasattr(pipe, "peek") else b""
-    if beginning != _GZIP:
+    if beginning != _GZIP_MAGIC:
         return pipe
     packed = gzip.GzipFile(fileobj=pipe)
     packed.pipe = getattr(pipe, "pipe", None)  # type: ignore[attr-defined]
     return packed  # type: ignore[return-value]
 
 
-class _Begun(io.RawIOBase):
-    """A pipe of which the first bytes have been read already."""
+class _PrefixedPipe(io.RawIOBase):
+    """A pipe whose first bytes have already been read."""
 
     def __init__(self, beginning: bytes, pipe: _Pipe) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Labels of a stream: of one kind, not missing, and few enough to be classes."""
+"""Validation and encoding of the label column of a table."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._labels import Codes, LabelEncoder
 from steelyard.exceptions import DataError
-from steelyard.streams.labels import Codes, LabelTable
 from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
 
-_JUDGED = 1000  # rows after which it is judged whether there are too many labels
-_LARGEST_WHOLE = 2**53 - 1  # numbers are read as float64, in which all up to this one differ
+_MIN_ROWS_TO_CHECK = 1000  # the number of labels is compared with the number of rows here
+_MAX_INTEGER = 2**53 - 1  # larger integers are not exact in float64
 
 
 class LabelReader:
-    """Checks labels as they come; the first rows decide whether they are whole numbers or text.
+    """Reader of labels, which are integers or text and must be few enough to be classes.
 
     Parameters
     ----------
     column : str
         Name of the target column.
     max_classes : int
-        More distinct labels than this are refused: the column is then hardly one of classes.
+        More distinct labels raise an error, since the column then hardly contains classes.
     """
 
     def __init__(self, column: str, max_classes: int) -> None:
         self.column = column
         self.max_classes = max_classes
-        self.table = LabelTable()
+        self.table = LabelEncoder()
 
     def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
-        """Labels of some rows, as int64 or text."""
-        return self.numbered(values, place, first_row)[0]
+        """Return the labels of some rows as int64 or text."""
+        return self.encode(values, place, first_row)[0]
 
-    def numbered(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
-        """Labels of some rows, as int64 or text, and their numbers in ``table``."""
+    def encode(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
+        """Return the labels of some rows as int64 or text, and their codes in ``table``."""
         if values.dtype == object:
             self._check_present(np.array([value is None for value in values]), place, first_row)
             codes = self.table.texts(values)
             labels = self.table.array()[codes]
         else:
-            labels, codes = self._whole(values, place, first_row)
+            labels, codes = self._integers(values, place, first_row)
         self._check_few(len(values), place, first_row)
         return labels, codes
 
@@ -53,41 +53,42 @@ class LabelReader:
             row = first_row + int(missing.argmax())
             raise RowError("the label is missing.", source=place.of_row(row, self.column), row=row)
 
-    def _whole(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[np.int64], Codes]:
+    def _integers(
+        self, values: NDArray[Any], place: Place, first_row: int
+    ) -> tuple[NDArray[np.int64], Codes]:
         with np.errstate(invalid="ignore"):
             labels = values.astype(np.int64)
         if (labels == values).all():
-            known = self.table.looked_up(labels)  # nearly always: what is known has been looked at before
+            known = self.table.looked_up(labels)  # the usual case: all labels are known and valid
             if known is not None:
                 return labels, known
-            if np.abs(labels).max(initial=0) <= _LARGEST_WHOLE:
+            if np.abs(labels).max(initial=0) <= _MAX_INTEGER:
                 return labels, self.table.codes(labels)
         self._check_present(np.isnan(values), place, first_row)
-        large = np.abs(values) > _LARGEST_WHOLE
+        large = np.abs(values) > _MAX_INTEGER
         if large.any():
             row = int(large.argmax())
             raise RowError(
-                f"a label that is a whole number must be "
-                f"within {_LARGEST_WHOLE:,}, beyond which numbers are rounded; got about "
-                f"{float(values[row]):.17g}.",
+                f"integer labels must be within {_MAX_INTEGER:,}, beyond which numbers are rounded; "
+                f"got about {float(values[row]):.17g}.",
                 source=place.of_row(first_row + row, self.column),
                 row=first_row + row,
-                hint="is this the right target? Identifiers can be told apart as text, such as id-123",
+                hint="is this the right target? Identifiers can be text, such as id-123",
             )
         row = int((labels != values).argmax())
         raise RowError(
-            f"a label must be a whole number or text; got {float(values[row])!r}.",
+            f"a label must be an integer or text; got {float(values[row])!r}.",
             source=place.of_row(first_row + row, self.column),
             row=first_row + row,
-            hint="a column of measurements is not a column of classes; choose another target",
+            hint="this looks like a column of measurements, not of classes; choose another target",
         )
 
     def _check_few(self, n_rows: int, place: Place, first_row: int) -> None:
         n_labels, n_seen = len(self.table), first_row + n_rows
-        # Half of the first thousand rows with a label of their own, or a hundred of them all, are no classes.
-        crowded = first_row < _JUDGED <= n_seen and 2 * n_labels > n_seen
-        crowded |= 100 <= n_seen < _JUDGED and n_labels == n_seen
-        if n_labels > self.max_classes or crowded:
+        # Labels that are unique in half of the first 1,000 rows, or in all of the first 100, are no classes.
+        has_too_many = first_row < _MIN_ROWS_TO_CHECK <= n_seen and 2 * n_labels > n_seen
+        has_too_many |= 100 <= n_seen < _MIN_ROWS_TO_CHECK and n_labels == n_seen
+        if n_labels > self.max_classes or has_too_many:
             raise DataError(
                 f"{place.source}, column {self.column!r}: {n_labels:,} distinct labels in the first "
                 f"{first_row + n_rows:,} rows; at most {self.max_classes:,} can be classes.",

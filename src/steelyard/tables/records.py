@@ -1,4 +1,4 @@
-"""Records one by one, as river's data sets give them: pairs of a mapping and a label."""
+"""Reader of pairs of a mapping and a label, such as river datasets."""
 
 from __future__ import annotations
 
@@ -12,70 +12,69 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch, Columns, Place
-from steelyard.tables.text_sources import Kinds
 
 __all__ = ["LABEL", "RecordSource"]
 
-LABEL = "label"  # the column that the labels become
-_JUDGED_ROWS = 1000
+LABEL = "label"  # name of the label column
+_SAMPLE_ROWS = 1000
 _BATCH_ROWS = 1000
 
 
 class RecordSource:
-    """Pairs of a mapping and a label; the fields of the first thousand are the columns.
+    """Reader of pairs of a mapping and a label; the fields of the first thousand records are the columns.
 
-    A field that a record lacks is a missing value.
+    A field that is not in a record is a missing value.
 
     Parameters
     ----------
     pairs : iterable of (mapping, label)
         The records.
     name : str
-        What to call them in sentences.
+        Name in error messages.
     """
 
     def __init__(self, pairs: Iterable[tuple[Mapping[Any, Any], Any]], name: str) -> None:
         iterator = iter(pairs)
-        self._judged = list(islice(iterator, _JUDGED_ROWS))
-        self._pairs = chain(self._judged, iterator)
+        self._sample = list(islice(iterator, _SAMPLE_ROWS))
+        self._pairs = chain(self._sample, iterator)
         self.place = Place(name)
-        fields = dict.fromkeys(str(field) for record, _ in self._judged for field in record)
+        fields = dict.fromkeys(str(field) for record, _ in self._sample for field in record)
         if not fields:
             raise DataError("there are no rows.", source=name)
         if LABEL in fields:
-            raise DataError(f"no field may be called {LABEL!r}, as the labels are.", source=name)
+            raise DataError(f"no field may have the name {LABEL!r}, which the labels have.", source=name)
         self.names = [*fields, LABEL]
 
-    def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
-        """Numbers and truth values are numbers, all else is text."""
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
+        """Return ``"number"`` for columns of numbers and booleans, ``"text"`` for all others."""
         kinds = {}
         for name in wanted:
-            values = [value for value in self._values(self._judged, name) if value is not None]
+            values = [value for value in self._values(self._sample, name) if value is not None]
             is_text = name in columns.categorical or not all(isinstance(value, Real) for value in values)
             kinds[name] = "text" if is_text else "number"
         return kinds
 
-    def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """The records as columns."""
-        known, done = set(self.names), 0
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
+        """Yield the records as columns."""
+        known, n_rows = set(self.names), 0
         while batch := list(islice(self._pairs, _BATCH_ROWS)):
             for row, (record, _) in enumerate(batch):
                 new = next((str(field) for field in record if str(field) not in known), None)
                 if new is not None:
                     raise DataError(
                         f"the field {new!r} is in none of the first rows.",
-                        source=self.place.of_row(done + row),
+                        source=self.place.of_row(n_rows + row),
                     )
             columns = {name: self._column(batch, name, kinds[name]) for name in wanted}
             yield ColumnBatch(columns, len(batch))
-            done += len(batch)
+            n_rows += len(batch)
 
     def fraction_read(self) -> float | None:
-        """Nobody knows."""
+        """Return None; the number of records is not known."""
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; no file is open."""
 
     def _column(self, batch: list[Any], name: str, kind: str) -> NDArray[Any]:
         values = self._values(batch, name)

@@ -1,4 +1,4 @@
-"""A name for many rows that follows from the rows alone."""
+"""Digest of a set of rows, independent of their order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
-from steelyard._sparse import canonical_csr
-from steelyard.base import encode_labels
+from steelyard._labels import encode_labels
+from steelyard._validation import canonical_csr
 
 __all__ = ["RowDigest"]
 
 
 class RowDigest:
-    """A short name for many rows: the same whatever their order, their chunks and the machine.
+    """Digest of a set of rows that does not depend on their order, their chunks or the machine.
 
     >>> import numpy as np
     >>> X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "a"])
-    >>> once, turned = RowDigest(), RowDigest()
-    >>> once.add(X, y)
-    >>> turned.add(X[::-1].copy(), y[::-1])
-    >>> once.id == turned.id
+    >>> forward, backward = RowDigest(), RowDigest()
+    >>> forward.add(X, y)
+    >>> backward.add(X[::-1].copy(), y[::-1])
+    >>> forward.id == backward.id
     True
     """
 
@@ -36,28 +36,28 @@ class RowDigest:
     def add(
         self, X: Any, y: Any, sample_weight: Any = None, *, categories: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Count rows in.
+        """Add rows.
 
-        ``categories`` are column and value of the last features, which stand for categories: these count by
-        name, as their places depend on which one came first.
+        ``categories`` are column and value of the last features, the indicators of categories. They are
+        hashed by name, because their order depends on the order of the rows.
         """
         hashes = _row_hashes(X[:, : X.shape[1] - len(categories)] if categories else X)
         if categories:
             names = np.array([_label_hash(pair) for pair in categories], dtype=np.uint64)
-            rows, places = np.nonzero(X[:, X.shape[1] - len(categories) :])
-            np.add.at(hashes, rows, _scramble(names)[places])
+            rows, columns = np.nonzero(X[:, X.shape[1] - len(categories) :])
+            np.add.at(hashes, rows, _mix(names)[columns])
         labels, codes = encode_labels(np.asarray(y))
         hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
         if sample_weight is not None:
             hashes ^= np.asarray(sample_weight, dtype=np.float64).view(np.uint64)
-        # Scrambled before they are added, so that rows and labels cannot change partners unnoticed.
-        total = int(_scramble(hashes).sum(dtype=np.uint64))
+        # The hashes are mixed before they are added, so swapping the labels of two rows changes the sum.
+        total = int(_mix(hashes).sum(dtype=np.uint64))
         self._sum = (self._sum + total) % 2**64
         self.n_rows += len(hashes)
 
     @property
     def id(self) -> str:
-        """The name."""
+        """The digest: a 64-bit hash and the number of rows."""
         return f"{self._sum:016x}-{self.n_rows}"
 
 
@@ -70,12 +70,12 @@ def _row_hashes(X: Any) -> NDArray[np.uint64]:
 
 def _label_hash(label: Any) -> int:
     if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of whole numbers is read as one or the other
+        label = int(label)  # integer columns may be read as float
     return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
-def _scramble(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each bit reaches every other; multiplication is meant to wrap."""
+def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of 64-bit hashes; the multiplication wraps on purpose."""
     shift, factor = np.uint64(32), np.uint64(0xD6E8FEB86659FD93)
     for _ in range(2):
         hashes = (hashes ^ (hashes >> shift)) * factor

@@ -1,4 +1,4 @@
-"""Any table as a stream: files, standard input, data frames."""
+"""Tables as streams: files, standard input, data frames and databases."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream, check_chunk
-from steelyard.tables.arrow_sources import ArrowCsvSource, arrow_file_source, has_pyarrow, table_source
+from steelyard.tables.arrow_sources import arrow_file_source, has_pyarrow, table_source
 from steelyard.tables.bad_rows import BadRows
+from steelyard.tables.batching import BatchReader
+from steelyard.tables.column_checks import ColumnChecks
 from steelyard.tables.columns import ColumnBatch, Columns, RowError
-from steelyard.tables.cutting import limited, recut
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
 from steelyard.tables.labels import LabelReader
-from steelyard.tables.read_ahead import ReadAhead, ReadDirectly
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
-from steelyard.tables.watch import ColumnWatch
 
 __all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream", "seconds_of"]
 
-_ARROW_BEGINNINGS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FLUSH_SECONDS = 0.5  # rows of a live feed wait no longer for the rest of their chunk
 ON_BAD_ROW = ("stop", "skip")
-_MOST_NOTED = 1000
-_MOST_LABELS = 1 << 20  # that are told apart where nothing is learned
+_MAX_SEARCHED_LABELS = 1 << 20
 
 
 class TableStream(RowStream):
-    """Rows of a table as numbers and labels, chunk by chunk; made by :func:`open_stream`.
+    """Stream of the rows of a table as numbers and labels; use :func:`open_stream` to make one.
 
     Parameters
     ----------
     source : object
-        What gives the columns, one of the readers of this package.
+        One of the readers of this package.
     columns : Columns
-        Which columns are what.
+        Roles of the columns.
     encoder : TableEncoder
-        How columns become numbers; one that is settled already is not changed by unlabelled rows.
+        Encoder of the columns; a fitted one is not changed by unlabelled rows.
     chunk : int
-        Rows in a chunk.
+        Rows per chunk.
     limit : int, optional
-        Stop after so many rows.
+        Maximum number of rows.
     max_classes : int
-        How many labels there can be.
+        Maximum number of labels.
     learn : bool
-        Whether new categories and means are remembered.
+        Whether the encoder adds new categories and means.
     on_bad_row : {"stop", "skip"}
-        Whether a row that cannot be used ends the stream or is left out and noted.
+        Whether a row that cannot be used ends the stream or is skipped.
 
     Attributes
     ----------
+    live : bool
+        Whether rows arrive while the stream is read: from a pipe, socket or terminal.
     n_bad_rows : int
-        Rows that were left out.
-    notices : list of str
-        Columns that are hardly features, and what to do about them; ``on_notice`` is called with each.
+        Number of skipped rows.
     bad_rows : list of str
-        What was wrong with each of them and where it stands; of the first thousand.
+        Errors of the first thousand skipped rows.
+    notices : list of str
+        Advice about columns that are unlikely to be features; ``on_notice`` is called with each.
     """
 
     def __init__(
@@ -93,10 +93,11 @@ class TableStream(RowStream):
             )
         self.columns, self.encoder, self.limit = columns, encoder, limit
         self._source, self.learning = source, learn
+        self._bytes: ByteSource | None = getattr(source, "bytes_source", None)
+        self.live = self._bytes is not None and self._bytes.live
         self.name = source.place.source
         try:
-            index = getattr(source, "index_names", ())
-            self._features = columns.chosen(source.names, self.name, index)
+            self._features = columns.chosen(source.names, self.name, getattr(source, "index_names", ()))
         except DataError:
             source.close()
             raise
@@ -107,19 +108,17 @@ class TableStream(RowStream):
         self._kept: tuple[str, ...] = ()
         self.notices: list[str] = []
         self.on_notice: Callable[[str], None] = lambda _: None
-        self._watch: ColumnWatch | None = None
-        if "columns_" not in vars(encoder):  # else somebody has looked before
+        self._checks: ColumnChecks | None = None
+        if not encoder.is_fitted:  # otherwise the columns were checked before
             named = (*columns.categorical, *(columns.features or ()))
-            moments = getattr(source, "moment_names", ())
-            self._watch = ColumnWatch(self._features, named, self.name, moments)
-        self._done = self._n_read = 0
-        self.n_bad_rows, self.bad_rows = 0, list[str]()
+            self._checks = ColumnChecks(self._features, named, self.name, getattr(source, "time_names", ()))
+        self._done = 0
+        self._reader: BatchReader | None = None
         self._bad_rows: BadRows = getattr(source, "bad_rows", None) or BadRows(source.place)
-        if on_bad_row == "skip":
-            self._bad_rows.told = self._note_bad
+        self._bad_rows.skip = on_bad_row == "skip"
 
     def keep(self, names: Sequence[str]) -> Self:
-        """Pass these columns through as they come (``chunk.kept``), whether they are features or not."""
+        """Pass these columns through unchanged, as ``chunk.kept``, whether they are features or not."""
         try:
             self.columns.check_kept(self._source.names, self.name, names)
         except DataError:
@@ -130,88 +129,75 @@ class TableStream(RowStream):
 
     def __iter__(self) -> Iterator[Chunk]:
         wanted = self.columns.wanted(self._features)
-        # What is only passed through is read as text, so that 007 stays 007.
+        # Columns that are only passed through are read as text, so 007 stays 007.
         as_text = tuple(name for name in self._kept if name not in set(wanted))
         wanted += as_text
         columns = replace(self.columns, categorical=(*self.columns.categorical, *as_text))
-        kinds = self._source.kinds(columns, wanted)
-        batches = self._counted(self._source.batches(wanted, kinds))
-        reader = (ReadAhead if hasattr(self._source, "bytes_source") else ReadDirectly)(batches)
-        flush_after = FLUSH_SECONDS if self.live else None
+        batches = self._source.batches(wanted, self._source.kinds(columns, wanted))
+        self._reader = BatchReader(batches, threaded=self._bytes is not None)
         try:
-            for batch in limited(recut(reader.get, self.chunk, flush_after), self.limit):
-                yield from self._chunks(batch)
+            for batch in self._reader.chunks(self.chunk, self.limit, FLUSH_SECONDS if self.live else None):
+                if self._checks is not None:
+                    self._notice(self._checks.add(batch))
+                end = self._done + batch.n_rows
+                for chunk in self._bad_rows.good_parts(batch, self._done, self._encode):
+                    self._done = chunk.first_row + len(chunk)
+                    yield chunk
+                self._done = end
         finally:
             self.stop()
-            reader.close()
+            self._reader.close()
             self._source.close()
         if not self._done:
             raise DataError("there are no rows.", source=self.name)
-        if self._watch is not None:
-            self._notice(self._watch.finish())
+        if self._checks is not None:
+            self._notice(self._checks.finish())
 
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the features so far."""
-        return self.encoder.feature_names if "columns_" in vars(self.encoder) else None
-
-    def fraction_read(self) -> float | None:
-        """How much of the stream has come."""
-        fraction: float | None = self._source.fraction_read()
-        if fraction is not None:  # of what the file has given, which is ahead of what has come out here
-            fraction *= min(1.0, self._done / max(self._n_read, 1))
-        return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
+        return self.encoder.feature_names if self.encoder.is_fitted else None
 
     @property
-    def live(self) -> bool:
-        """Whether rows come from a pipe, at any time."""
-        return hasattr(self._source, "bytes_source") and bool(self._source.bytes_source.live)
+    def n_bad_rows(self) -> int:
+        """Number of skipped rows."""
+        return self._bad_rows.n_skipped
+
+    @property
+    def bad_rows(self) -> list[str]:
+        """Errors of the first thousand skipped rows."""
+        return self._bad_rows.messages
+
+    def fraction_read(self) -> float | None:
+        """Return the fraction of the stream that has been read."""
+        fraction: float | None = self._source.fraction_read()
+        if fraction is not None and self._reader is not None:  # the reader is ahead of the chunks
+            fraction *= min(1.0, self._done / max(self._reader.n_rows, 1))
+        return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
 
     def stop(self) -> None:
-        """Let a live feed end here: rows that have come are given, and no more are waited for."""
-        if self.live:
-            self._source.bytes_source.stop()
+        """End a live feed: rows that have arrived are returned, and no more are waited for."""
+        if self.live and self._bytes is not None:
+            self._bytes.stop()
 
     def fingerprint(self) -> str | None:
-        """SHA-256 of the file, or of what a pipe has brought; None for a table in memory."""
-        found = self._source.bytes_source.fingerprint() if hasattr(self._source, "bytes_source") else None
-        return None if found is None else str(found)
+        """Return the SHA-256 of the file, or of the bytes from a pipe; None for a table in memory."""
+        return None if self._bytes is None else self._bytes.fingerprint()
 
-    def _counted(self, batches: Iterator[ColumnBatch]) -> Iterator[ColumnBatch]:
-        for batch in batches:
-            self._n_read += batch.n_rows
-            yield batch
-
-    def _notice(self, sentences: list[str]) -> None:
-        for message in sentences:
+    def _notice(self, messages: list[str]) -> None:
+        for message in messages:
             self.notices.append(message)
             self.on_notice(message)
 
-    def _note_bad(self, error: DataError) -> None:
-        self.n_bad_rows += 1
-        if len(self.bad_rows) < _MOST_NOTED:
-            self.bad_rows.append(error.summary)
-
-    def _chunks(self, batch: ColumnBatch) -> Iterator[Chunk]:
-        """The batch as a chunk; of several, where bad rows in between are left out."""
-        if self._watch is not None:
-            self._notice(self._watch.add(batch))
-        end = self._done + batch.n_rows
-        for chunk in self._bad_rows.good_parts(batch, self._done, self._chunk):
-            self._done = chunk.first_row + len(chunk)
-            yield chunk
-        self._done = end
-
-    def _chunk(self, batch: ColumnBatch, first_row: int) -> Chunk:
+    def _encode(self, batch: ColumnBatch, first_row: int) -> Chunk:
         place = self._source.place
-        if "columns_" not in vars(self.encoder):
-            self.encoder.settle(batch, self._features, self.columns.categorical)
+        if not self.encoder.is_fitted:
+            self.encoder.fit_columns(batch, self._features, self.columns.categorical)
         target, time = self.columns.target, self.columns.time
-        y: NDArray[Any]
-        if target is None:
-            y, codes = np.zeros(batch.n_rows), None
-        else:
-            y, codes = self._labels.numbered(batch.columns[target], place, first_row)
+        y: NDArray[Any] = np.zeros(batch.n_rows)
+        codes = None
+        if target is not None:
+            y, codes = self._labels.encode(batch.columns[target], place, first_row)
         times = None if time is None else self._times(batch.columns[time], time, first_row)
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         kept = {name: batch.columns[name] for name in self._kept}
@@ -231,7 +217,7 @@ class TableStream(RowStream):
                         f"expected a time; got {value!r}.",
                         source=where,
                         row=first_row + row,
-                        hint="times are numbers of seconds or like 2026-01-31T12:30:00",
+                        hint="times are seconds, or dates and times such as 2026-01-31T12:30:00",
                     ) from error
             values = seconds
         if np.isnan(values).any():
@@ -262,30 +248,28 @@ def open_stream(
     Parameters
     ----------
     source : path, binary file, ``"-"``, table or address
-        CSV or TSV, JSON lines, Parquet or Arrow, recognised by its content; text may be packed with gzip;
-        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow, or one in a
-        database: ``sqlite:///shop.db?table=payments`` (duckdb and postgresql likewise). Read in bounded
-        memory.
+        CSV or TSV, JSON lines, Parquet or Arrow, recognised by content; text may be compressed with gzip;
+        ``"-"`` is standard input. Or a table of pandas, polars or pyarrow, or a table in a database:
+        ``sqlite:///shop.db?table=payments`` (duckdb and postgresql likewise). The memory is bounded.
     target : str or None
         The column of labels; None for rows without labels.
     time : str, optional
-        The column that says when a row happened: seconds, or dates and times as in ISO 8601.
+        The column of times: seconds, or dates and times in ISO 8601 format.
     features, drop, categorical : str or sequences of str
-        Columns to use, to leave out, and to take as categories although they look like numbers.
+        Columns to use, to leave out, and to treat as categories even if they contain numbers.
     missing : {"refuse", "mean", "zero"}, default="refuse"
-        What to do with missing values, see :class:`TableEncoder`.
+        Treatment of missing values, see :class:`TableEncoder`.
     chunk : int, default=1000
-        Rows in a chunk.
+        Rows per chunk.
     limit : int, optional
-        Stop after so many rows.
+        Maximum number of rows.
     max_classes : int, default=500
-        More distinct labels than this are refused.
+        Maximum number of distinct labels; more raise an error.
     encoder : TableEncoder, optional
-        One that knows its columns already, as when a saved model goes on; it is then not changed when
-        ``target`` is None.
+        A fitted encoder, as of a saved model; it does not change if ``target`` is None.
     on_bad_row : {"stop", "skip"}, default="stop"
-        A row that cannot be used raises, after all rows before it have come, or is left out: then
-        ``n_bad_rows`` counts and ``bad_rows`` tells what was wrong with each.
+        A row that cannot be used raises an error after all rows before it, or is skipped: ``n_bad_rows``
+        counts skipped rows and ``bad_rows`` holds their errors.
 
     Returns
     -------
@@ -302,15 +286,11 @@ def open_stream(
     [[1.5 1.  0. ]
      [2.5 0.  1. ]] ['no' 'yes'] ['amount', 'country=NZ', 'country=AU']
     """
-    known = encoder is not None and "columns_" in vars(encoder)
+    is_fitted = encoder is not None and encoder.is_fitted
+    if encoder is not None and is_fitted:
+        features, categorical = encoder.columns_, encoder.categorical_
     columns = Columns(
-        target,
-        time,
-        tuple(encoder.columns_)
-        if known and encoder is not None
-        else (None if features is None else _names(features)),
-        _names(drop),
-        tuple(encoder.categorical_) if known and encoder is not None else _names(categorical),
+        target, time, None if features is None else _names(features), _names(drop), _names(categorical)
     )
     return TableStream(
         open_source(source),
@@ -319,34 +299,34 @@ def open_stream(
         chunk=chunk,
         limit=limit,
         max_classes=max_classes,
-        learn=target is not None or not known,
+        learn=target is not None or not is_fitted,
         on_bad_row=on_bad_row,
     )
 
 
 def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
-    """Whether a label stands in a table, as far as can be told by its column of labels alone.
+    """Return whether a label occurs in the label column of a table.
 
-    Reading ends where the label is found. What is wrong with a table is told when its rows are read, so one
-    that cannot be read to its end is not said to lack anything.
+    Reading stops at the label. If the table cannot be read to its end, the answer is True: the error is
+    reported when the rows are read.
 
     Parameters
     ----------
     source : path or table
-        As for :func:`open_stream`; it must be one that can be read again.
+        As for :func:`open_stream`; it must be possible to read it again.
     target : str
         The column of labels.
     text : str
-        The label as it is written.
+        The label as text.
     limit : int, optional
-        Look at so many rows only.
+        Maximum number of rows to search.
 
     Returns
     -------
     bool, list
-        Whether it is there, and the labels that are.
+        Whether the label occurs, and the labels that were found.
     """
-    labels = LabelReader(target, _MOST_LABELS)
+    labels = LabelReader(target, _MAX_SEARCHED_LABELS)
     try:
         reader = open_source(source)
         try:
@@ -368,15 +348,15 @@ _YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
 
 
 def seconds_of(text: str) -> float:
-    """A date and time as seconds since 1970; one without a zone is taken as UTC."""
+    """Return a date and time as seconds since 1970; without a time zone it is UTC."""
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        # NumPy knows years and months alone; a year of more digits would wrap around to some other time.
+        # NumPy also reads years and months; years of more than five digits would overflow.
         if _YEAR.match(text) is None:
             raise
         return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -384,7 +364,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def open_source(source: Any) -> Any:
-    """The reader for a source, by what it begins with."""
+    """Return the reader of a source; files are recognised by their first bytes."""
     if is_address(source):
         return open_database(source)
     if isinstance(source, DatabaseSource):
@@ -401,7 +381,7 @@ def open_source(source: Any) -> Any:
 
 
 def _reader_of(data: ByteSource) -> Any:
-    if data.head.startswith(_ARROW_BEGINNINGS):
+    if data.head.startswith(_ARROW_MAGIC):
         _need_pyarrow(data.name)
         return arrow_file_source(data)
     _check_text(data)
@@ -410,12 +390,11 @@ def _reader_of(data: ByteSource) -> Any:
         return JsonLinesSource(data)
     if begin.startswith(b"[") and begin[1:].lstrip().startswith((b"{", b"[")):
         raise DataError(
-            "this begins as a JSON list does; expected one JSON object a line, or a table.",
+            "this looks like a JSON list; expected one JSON object per line, or a table.",
             source=data.name,
-            hint="`jq -c '.[]' FILE` writes the objects of a list one a line",
+            hint="`jq -c '.[]' FILE` writes the objects of a list one per line",
         )
-    exact = csv_source(data)
-    return ArrowCsvSource(exact) if has_pyarrow() else exact
+    return csv_source(data)
 
 
 def _check_text(data: ByteSource) -> None:
@@ -426,7 +405,7 @@ def _check_text(data: ByteSource) -> None:
         raise DataError(
             f"this is a binary file (a zero byte at position {position:,}), not a table.",
             source=data.name,
-            hint="tables can be CSV, TSV or JSON lines (also packed with gzip), Parquet and Arrow",
+            hint="tables can be CSV, TSV or JSON lines (also compressed with gzip), Parquet and Arrow",
         )
 
 

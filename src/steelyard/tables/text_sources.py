@@ -1,4 +1,4 @@
-"""CSV, TSV and JSON lines, read with the standard library: the slow, exact readers."""
+"""Readers of CSV, TSV and JSON lines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ import numpy as np
 from steelyard.exceptions import DataError
 from steelyard.tables.bad_rows import BadRows, rows_before_error
 from steelyard.tables.columns import ColumnBatch, Columns, Place
+from steelyard.tables.csv_parsers import block_parsers
 from steelyard.tables.files import ByteSource, without_header
 
 __all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
 
+BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
-_JUDGED_ROWS = 1000
-_STRAY_SHARE = 0.1  # of texts in a column that is still one of numbers
-_FIELD_LIMIT = 1 << 20
-# What an empty cell may look like; the same as in pyarrow's reader.
+_SAMPLE_ROWS = 1000  # the kinds of the columns are inferred from them
+_MAX_TEXT_SHARE = 0.1  # a column with fewer texts among its numbers is a column of numbers with errors
+_MAX_FIELD_CHARACTERS = 1 << 20
+# Cells that mean a missing value; the same as in pyarrow's CSV reader.
 _MISSING = frozenset(
-    (
+    [
         "",
         "#N/A",
         "#N/A N/A",
@@ -43,27 +45,27 @@ _MISSING = frozenset(
         "n/a",
         "nan",
         "null",
-    )
+    ]
 )
 
-# What a column holds: "number", "boolean" or "text".
+# Kind of each column: "number", "boolean" or "text".
 Kinds = Mapping[str, str]
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """Return whether a cell means a missing value."""
     return text in _MISSING
 
 
 class TextSource:
-    """What sources of text have in common.
+    """Base class of the readers of text.
 
     Parameters
     ----------
     data : ByteSource
         The file.
     first_line : int
-        The line of the first row.
+        Line number of the first row.
     """
 
     def __init__(self, data: ByteSource, first_line: int) -> None:
@@ -71,22 +73,25 @@ class TextSource:
         self.place = Place(data.name, first_line)
         self.bad_rows = BadRows(self.place)
 
-    def _whole_lines(self) -> bytes:
-        """The beginning of the file, by which columns are judged."""
+    def _complete_head_lines(self) -> bytes:
+        """Return the complete lines at the beginning of the file."""
         head = self.data.head
         return head if self.data.whole_in_head else head[: head.rfind(b"\n") + 1]
 
     def fraction_read(self) -> float | None:
-        """How much of the file has been read."""
+        """Return the fraction of the file that has been read."""
         return self.data.fraction_read()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.data.close()
 
 
 class CsvSource(TextSource):
-    """Lines of text with a delimiter and a header line.
+    """Reader of delimited text with a header line.
+
+    Blocks of lines are parsed natively or by pyarrow. A block that these parsers reject is parsed with the
+    ``csv`` module, which returns the rows before a bad line and reports the line.
 
     Parameters
     ----------
@@ -99,45 +104,48 @@ class CsvSource(TextSource):
     def __init__(self, data: ByteSource, delimiter: str) -> None:
         super().__init__(data, first_line=2)
         self.delimiter = delimiter
-        beginning = list(islice(self._lines(io.BytesIO(self._whole_lines())), _JUDGED_ROWS + 1))
-        if not beginning:
+        head = list(islice(self._lines(io.BytesIO(self._complete_head_lines())), _SAMPLE_ROWS + 1))
+        if not head:
             raise DataError("the file is empty.", source=data.name)
-        self.names = [name.strip() for name in beginning[0]]
-        self._judged = [row for row in beginning[1:] if len(row) == len(self.names)]
-        if not beginning[1:]:
-            raise DataError("there is a header line but there are no rows.", source=data.name)
+        self.names = [name.strip() for name in head[0]]
+        self._sample = [row for row in head[1:] if len(row) == len(self.names)]
+        if not head[1:]:
+            raise DataError("the file has a header line but no rows.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
-        """What each column holds, judged by the first rows."""
-        kinds = {}
-        places = self._places()
-        for name in wanted:
-            index = places[name]
-            values = [row[index] for row in self._judged]
-            kinds[name] = _chosen_kind(columns, name, _kinds_of(values))
-        return kinds
+        """Infer the kind of each column from the first rows."""
+        index = self._index()
+        values = {name: [row[index[name]] for row in self._sample] for name in wanted}
+        return {name: _column_kind(columns, name, _kinds_of(cells)) for name, cells in values.items()}
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """The rows, converted; an error comes after all rows before it."""
-        done = 0
-        for number, block in enumerate(self.data.blocks()):
-            for batch in self.batches_of(block if number else without_header(block), wanted, kinds, done):
+        """Yield the rows; an error is raised after all rows before it."""
+        parsers = block_parsers(self.names, self.delimiter, {name: kinds[name] for name in wanted})
+        n_rows = 0
+        for number, block in enumerate(self.data.blocks(BLOCK_BYTES)):
+            lines = block if number else without_header(block)
+            if not lines or lines.isspace():
+                continue
+            parsed = next((batch for parse in parsers if (batch := parse(lines)) is not None), None)
+            for batch in self._read_lines(lines, wanted, kinds, n_rows) if parsed is None else [parsed]:
                 yield batch
-                done += batch.n_rows
+                n_rows += batch.n_rows
 
-    def batches_of(self, block: bytes, wanted: list[str], kinds: Kinds, done: int) -> Iterator[ColumnBatch]:
-        """The rows of some lines without a header, of which ``done`` rows stand before."""
-        places = self._places()
-        n_before = done + 1 + len(self.place.left_out)
-        rows = self._checked_rows(self._lines(io.BytesIO(block), n_before), done)
-        return _converted(self, rows, lambda row, name: row[places[name]], wanted, kinds, done=done)
+    def _read_lines(
+        self, lines: bytes, wanted: list[str], kinds: Kinds, first_row: int
+    ) -> Iterator[ColumnBatch]:
+        """Read lines without a header with the ``csv`` module."""
+        index = self._index()
+        n_lines_before = first_row + 1 + len(self.place.skipped)
+        rows = self._check_lengths(self._lines(io.BytesIO(lines), n_lines_before), first_row)
+        return _converted(self, rows, lambda row, name: row[index[name]], wanted, kinds, first_row=first_row)
 
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
+    def _index(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.names)}
 
-    def _lines(self, stream: Any, n_before: int = 0) -> Iterator[list[str]]:
+    def _lines(self, stream: Any, n_lines_before: int = 0) -> Iterator[list[str]]:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        csv.field_size_limit(_FIELD_LIMIT)
+        csv.field_size_limit(_MAX_FIELD_CHARACTERS)
         reader = csv.reader(text, delimiter=self.delimiter)
         while True:
             try:
@@ -145,75 +153,74 @@ class CsvSource(TextSource):
             except StopIteration:
                 return
             except UnicodeDecodeError as error:
-                raise self._no_text(n_before + reader.line_num, error) from error
+                raise self._no_text(n_lines_before + reader.line_num, error) from error
             except csv.Error as error:
-                refusal = self._no_text(n_before + reader.line_num, error)
-                if self.bad_rows.told is None:
-                    raise refusal from error
-                self.bad_rows.told(refusal)
+                self.bad_rows.handle(self._no_text(n_lines_before + reader.line_num, error))
                 continue
             if row:
                 yield row
 
-    def _no_text(self, n_before: int, error: Exception) -> DataError:
-        return DataError(f"{self.data.name}, line {n_before + 1:,}: this is not text with columns: {error}.")
+    def _no_text(self, n_lines_before: int, error: Exception) -> DataError:
+        where = f"{self.data.name}, line {n_lines_before + 1:,}"
+        return DataError(f"{where}: this is not text with columns: {error}.")
 
-    def _checked_rows(self, lines: Iterator[list[str]], done: int) -> Iterator[list[str]]:
+    def _check_lengths(self, lines: Iterator[list[str]], n_rows: int) -> Iterator[list[str]]:
         for row in lines:
             if len(row) == len(self.names):
-                done += 1
+                n_rows += 1
                 yield row
             else:
-                refusal = DataError(
+                error = DataError(
                     f"expected {len(self.names)} columns, as in the header; got "
                     f"{len(row)}, the last of them {row[-1][:40]!r}.",
-                    source=self.place.of_row(done),
+                    source=self.place.of_row(n_rows),
                 )
-                self.bad_rows.refuse(refusal, done)
+                self.bad_rows.handle(error, n_rows)
 
 
 class JsonLinesSource(TextSource):
-    """One JSON object a line; the fields of the first rows are the columns."""
+    """Reader of JSON lines, one object per line; the fields of the first rows are the columns."""
 
     def __init__(self, data: ByteSource) -> None:
         super().__init__(data, first_line=1)
-        head = self._whole_lines()
-        self._judged = list(islice(_good_records(io.BytesIO(head)), _JUDGED_ROWS))
-        self.names = list(dict.fromkeys(name for record in self._judged for name in record))
+        head = self._complete_head_lines()
+        self._sample = list(islice(_valid_records(io.BytesIO(head)), _SAMPLE_ROWS))
+        self.names = list(dict.fromkeys(name for record in self._sample for name in record))
         if not self.names:
-            list(self._records(io.BytesIO(head)))  # which says what is wrong with it
+            list(self._records(io.BytesIO(head)))  # raises for the first invalid line
             raise DataError("the file is empty.", source=data.name)
 
     def kinds(self, columns: Columns, wanted: list[str]) -> Kinds:
-        """What each column holds, judged by the first rows."""
+        """Infer the kind of each column from the first rows."""
         kinds = {}
         for name in wanted:
-            values = [record[name] for record in self._judged if record.get(name) is not None]
-            kinds[name] = _chosen_kind(columns, name, [_json_kind_of(value) for value in values])
+            values = [record[name] for record in self._sample if record.get(name) is not None]
+            kinds[name] = _column_kind(columns, name, [_json_kind_of(value) for value in values])
         return kinds
 
     def batches(self, wanted: list[str], kinds: Kinds) -> Iterator[ColumnBatch]:
-        """The rows, converted; an error comes after all rows before it."""
-        done = 0
-        for block in self.data.blocks(quotes=False):
-            records = self._records(io.BytesIO(block), done)
-            for batch in _converted(self, records, _json_cell, wanted, kinds, done=done):
+        """Yield the rows; an error is raised after all rows before it."""
+        n_rows = 0
+        for block in self.data.blocks(BLOCK_BYTES, quotes=False):
+            records = self._records(io.BytesIO(block), n_rows)
+            for batch in _converted(self, records, _json_cell, wanted, kinds, first_row=n_rows):
                 yield batch
-                done += batch.n_rows
+                n_rows += batch.n_rows
 
-    def _records(self, lines: io.BytesIO, done: int = 0) -> Iterator[dict[str, Any]]:
+    def _records(self, lines: io.BytesIO, n_rows: int = 0) -> Iterator[dict[str, Any]]:
         known = set(self.names)
         for line in lines:
             if not line.strip():
-                self.place.leave_out(done)  # so that the lines behind it keep their numbers
+                self.place.skip(n_rows)  # keeps the line numbers of later rows right
                 continue
             try:
                 record = _json_record(line)
                 _check_fields(record, known)
             except DataError as error:
-                self.bad_rows.refuse(DataError(error.message, source=self.place.of_row(done)), done)
+                error = DataError(error.message, source=self.place.of_row(n_rows))
+                self.bad_rows.handle(error, n_rows)
             else:
-                done += 1
+                n_rows += 1
                 yield record
 
 
@@ -233,26 +240,26 @@ def _json_record(line: bytes) -> dict[str, Any]:
 
 
 class _Record(dict[str, Any]):
-    """A JSON object that remembers a name that came twice: the one that counts is anybody's guess."""
+    """A JSON object that notes a repeated field name, whose value would be ambiguous."""
 
-    twice: str | None = None
+    repeated: str | None = None
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         if len(self) < len(pairs):
             names = [name for name, _ in pairs]
-            self.twice = next(name for name in names if names.count(name) > 1)
+            self.repeated = next(name for name in names if names.count(name) > 1)
 
 
 def _check_values(record: _Record) -> None:
-    if record.twice is not None:
-        raise DataError(f"the field {record.twice!r} stands twice in this JSON object.")
+    if record.repeated is not None:
+        raise DataError(f"the field {record.repeated!r} occurs twice in this JSON object.")
     for name, value in record.items():
         if isinstance(value, list | dict):
             kind = "a list" if isinstance(value, list) else "an object"
             raise DataError(
                 f"the value of {name!r} is {kind}; expected a number, text, true, false or null.",
-                hint="give each value that it holds a field of its own",
+                hint="write each of its values into a field of its own",
             )
 
 
@@ -262,8 +269,8 @@ def _check_fields(record: dict[str, Any], known: set[str]) -> None:
         raise DataError(f"the field {new!r} is in none of the first rows.")
 
 
-def _good_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
-    """The records by which columns are judged; a line that is none is told of when its turn comes."""
+def _valid_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
+    """Yield the valid records; invalid lines are reported when the rows are read."""
     for line in lines:
         if line.strip():
             with suppress(DataError):
@@ -271,7 +278,7 @@ def _good_records(lines: io.BytesIO) -> Iterator[dict[str, Any]]:
 
 
 def csv_source(data: ByteSource) -> CsvSource:
-    """The reader for a text file; the delimiter is the one that the first line has most of."""
+    """Return the reader of a text file; the delimiter is the most frequent candidate in the first line."""
     first_line = data.head.split(b"\n", 1)[0].decode("utf-8", "replace")
     return CsvSource(data, max(",\t;|", key=first_line.count))
 
@@ -283,55 +290,55 @@ def _converted(
     wanted: list[str],
     kinds: Kinds,
     *,
-    done: int,
+    first_row: int,
 ) -> Iterator[ColumnBatch]:
-    """Rows as columns, some thousand at a time; an error comes after all rows before it."""
+    """Yield rows as batches of columns; an error is raised after all rows before it."""
     while True:
         batch, error = rows_before_error(rows, _BATCH_ROWS)
-        columns, refusals = {}, dict[int, DataError]()
+        columns, errors = {}, dict[int, DataError]()
         for name in wanted:
-            columns[name], sentences = _convert([cell(row, name) for row in batch], kinds[name])
-            for row, message in sentences.items():
-                refusals.setdefault(row, _no_value(message, source.place.of_row(done + row, name)))
-        good, refusal = source.bad_rows.usable(len(batch), refusals, done)
+            columns[name], messages = _convert([cell(row, name) for row in batch], kinds[name])
+            for row, message in messages.items():
+                errors.setdefault(row, _cell_error(message, source.place.of_row(first_row + row, name)))
+        good, first_error = source.bad_rows.usable(len(batch), errors, first_row)
         n_good = int(good.sum())
         if n_good:
             yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
-        done += n_good
-        error = refusal or error  # the first of both
+        first_row += n_good
+        error = first_error or error  # the earlier of both
         if error is not None:
             raise error
         if not batch:
             return
 
 
-def _no_value(message: str, where: str) -> DataError:
+def _cell_error(message: str, where: str) -> DataError:
     return DataError(
         message,
         source=where,
-        hint="if this is a column of categories, name it so (categorical, --categorical on the "
+        hint="if this is a column of categories, say so with categorical= (--categorical on the "
         "command line), or drop it",
     )
 
 
-def _chosen_kind(columns: Columns, name: str, kinds: list[str]) -> str:
-    """What a column holds, by what its first values are."""
+def _column_kind(columns: Columns, name: str, kinds: list[str]) -> str:
+    """Return the kind of a column from the kinds of its first values."""
     if name in columns.categorical:
         return "text"
     if kinds and all(kind == "boolean" for kind in kinds):
         return "boolean"
-    n_strays = sum(kind in {"text", "boolean"} for kind in kinds)
-    # A few texts among numbers are mistakes, to be named as such, and make no categories of the numbers.
-    if n_strays > (0.0 if name == columns.target else _STRAY_SHARE * len(kinds)):
+    n_texts = sum(kind in {"text", "boolean"} for kind in kinds)
+    # A few texts among numbers are errors to report; they do not make the column one of categories.
+    if n_texts > (0.0 if name == columns.target else _MAX_TEXT_SHARE * len(kinds)):
         return "text"
     return "number"
 
 
 def _kinds_of(values: list[str]) -> list[str]:
-    """What each value is; those that are missing are left out."""
+    """Return the kind of each value that is not missing."""
     try:
         if "_" not in "".join(values):
-            np.array(values, dtype=np.float64)  # nearly all columns are numbers and nothing else
+            np.array(values, dtype=np.float64)  # fast path: most columns contain only numbers
             return ["number"] * len(values)
     except ValueError:
         pass
@@ -355,7 +362,7 @@ def _json_kind_of(value: Any) -> str:
 
 
 def _json_cell(record: dict[str, Any], name: str) -> str:
-    """A value as a CSV cell would show it."""
+    """Return a value as the text of a CSV cell."""
     value = record.get(name)
     if value is None:
         return ""
@@ -363,24 +370,24 @@ def _json_cell(record: dict[str, Any], name: str) -> str:
 
 
 def _number(text: str) -> float:
-    if "_" in text:  # Python's own notation, not that of data
+    if "_" in text:  # Python accepts 1_000, data files do not
         raise ValueError(text)
     return float(text)
 
 
 def _convert(texts: list[str], kind: str) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-    """Values of a column, and sentences about those that cannot be."""
+    """Return the values of a column, and error messages by row."""
     if kind == "text":
         return np.array([None if is_missing(text) else text for text in texts], dtype=object), {}
     read = _boolean if kind == "boolean" else _number
-    values, sentences = np.full(len(texts), np.nan), {}
+    values, messages = np.full(len(texts), np.nan), {}
     for row, text in enumerate(texts):
         try:
             values[row] = np.nan if is_missing(text) else read(text)
         except ValueError:
             expected = "true or false" if kind == "boolean" else "a number"
-            sentences[row] = f"expected {expected}; got {text[:40]!r}."
-    return values, sentences
+            messages[row] = f"expected {expected}; got {text[:40]!r}."
+    return values, messages
 
 
 def _boolean(text: str) -> float:

@@ -1,12 +1,13 @@
-"""What a learner remembers: wrappers that let old rows go.
+"""Forgetting of old rows: wrappers that limit which part of a stream an estimator has learned.
 
-:class:`SlidingWindow` keeps the last rows, :class:`ExponentialDecay` lets all rows weigh less as they age, and
-:class:`AdaptiveWindows` chooses among memories of several lengths. ``wrappers`` holds what they share.
+:class:`SlidingWindow` keeps the newest rows. :class:`ExponentialDecay` reduces the weight of a row with its
+age. :class:`AdaptiveWindows` maintains windows of several lengths and predicts with the most accurate one.
 """
 
 from steelyard._deprecation import renamed_class
 from steelyard.windowing.adaptive import AdaptiveWindows
-from steelyard.windowing.windows import ExponentialDecay, SlidingWindow
+from steelyard.windowing.decay import ExponentialDecay
+from steelyard.windowing.sliding import SlidingWindow
 
 __all__ = ["AdaptiveWindows", "ExponentialDecay", "SlidingWindow"]
 

@@ -1,10 +1,10 @@
-"""Several memories at once: the one that predicts best lately answers."""
+"""Adaptive windows: several window lengths in parallel, the most accurate one predicts."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,93 +13,92 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from steelyard._concurrency import shallow_copy
+from steelyard._deprecation import renamed_parameters
 from steelyard._labels import winners
 from steelyard._types import FloatArray
+from steelyard.base import Traits
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
-from steelyard.streams.chunks import padded
-from steelyard.windowing.wrappers import Wrapper
+from steelyard.windowing.base import RowBuffer, WindowWrapper
 
 __all__ = ["AdaptiveWindows"]
 
 
-_SHARPNESS = 20.0  # of the blend: a window that is 0.05 better counts e times as much
+_BLEND_SHARPNESS = 20.0  # a window whose G-mean is 0.05 higher has e times the weight
 
 
 @dataclass
-class _Record:
-    """How well a window predicted lately: fading hits and rows of each class."""
+class _RecallRecord:
+    """Recent recall of each class for one window: exponentially decayed counts of rows and hits."""
 
     rows: dict[Any, float] = field(default_factory=dict)
     hits: dict[Any, float] = field(default_factory=dict)
 
-    def copy(self) -> _Record:
-        return _Record(dict(self.rows), dict(self.hits))
+    def copy(self) -> _RecallRecord:
+        return _RecallRecord(dict(self.rows), dict(self.hits))
 
-    def count(self, labels: NDArray[Any], predicted: NDArray[Any], fading: float) -> None:
+    def count(self, labels: NDArray[Any], predicted: NDArray[Any], decay: float) -> None:
         for label in self.rows:
-            self.rows[label] *= fading
-            self.hits[label] *= fading
+            self.rows[label] *= decay
+            self.hits[label] *= decay
         for label in np.unique(labels).tolist():
-            mine = labels == label
-            self.rows[label] = self.rows.get(label, 0.0) + float(mine.sum())
-            self.hits[label] = self.hits.get(label, 0.0) + float((predicted[mine] == label).sum())
-
-    def recalls(self) -> FloatArray:
-        return np.array([self.hits[label] / n for label, n in self.rows.items() if n >= 1.0])
+            of_class = labels == label
+            self.rows[label] = self.rows.get(label, 0.0) + float(of_class.sum())
+            self.hits[label] = self.hits.get(label, 0.0) + float((predicted[of_class] == label).sum())
 
     def score(self) -> tuple[float, float]:
-        """G-mean, and the mean recall where that is zero."""
-        recalls = self.recalls()
+        """Return the G-mean and the mean recall, which breaks ties between G-means of zero."""
+        recalls = np.array([self.hits[label] / n for label, n in self.rows.items() if n >= 1.0])
         if not len(recalls):
             return 0.0, 0.0
         return float(np.prod(recalls) ** (1.0 / len(recalls))), float(recalls.mean())
 
     def uncertainty(self, confidence: float) -> float:
-        """How far chance may move the mean recall (Hoeffding's bound, as ADWIN uses it)."""
+        """Return Hoeffding's bound for the deviation of the mean recall, as ADWIN uses it."""
         rows = [n for n in self.rows.values() if n >= 1.0]
         spread = sum(1.0 / n for n in rows) / max(len(rows), 1) ** 2
         return math.sqrt(0.5 * spread * math.log(2.0 / confidence))
 
 
 def _has_probabilities(model: AdaptiveWindows) -> bool:
-    return model.rule == "best" and hasattr(model.learner, "predict_proba")
+    return model.rule == "best" and hasattr(model.estimator, "predict_proba")
 
 
-@storable("AdaptiveWindows", former_name="DriftWindows")
-class AdaptiveWindows(Wrapper):
-    """A few windows of different lengths, kept as statistics; the best lately answers.
+@renamed_parameters(learner="estimator")
+@storable("AdaptiveWindows", former_name="DriftWindows", former_parameters={"learner": "estimator"})
+class AdaptiveWindows(WindowWrapper):
+    """Adaptive windows: several window lengths in parallel, the one with the best recent G-mean predicts.
 
-    After a sudden change a short window is right and a long one wrong; in quiet times it is the other way
-    round. Every block of rows is first predicted by all windows and then added to each; what leaves a
-    window is subtracted. No rows are kept, only the statistics of blocks.
+    After a sudden concept drift a short window is accurate and a long one is not; without drift it is the
+    other way round. All windows predict every block of rows before they learn it. A block that leaves a
+    window is subtracted from its statistics. The statistics of blocks are kept, not their rows.
 
     Parameters
     ----------
-    learner : ProximalSVC
-        The learner that every window has.
+    estimator : ProximalSVC
+        The learner of every window.
     lengths : sequence of int or None, default=(1000, 5000, 25000, None)
-        Rows in each window, from short to long; None: all rows.
+        Number of rows in each window, in increasing order; None: all rows.
     block : int, default=250
-        Rows that are judged and learned together. A window is a whole number of blocks.
+        Number of rows that are predicted and learned together. Every window is a whole number of blocks.
     half_life : float, default=1000
-        How long, in rows, a prediction counts in the judgement.
+        Number of rows after which a prediction counts half in the recent recall of a window.
     rule : {"best", "blend"}, default="best"
-        Whether the best window answers alone, or scores are averaged with weights that favour the better.
+        Whether the best window predicts alone, or scores are averaged with higher weights of better windows.
     shrink : bool, default=True
-        Whether longer windows are cut down to a shorter one that has become significantly better, so that
-        they need not wait until the old concept has left them.
+        Whether a longer window is replaced by a shorter one that has become significantly better. Otherwise
+        the rows of the old concept leave a long window only gradually.
     confidence : float, default=0.002
-        Chance of cutting although nothing has changed, at each look.
+        Probability of a replacement at each block if there is no drift.
 
     Attributes
     ----------
     best_ : int
-        Position of the window that answers.
+        Index of the window that predicts.
     drifts_ : list of int
-        Rows at which windows were cut.
+        Row numbers at which windows were replaced.
     scores_ : list of float
         Recent G-mean of each window.
     """
@@ -112,17 +111,17 @@ class AdaptiveWindows(Wrapper):
         "confidence": Fraction(ends=False),
     }
 
-    _waiting: tuple[FloatArray, NDArray[Any]]  # rows of a block that is not full yet
-    _blocks: deque[Any]  # learners, each of the rows of one block
-    _totals: list[Any]  # learners, one a window; none before the first block
-    _records: list[_Record]
-    _held: list[int]
+    _pending: RowBuffer  # rows of a block that is not full yet
+    _blocks: deque[Any]  # estimators, each fitted on the rows of one block
+    _totals: list[Any]  # estimators, one per window; empty before the first full block
+    _records: list[_RecallRecord]
+    _n_blocks: list[int]  # blocks in each window
     best_: int
     drifts_: list[int]
 
     def __init__(
         self,
-        learner: Any,
+        estimator: Any,
         lengths: tuple[int | None, ...] = (1000, 5000, 25_000, None),
         *,
         block: int = 250,
@@ -131,7 +130,7 @@ class AdaptiveWindows(Wrapper):
         shrink: bool = True,
         confidence: float = 0.002,
     ) -> None:
-        self.learner = learner
+        self.estimator = estimator
         self.lengths = lengths
         self.block = block
         self.half_life = half_life
@@ -139,43 +138,53 @@ class AdaptiveWindows(Wrapper):
         self.shrink = shrink
         self.confidence = confidence
 
+    @property
+    def _traits(self) -> Traits:  # type: ignore[override]
+        traits = super()._traits
+        reason = "new rows are learned when their block is full"
+        return replace(traits, exempt={**traits.exempt, "long_run_of_one_class": reason})
+
+    @property
+    def _full_after_rows(self) -> int | None:  # type: ignore[override]
+        return max([length for length in self.lengths if length is not None], default=0) + self.block
+
     def _check_params(self) -> None:
         super()._check_params()
-        self._need_methods("merge", "grow")
+        self._check_methods("merge", "grow")
 
-    def _take_in(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
-        """Judge all windows on these rows, then learn them; rows wait until a block is full."""
-        ClassStatistics(rows.shape[1]).add(rows, labels)  # whatever else is wrong with the rows shows here
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Predict, then learn, every full block; keep the remaining rows until their block is full."""
+        ClassStatistics(rows.shape[1]).add(rows, labels)  # raises an error for invalid values
         if is_first:
-            self._begin(rows.shape[1])
+            self._initialize(rows.shape[1])
         else:
-            self._separate()
-        waiting_X, waiting_y = self._waiting
-        rows = np.concatenate([padded(waiting_X, rows.shape[1]), rows])
-        labels = labels if not len(waiting_y) else np.concatenate([waiting_y, labels])
-        n_whole = len(labels) // self.block * self.block
-        for begin in range(0, n_whole, self.block):
-            self._take_block(rows[begin : begin + self.block], labels[begin : begin + self.block])
-        self._waiting = rows[n_whole:].copy(), labels[n_whole:].copy()
-        if n_whole:
-            self.learner_ = self._totals[self.best_]
-        elif not self._totals:  # until the first block is full, what there is answers
-            self.learner_ = clone(self.learner).fit(*self._waiting)
+            self._copy_containers()
+        pending = self._pending.append(rows, labels)
+        n_complete = len(pending) // self.block * self.block
+        for begin in range(0, n_complete, self.block):
+            block = slice(begin, begin + self.block)
+            self._learn_block(pending.X[block], pending.y[block])
+        self._pending = pending.without_oldest(n_complete)
+        if n_complete:
+            self.estimator_ = self._totals[self.best_]
+        elif not self._totals:  # before the first full block, an estimator of the pending rows predicts
+            self.estimator_ = clone(self.estimator).fit(self._pending.X, self._pending.y)
 
     def _grow(self, n_features: int) -> None:
-        self._separate()
-        self._totals = [shallow_copy(learner).grow(n_features) for learner in self._totals]
+        self._copy_containers()
+        self._totals = [shallow_copy(total).grow(n_features) for total in self._totals]
         self._blocks = deque(
             (shallow_copy(block).grow(n_features) for block in self._blocks), maxlen=self._blocks.maxlen
         )
-        self.learner_ = (
-            self._totals[self.best_] if self._totals else shallow_copy(self.learner_).grow(n_features)
-        )
+        if self._totals:
+            self.estimator_ = self._totals[self.best_]
+        else:
+            super()._grow(n_features)
 
-    def _separate(self) -> None:
-        """Go on with copies of what is changed in place."""
-        self._totals, self._held, self.drifts_ = list(self._totals), list(self._held), list(self.drifts_)
-        self._records = [record.copy() for record in self._records]
+    def _copy_containers(self) -> None:
+        """Replace the containers that a call changes by copies."""
+        self._totals, self._n_blocks = list(self._totals), list(self._n_blocks)
+        self._records, self.drifts_ = [record.copy() for record in self._records], list(self.drifts_)
         self._blocks = self._blocks.copy()
 
     @property
@@ -184,31 +193,31 @@ class AdaptiveWindows(Wrapper):
         self._need("scores_")
         return [record.score()[0] for record in self._records]
 
-    def _scores_of(self, best: Any, X: Any) -> FloatArray:
-        """Of the best window, or averaged over the windows."""
+    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
+        """Return the scores of the best window, or the weighted average over the windows."""
         if self.rule == "best" or not self._totals:
-            return np.asarray(best.decision_function(X))
-        alike = [np.array_equal(learner.classes_, best.classes_) for learner in self._totals]
-        weights = np.exp(np.array(self.scores_) * _SHARPNESS) * alike
+            return super()._scores_of(estimator, rows)
+        has_same_classes = [np.array_equal(total.classes_, estimator.classes_) for total in self._totals]
+        weights = np.exp(np.array(self.scores_) * _BLEND_SHARPNESS) * has_same_classes
         scores = sum(
-            weight * learner.decision_function(X)
-            for weight, learner in zip(weights / weights.sum(), self._totals, strict=True)
+            weight * total.decision_function(rows)
+            for weight, total in zip(weights / weights.sum(), self._totals, strict=True)
             if weight > 0.0
         )
         return np.asarray(scores)
 
-    def _hands_on(self, attributes: dict[str, Any], X: object) -> bool:
-        return attributes["rule"] == "best" and super()._hands_on(attributes, X)
+    def _can_delegate(self, attributes: dict[str, Any], X: object) -> bool:
+        return attributes["rule"] == "best" and super()._can_delegate(attributes, X)
 
-    def _labels_of(self, best: Any, X: Any) -> NDArray[Any]:
-        classes = best.classes_
+    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
+        classes = estimator.classes_
         if self.rule == "best" or len(classes) == 1:
-            return np.asarray(best.predict(X))
-        return np.asarray(classes[winners(self._scores_of(best, X), len(classes))])
+            return super()._labels_of(estimator, rows)
+        return np.asarray(classes[winners(self._scores_of(estimator, rows), len(classes))])
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, of the best window; averaged scores have none that would fit them.
+        """Return the class probabilities of the best window; not available with rule="blend".
 
         Parameters
         ----------
@@ -223,7 +232,7 @@ class AdaptiveWindows(Wrapper):
 
     # -- blocks -------------------------------------------------------------------------------------
 
-    def _begin(self, width: int) -> None:
+    def _initialize(self, n_features: int) -> None:
         lengths = list(self.lengths) if isinstance(self.lengths, list | tuple) else []
         finite = [length for length in lengths if length is not None]
         are_lengths = all(Integer(1).accepts(length) for length in finite)
@@ -233,67 +242,66 @@ class AdaptiveWindows(Wrapper):
                 f"{self.lengths!r}.",
                 source="AdaptiveWindows",
             )
-        self._limits = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
+        self._max_blocks = [None if n is None else max(1, int(n) // int(self.block)) for n in lengths]
         self._totals = []
-        self._held = [0] * len(self.lengths)  # blocks in each window
-        self._records = [_Record() for _ in self.lengths]
-        self._blocks = deque(maxlen=max((n for n in self._limits if n), default=1) + 1)
-        self._waiting = np.zeros((0, width)), np.zeros(0, dtype=np.int64)
+        self._n_blocks = [0] * len(self.lengths)
+        self._records = [_RecallRecord() for _ in self.lengths]
+        self._blocks = deque(maxlen=max((n for n in self._max_blocks if n), default=1) + 1)
+        self._pending = RowBuffer.empty(n_features)
         self._n_seen = 0
         self.best_, self.drifts_ = len(self.lengths) - 1, []
 
-    def _take_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
-        fading = 2.0 ** (-self.block / self.half_life)
-        for learner, record in zip(self._totals, self._records, strict=bool(self._totals)):
-            record.count(labels, learner.predict(rows), fading)
+    def _learn_block(self, rows: FloatArray, labels: NDArray[Any]) -> None:
+        decay = 2.0 ** (-self.block / self.half_life)
+        for total, record in zip(self._totals, self._records, strict=bool(self._totals)):
+            record.count(labels, total.predict(rows), decay)
         self._n_seen += len(labels)
-        block = self._fresh_learner(rows)
-        whole = self._totals[-1] if self._totals else None
-        if whole is not None and self._map is None and whole.statistics_.is_settled:
-            block.set_params(
-                quantizer=whole.quantizer_
-            )  # blocks are cut from what one grid holds, once there is one
+        block = self._new_estimator(rows)
+        longest = self._totals[-1] if self._totals else None
+        if longest is not None and self._map is None and longest.statistics_.is_frozen:
+            block.set_params(quantizer=longest.quantizer_)  # statistics are subtracted on a common quantizer
         block.fit(rows, labels)
         self._blocks.append(block)
         self._totals = [self._moved(window, block) for window in range(len(self.lengths))]
         if self.shrink:
-            self._cut_outdated()
-        # The longest of equally good windows: it knows most.
+            self._replace_outdated()
+        # Among equally good windows the longest one has learned the most rows.
         self.best_ = max(range(len(self._records)), key=lambda k: (*self._records[k].score(), k))
 
     def _moved(self, window: int, block: Any) -> Any:
-        """The learner of a window with a new block, and without the one that leaves."""
-        limit = self._limits[window]
-        self._held[window] += 1
+        """Return the estimator of a window with a new block and without the block that leaves."""
+        limit = self._max_blocks[window]
+        self._n_blocks[window] += 1
         if not self._totals:
             return block
-        total = self._joined([self._totals[window], block])
-        if limit is not None and self._held[window] > limit:
-            self._held[window] = limit
+        total = self._merged([self._totals[window], block])
+        if limit is not None and self._n_blocks[window] > limit:
+            self._n_blocks[window] = limit
             try:
                 total.subtract(self._blocks[-limit - 1])
-            except DataError:  # sums that rounding has worn out are made anew, of the blocks that stay
-                total = self._joined(list(self._blocks)[-limit:])
+            except DataError:  # after too many rounding errors, merge the remaining blocks instead
+                total = self._merged(list(self._blocks)[-limit:])
         return total
 
-    def _joined(self, parts: list[Any]) -> Any:
-        """A learner that has learned what several have."""
-        total = clone(self.learner)
+    def _merged(self, parts: list[Any]) -> Any:
+        """Return an estimator that has learned the rows of several estimators."""
+        total = clone(self.estimator)
         for part in parts:
             total.merge(part)
         return total
 
-    def _cut_outdated(self) -> None:
-        """Cut longer windows down to a shorter one that is better by more than chance allows."""
+    def _replace_outdated(self) -> None:
+        """Replace longer windows by a shorter one whose mean recall is significantly higher."""
         for short, record in enumerate(self._records[:-1]):
-            mean, chance = record.score()[1], record.uncertainty(self.confidence)
+            mean, bound = record.score()[1], record.uncertainty(self.confidence)
             outdated = [
                 long
                 for long in range(short + 1, len(self._records))
-                if self._held[long] > self._held[short] and mean - self._records[long].score()[1] > chance
+                if self._n_blocks[long] > self._n_blocks[short]
+                and mean - self._records[long].score()[1] > bound
             ]
             for long in outdated:
-                self._totals[long], self._held[long] = self._totals[short], self._held[short]
+                self._totals[long], self._n_blocks[long] = self._totals[short], self._n_blocks[short]
                 self._records[long] = record.copy()
             if outdated:
                 self.drifts_.append(self._n_seen)
@@ -305,14 +313,14 @@ class AdaptiveWindows(Wrapper):
             return {}
         return {
             **super()._get_state(),
-            "totals": [_without_map(total) for total in self._totals],
-            "blocks": [_without_map(block) for block in self._blocks],
-            "held": list(self._held),
+            "totals": [_state_without_map(total) for total in self._totals],
+            "blocks": [_state_without_map(block) for block in self._blocks],
+            "held": list(self._n_blocks),
             "records": [
                 {"labels": list(r.rows), "rows": list(r.rows.values()), "hits": list(r.hits.values())}
                 for r in self._records
             ],
-            "waiting": list(self._waiting),
+            "waiting": [self._pending.X, self._pending.y],
             "seen": self._n_seen,
             "best": self.best_,
             "drifts": list(self.drifts_),
@@ -320,35 +328,37 @@ class AdaptiveWindows(Wrapper):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         super()._set_state(state)
-        X, y = (np.asarray(part) for part in state["waiting"])
-        if X.ndim != 2 or X.shape[1] > self.n_features_in_ or y.shape != X.shape[:1]:
-            raise ValueError("rows that wait must be a table of numbers, with a label each")
-        self._begin(X.shape[1])
-        self._totals = [self._with_map(learned) for learned in state["totals"]]
-        self._blocks.extend(self._with_map(learned) for learned in state["blocks"])
-        self._held = [int(n) for n in state["held"]]
+        X, y = state["waiting"]
+        pending = RowBuffer.from_arrays(X, y, np.zeros(len(y)), self.n_features_in_)
+        self._initialize(pending.X.shape[1])
+        self._pending = pending
+        self._totals = [self._estimator_with_map(total) for total in state["totals"]]
+        self._blocks.extend(self._estimator_with_map(block) for block in state["blocks"])
+        self._n_blocks = [int(n) for n in state["held"]]
         self._records = [
-            _Record(
+            _RecallRecord(
                 dict(zip(r["labels"], r["rows"], strict=True)), dict(zip(r["labels"], r["hits"], strict=True))
             )
             for r in state["records"]
         ]
-        self._waiting, self._n_seen = (X, y), int(state["seen"])
+        self._n_seen = int(state["seen"])
         self.best_, self.drifts_ = int(state["best"]), [int(row) for row in state["drifts"]]
         n_windows = len(self.lengths)
-        if len(self._totals) not in {0, n_windows} or not len(self._held) == len(self._records) == n_windows:
-            raise ValueError("there must be one of everything for each window")
+        if len(self._totals) not in {0, n_windows} or {len(self._n_blocks), len(self._records)} != {
+            n_windows
+        }:
+            raise ValueError("every field needs one entry per window")
         if self._totals:
-            self.learner_ = self._totals[self.best_]
+            self.estimator_ = self._totals[self.best_]
 
-    def _with_map(self, learned: dict[str, Any]) -> Any:
-        """A learner as ``_without_map`` told it."""
-        row = np.broadcast_to(0.0, (1, int(learned["n_features"])))  # takes no memory, whatever a file says
-        learner = self._fresh_learner(row)
-        learner._set_state({**learned, "map": self._map})
-        return learner
+    def _estimator_with_map(self, state: dict[str, Any]) -> Any:
+        """Return an estimator with a state that ``_state_without_map`` returned."""
+        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # needs no memory, whatever the file says
+        estimator = self._new_estimator(row)
+        estimator._set_state({**state, "map": self._map})
+        return estimator
 
 
-def _without_map(learner: Any) -> dict[str, Any]:
-    """What a learner has learned; the map that all of them share is told once."""
-    return {**learner._get_state(), "map": None}
+def _state_without_map(estimator: Any) -> dict[str, Any]:
+    """Return the state of an estimator; the feature map that all estimators share is stored once."""
+    return {**estimator._get_state(), "map": None}

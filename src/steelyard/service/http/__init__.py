@@ -1,4 +1,4 @@
-"""The service over HTTP: routes, content types, keys and limits; no policy about models."""
+"""HTTP interface of the service: routes, content types, keys and limits."""
 
 from steelyard.service.http.app import Limits, make_app
 

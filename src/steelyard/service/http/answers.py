@@ -1,4 +1,4 @@
-"""Answers of a model as they go over the wire."""
+"""Predictions as JSON values and as columns."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steelyard._types import FloatArray
-from steelyard.streams.answers import Answers
+from steelyard.streams.predictions import Predictions
 
 __all__ = ["columns_of", "prediction"]
 
 
-def prediction(answers: Answers, chances: FloatArray | None, version: int) -> dict[str, Any]:
-    """Labels, scores and probabilities of rows.
+def prediction(answers: Predictions, probabilities: FloatArray | None, version: int) -> dict[str, Any]:
+    """Return labels, scores and probabilities of rows as JSON values.
 
-    With two classes a score is a number, positive for the second class; with more, one for each class.
+    With two classes a score is one number, positive for the second class; with more, one number per class.
     """
     names = [str(label) for label in answers.classes]
-    answer: dict[str, Any] = {
+    response: dict[str, Any] = {
         "labels": answers.labels.tolist(),
         "scores": _scores(answers, names),
         "classes": list(answers.classes),
         "version": version,
     }
-    if chances is not None:
-        answer["probabilities"] = [dict(zip(names, row, strict=True)) for row in chances.tolist()]
-    return answer
+    if probabilities is not None:
+        response["probabilities"] = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
+    return response
 
 
-def _scores(answers: Answers, names: list[str]) -> list[Any]:
+def _scores(answers: Predictions, names: list[str]) -> list[Any]:
     if len(names) == 2:
         scores: list[Any] = answers.scores[:, 1].tolist()
         return scores
     return [dict(zip(names, row, strict=True)) for row in answers.scores.tolist()]
 
 
-def columns_of(answer: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """The same, one column for each thing: for tables."""
-    names = [str(label) for label in answer["classes"]]
-    columns: dict[str, Sequence[Any]] = {"id": answer["ids"]} if "ids" in answer else {}
-    columns["label"] = answer["labels"]
+def columns_of(response: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """Return the values of :func:`prediction` as columns of a table."""
+    names = [str(label) for label in response["classes"]]
+    columns: dict[str, Sequence[Any]] = {"id": response["ids"]} if "ids" in response else {}
+    columns["label"] = response["labels"]
     if len(names) == 2:
-        columns["score"] = answer["scores"]
+        columns["score"] = response["scores"]
     else:
-        columns.update({f"score {n}": [row[n] for row in answer["scores"]] for n in names})
-    if "probabilities" in answer:
-        columns.update({f"probability {n}": [row[n] for row in answer["probabilities"]] for n in names})
+        columns.update({f"score {n}": [row[n] for row in response["scores"]] for n in names})
+    if "probabilities" in response:
+        columns.update({f"probability {n}": [row[n] for row in response["probabilities"]] for n in names})
     return columns

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers in their forms: JSON, JSON lines, CSV and Arrow streams."""
+"""Bodies of requests and responses: JSON, JSON lines, CSV and Arrow streams."""
 
 from __future__ import annotations
 
@@ -9,78 +9,134 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from steelyard.service import rows as wire
 from steelyard.service.http.problems import Problem
 
-__all__ = ["FORMS", "form_of", "header", "json_body", "read_body", "write_columns"]
+__all__ = [
+    "ByteBudget",
+    "file_response",
+    "form_of",
+    "header",
+    "json_object",
+    "read_body",
+    "read_json",
+    "write_columns",
+]
 
-FORMS = wire.CONTENT_TYPES
-_SLOWEST = 120.0  # seconds for a whole body
-_TOO_SLOW = "the body is too slow"
+_MAX_BODY_SECONDS = 120.0
+_TIMEOUT = "timeout of the body"
+_MAX_BYTES_ON_LOOP = 100_000
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """A header, by its name in small letters; the first where there are several."""
-    for said, value in request.scope["headers"]:
-        if said == name:
+    """Return the first header with this lower-case name."""
+    for header_name, value in request.scope["headers"]:
+        if header_name == name:
             return str(value, "latin-1")
     return None
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The whole body, refused as soon as it is too large."""
+class ByteBudget:
+    """Limit of the bytes of all bodies in memory; each counts from its arrival until its response.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Limit; further bodies are refused with status 503.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+
+    def add(self, request: Request, n_bytes: int) -> None:
+        """Count bytes of a request."""
+        if self.n_bytes + n_bytes > self.max_bytes:
+            raise Problem(503, "too many large requests at once; nothing was changed.", "try again shortly")
+        self.n_bytes += n_bytes
+        request.scope["steelyard.bytes"] = request.scope.get("steelyard.bytes", 0) + n_bytes
+
+    def release(self, request: Request) -> None:
+        """Stop counting the bytes of a request."""
+        self.n_bytes -= request.scope.pop("steelyard.bytes", 0)
+
+
+async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> bytes:
+    """Read the body; raise Problem as soon as it is too large or too slow."""
     declared = header(request, b"content-length") or ""
-    if declared.isdecimal() and int(declared) > most:
-        raise _too_large(most)
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
     task = asyncio.current_task()
     assert task is not None
-    # By hand: asyncio.timeout takes longer than all the rest that is done here for a small body.
-    too_slow = task.get_loop().call_later(_SLOWEST, task.cancel, _TOO_SLOW)
+    # Not asyncio.timeout, which takes longer than the rest of this function for a small body.
+    timer = task.get_loop().call_later(_MAX_BODY_SECONDS, task.cancel, _TIMEOUT)
     parts, size, is_more = [], 0, True
     try:
         while is_more:
             message = await request.receive()
             if message["type"] == "http.disconnect":
-                raise Problem(400, "the client went away before its body had come.")
+                raise Problem(400, "the client disconnected before the body was complete.")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > most:
-                raise _too_large(most)
+            budget.add(request, len(parts[-1]))
+            if size > max_bytes:
+                raise _too_large(max_bytes)
             is_more = message.get("more_body", False)
     except asyncio.CancelledError as error:
-        if _TOO_SLOW not in error.args or task.uncancel() > 0:
+        if _TIMEOUT not in error.args or task.uncancel() > 0:
             raise
-        raise Problem(408, f"the body did not come within {_SLOWEST:g} seconds.") from None
+        raise Problem(408, f"the body did not arrive within {_MAX_BODY_SECONDS:g} seconds.") from None
     finally:
-        too_slow.cancel()
+        timer.cancel()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(most: int) -> Problem:
-    return Problem(
-        413, f"the body is larger than {most:,} bytes; nothing was changed.", "send it in several parts"
-    )
+def _too_large(max_bytes: int) -> Problem:
+    detail = f"the body is larger than {max_bytes:,} bytes; nothing was changed."
+    return Problem(413, detail, "send it in several requests")
 
 
 def form_of(request: Request) -> str:
-    """The form of the rows, by content type; JSON where none is said."""
-    said = header(request, b"content-type")
-    said = "application/json" if said is None else said.partition(";")[0].strip().lower()
-    form = FORMS.get(said)
+    """Return the form of the body by its content type.
+
+    A content type is required: browsers send requests without one, or with one of those that are not
+    supported here, to other origins without asking.
+    """
+    content_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    form = wire.CONTENT_TYPES.get(content_type)
     if form is None:
-        raise Problem(415, f"rows of the type {said!r} cannot be read.", f"send one of {', '.join(FORMS)}")
+        known = ", ".join(wire.CONTENT_TYPES)
+        raise Problem(415, f"the content type {content_type!r} is not supported.", f"use one of {known}")
     return form
 
 
-def json_body(body: bytes) -> dict[str, Any]:
-    """A JSON object."""
+async def read_json(
+    request: Request, max_bytes: int, budget: ByteBudget, limits: wire.RequestLimits
+) -> tuple[bytes, dict[str, Any]]:
+    """Read a body with the content type of JSON; return it and the parsed object."""
+    body = await read_body(request, max_bytes, budget)
+    if form_of(request) != "json":
+        raise Problem(415, "expected a JSON object.", "use the content type application/json")
+    return body, await json_object(body, limits)
+
+
+async def json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
+    """Parse a body that must be a JSON object, in a thread if it is large."""
+    if len(body) < _MAX_BYTES_ON_LOOP:
+        return _json_object(body, limits)
+    return await run_in_threadpool(_json_object, body, limits)
+
+
+def _json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
+    limits.check_json(body)
     try:
         value = msgspec.json.decode(body)
-        wire.check_fields(body, value)
+        wire.check_duplicate_fields(body, value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}.") from error
     if not isinstance(value, dict):
@@ -89,9 +145,9 @@ def json_body(body: bytes) -> dict[str, Any]:
 
 
 def write_columns(
-    request: Request, answer: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
+    request: Request, response: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
 ) -> Response:
-    """An answer as JSON, or its columns as JSON lines, CSV or Arrow, by what the client accepts."""
+    """Return a response as JSON, or its columns as JSON lines, CSV or Arrow, by the Accept header."""
     accepted = request.headers.get("accept", "*/*")
     if "text/csv" in accepted:
         text = io.StringIO()
@@ -111,4 +167,10 @@ def write_columns(
         rows = zip(*columns.values(), strict=True)
         lines = b"\n".join(msgspec.json.encode(dict(zip(columns, row, strict=True))) for row in rows)
         return Response(lines + b"\n", media_type="application/x-ndjson")
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return Response(msgspec.json.encode(response), media_type="application/json")
+
+
+def file_response(name: str, data: bytes) -> Response:
+    """Return a model file as a download."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.steelyard"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)

@@ -1,4 +1,4 @@
-"""Sites publish to a model, hub and sites look at it: bulletins over HTTP."""
+"""Routes of federated models: publish, read and remove site updates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, Response
 from steelyard.exceptions import FileFormatError
 from steelyard.federated import SiteUpdate
 from steelyard.persistence import to_bytes
-from steelyard.service import commands as wishes
+from steelyard.service import commands
 from steelyard.service.http import bodies
 from steelyard.service.http.problems import Problem
-from steelyard.service.pool import PublishedPool, StaleVersionError
+from steelyard.service.pool import PublishedPooledModel, StaleVersionError
 
 if TYPE_CHECKING:
     from steelyard.service.http.app import Service
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 _BYTES = "application/octet-stream"
-_LONGEST_NAME = 200
-_LARGEST = 16 << 20  # bytes of a bulletin: some 1,000 columns with two classes
+_MAX_NAME_CHARACTERS = 200
+_MAX_UPDATE_BYTES = 16 << 20  # about 1,000 columns with two classes
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[tuple[str, str, Handler]]:
-    """The routes of sites."""
+    """Return the routes of sites."""
     sites = _Sites(service)
     model = "/v1/models/{model}"
     return [
@@ -48,30 +48,32 @@ class _Sites:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    def _pool(self, name: str) -> PublishedPool:
-        published = self.service.latest(name)
-        if not isinstance(published, PublishedPool):
-            raise Problem(409, f"the model {name!r} is not pooled from sites.", "make one with sites = true")
+    def _pool(self, name: str) -> PublishedPooledModel:
+        published = self.service.model(name)
+        if not isinstance(published, PublishedPooledModel):
+            raise Problem(409, f"the model {name!r} is not federated.", "create one with sites = true")
         return published
 
     async def put(self, request: Request) -> Response:
-        """The latest bulletin of a site, as bytes; on disk before the answer."""
+        """Apply the update of a site; it is durable before the response."""
         name, site = _names(request)
-        self.service.check(request, "site", name, site)
+        self.service.authorize(request, "site", name, site)
         self._pool(name)
-        said = request.headers.get("content-type", _BYTES).partition(";")[0].strip().lower()
-        if said != _BYTES:
-            raise Problem(415, f"a bulletin of the type {said!r} cannot be read.", f"send {_BYTES}")
-        body = await bodies.read_body(request, min(self.service.limits.body, _LARGEST))
+        content_type = request.headers.get("content-type", _BYTES).partition(";")[0].strip().lower()
+        if content_type != _BYTES:
+            raise Problem(415, f"the content type {content_type!r} is not supported.", f"use {_BYTES}")
+        body = await bodies.read_body(
+            request, min(self.service.limits.body, _MAX_UPDATE_BYTES), self.service.budget
+        )
         site_update = await run_in_threadpool(self._site_update, body, site)
         try:
-            answer = await self.service.done(wishes.Publish(name, site_update))
+            response = await self.service.submit(commands.Publish(name, site_update))
         except StaleVersionError as stale:
             epoch, version = stale.age
             raise Problem(
                 409, stale.summary, stale.hint, reason="stale", epoch=epoch, version=version
             ) from stale
-        return JSONResponse(answer)
+        return JSONResponse(response)
 
     def _site_update(self, body: bytes, site: str) -> SiteUpdate:
         try:
@@ -79,57 +81,53 @@ class _Sites:
         except FileFormatError as error:
             raise Problem(422, f"{error.summary} Nothing was changed.", error.hint) from error
         if site_update.site != site:
-            raise Problem(422, f"this is a bulletin of {site_update.site!r}; it was sent as {site!r}.")
-        most = self.service.limits.columns
-        if site_update.schema.n_features > most:
-            raise Problem(413, f"there can be {most:,} features; got {site_update.schema.n_features:,}.")
+            raise Problem(422, f"this is an update of site {site_update.site!r}; it was sent as {site!r}.")
+        n_features, limit = site_update.schema.n_features, self.service.limits.columns
+        if n_features > limit:
+            raise Problem(413, f"a model can have {limit:,} features; got {n_features:,}.")
         return site_update
 
     async def get(self, request: Request) -> Response:
-        """The latest bulletin of a site."""
+        """Return the latest update of a site."""
         name, site = _names(request)
-        self.service.check(request, "site", name, site)
+        self.service.authorize(request, "site", name, site)
         hub = self._pool(name).hub
         if site not in hub.sites:
             raise Problem(404, f"there is no site {site!r}.", reason="no site")
         return Response(await run_in_threadpool(hub.site_update(site).to_bytes), media_type=_BYTES)
 
     async def drop(self, request: Request) -> Response:
-        """Leave a site out, as if it had never been there."""
+        """Remove a site from the model."""
         name, site = _names(request)
-        self.service.check(request, "site", name, site)
+        self.service.authorize(request, "site", name, site)
         self._pool(name)
-        once = self.service.once(request, b"")
-        return JSONResponse(await self.service.done(wishes.Drop(name, site, **once)))
+        command = commands.Drop(name, site, **self.service.idempotency(request, b""))
+        return JSONResponse(await self.service.submit(command))
 
     async def table(self, request: Request) -> Response:
-        """What each site brings, and what the pooled model does for it."""
+        """Return the contribution of each site, and the quality of the pooled model there."""
         name = request.path_params["model"]
-        self.service.check(request, "admin", name)
+        self.service.authorize(request, "admin", name)
         published = self._pool(name)
         return JSONResponse(await run_in_threadpool(_table, published))
 
     async def model(self, request: Request) -> Response:
-        """The pooled model as a file that ``steelyard predict`` takes."""
+        """Return the pooled model as a file for ``steelyard predict``."""
         name = request.path_params["model"]
-        self.service.check(request, "site", name)
+        self.service.authorize(request, "site", name)
         hub = self._pool(name).hub
         if not hub.sites:
             raise Problem(404, "no site has published yet, so there is no pooled model.")
         data = await run_in_threadpool(lambda: to_bytes(hub.model()))
-        return Response(
-            data,
-            media_type=_BYTES,
-            headers={"Content-Disposition": f'attachment; filename="{name}.steelyard"'},
-        )
+        return bodies.file_response(name, data)
 
 
-def _table(published: PublishedPool) -> dict[str, Any]:
+def _table(published: PublishedPooledModel) -> dict[str, Any]:
     hub = published.hub
     rows = []
-    for standing in hub.compare() if hub.sites else []:
-        site_update = hub.site_update(standing.site)
-        facts = {"epoch": site_update.epoch, "version": site_update.version, **asdict(standing)}
+    for summary in hub.compare() if hub.sites else []:
+        site_update = hub.site_update(summary.site)
+        facts = {"epoch": site_update.epoch, "version": site_update.version, **asdict(summary)}
         rows.append({key: _plain(value) for key, value in facts.items()})
     return {
         "model_version": published.version,
@@ -146,6 +144,6 @@ def _plain(value: Any) -> Any:
 
 def _names(request: Request) -> tuple[str, str]:
     site = request.path_params["site"]
-    if not 1 <= len(site) <= _LONGEST_NAME:
-        raise Problem(422, f"the name of a site has 1 to {_LONGEST_NAME} characters; got {len(site)}.")
+    if not 1 <= len(site) <= _MAX_NAME_CHARACTERS:
+        raise Problem(422, f"the name of a site has 1 to {_MAX_NAME_CHARACTERS} characters; got {len(site)}.")
     return request.path_params["model"], site

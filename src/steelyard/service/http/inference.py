@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, version 2, for predictions: what model servers and their clients speak."""
+"""Open Inference Protocol, version 2, for predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from steelyard.service.http import bodies
 from steelyard.service.http.problems import Problem
 from steelyard.tables.columns import ColumnBatch
 
@@ -38,7 +37,7 @@ _NUMBERS = frozenset(
 
 
 def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
-    """The routes of the protocol."""
+    """Return the routes of the protocol."""
 
     async def server(_request: Request) -> Response:
         return JSONResponse({"name": "steelyard", "version": "2", "extensions": []})
@@ -51,8 +50,8 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
 
     async def metadata(request: Request) -> Response:
         name = request.path_params["model"]
-        service.check(request, "predict", name)
-        kinds = service.latest(name).columns
+        service.authorize(request, "predict", name)
+        kinds = service.model(name).columns
         inputs = [
             {"name": column, "datatype": "FP64" if kind == "number" else "BYTES", "shape": [-1]}
             for column, kind in kinds.items()
@@ -64,7 +63,7 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
         return JSONResponse(
             {
                 "name": name,
-                "versions": [str(service.latest(name).version)],
+                "versions": [str(service.model(name).version)],
                 "platform": "steelyard",
                 "inputs": inputs,
                 "outputs": outputs,
@@ -73,18 +72,18 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
 
     async def model_ready(request: Request) -> Response:
         name = request.path_params["model"]
-        service.check(request, "predict", name)
-        is_ready = service.latest(name).is_ready
+        service.authorize(request, "predict", name)
+        is_ready = service.model(name).is_ready
         return JSONResponse({"name": name, "ready": is_ready}, status_code=200 if is_ready else 503)
 
     async def infer(request: Request) -> Response:
         name = request.path_params["model"]
-        service.check(request, "predict", name)
-        body = bodies.json_body(await bodies.read_body(request, service.limits.body))
-        published = service.latest(name)
+        service.authorize(request, "predict", name)
+        _, body = await service.read_json(request)
+        published = service.model(name)
         batch = _batch(body)
-        answers, chances = await run_in_threadpool(published.ask, batch)
-        service.metrics.predicted(name, batch.n_rows)
+        answers, probabilities = await run_in_threadpool(published.predict, batch)
+        service.metrics.rows_predicted(name, batch.n_rows)
         outputs: list[dict[str, Any]] = [
             {
                 "name": "label",
@@ -94,8 +93,8 @@ def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitab
             },
             _matrix("score", answers.scores),
         ]
-        if chances is not None:
-            outputs.append(_matrix("probability", chances))
+        if probabilities is not None:
+            outputs.append(_matrix("probability", probabilities))
         return JSONResponse(
             {
                 "model_name": name,
@@ -122,10 +121,10 @@ def _matrix(name: str, values: Any) -> dict[str, Any]:
 
 
 def _batch(body: dict[str, Any]) -> ColumnBatch:
-    """The inputs as columns: one tensor of one dimension (or n x 1) for each column."""
+    """Return the inputs as columns; each column is a tensor of shape (n,) or (n, 1)."""
     inputs = body.get("inputs")
     if not isinstance(inputs, list) or not inputs:
-        raise Problem(422, "expected inputs, a list of tensors, one for each column.")
+        raise Problem(422, "expected inputs, a list with one tensor per column.")
     columns: dict[str, Any] = {}
     lengths = set()
     for tensor in inputs:
@@ -138,7 +137,7 @@ def _batch(body: dict[str, Any]) -> ColumnBatch:
         columns[name] = _values(name, kind, data)
         lengths.add(len(columns[name]))
     if len(lengths) != 1:
-        raise Problem(422, f"all tensors must have one length; got {sorted(lengths)}.")
+        raise Problem(422, f"all tensors must have the same length; got {sorted(lengths)}.")
     return ColumnBatch(columns, lengths.pop())
 
 
@@ -153,4 +152,4 @@ def _values(name: str, kind: Any, data: Any) -> Any:
             return texts
     except (TypeError, ValueError, IndexError) as error:
         raise Problem(422, f"the tensor {name!r} cannot be read: {error}.") from error
-    raise Problem(422, f"the tensor {name!r} has datatype {kind!r}; numbers and BYTES can be read.")
+    raise Problem(422, f"the tensor {name!r} has datatype {kind!r}; expected a number type or BYTES.")

@@ -1,27 +1,30 @@
-"""Keys: random, shown once, stored hashed, each for some verbs and some models."""
+"""API keys: random, shown once, stored as hashes, each with scopes and models."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
+import stat
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
+from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 
 __all__ = ["SCOPES", "Key", "Keys"]
 
 SCOPES = ("predict", "learn", "forget", "site", "admin")
 _PREFIX = "sy"
+_log = logging.getLogger("steelyard.service")
 
 
 @dataclass(frozen=True)
 class Key:
-    """Who may do what; the secret itself is not kept."""
+    """Scopes and models of a key; the secret itself is not stored."""
 
     id: str
     hash: str
@@ -31,58 +34,73 @@ class Key:
     sites: tuple[str, ...] = ("*",)
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
-        """Whether this key may use a verb on a model, and speak for a site; admin may do everything there."""
-        may = scope in self.scopes or "admin" in self.scopes
-        here = model is None or "*" in self.models or model in self.models
-        return may and here and (site is None or "*" in self.sites or site in self.sites)
+        """Return whether this key has the scope for a model and a site; admin includes all scopes."""
+        has_scope = scope in self.scopes or "admin" in self.scopes
+        has_model = model is None or "*" in self.models or model in self.models
+        has_site = site is None or "*" in self.sites or site in self.sites
+        return has_scope and has_model and has_site
 
 
 class Keys:
-    """The keys of a file.
+    """Keys in a file.
 
     Parameters
     ----------
     path : path
-        A TOML file, made by ``steelyard serve keys add``; read again when it changes.
+        A TOML file written by ``steelyard serve keys add``; it is read again when it changes.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int] | None = None
+        self._problem: str | None = None
+        self._loaded: tuple[int, int, int] | None = None  # times of the last changes, and size
         self._keys: dict[str, Key] = {}
         self._refresh()
 
     def find(self, token: str) -> Key | None:
-        """The key behind a bearer token, compared in constant time."""
+        """Return the key of a bearer token, compared in constant time; None if there is none."""
         self._refresh()
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         key = self._keys.get(key_id) if prefix == _PREFIX else None
-        # An unknown id costs the same comparison as a known one.
-        expected = _hash("nobody") if key is None else key.hash
+        # An unknown id takes the same time as a known one.
+        expected = _hash("unknown") if key is None else key.hash
         same = hmac.compare_digest(_hash(secret).encode(), expected.encode())
         return key if same else None
 
+    def problem(self) -> str | None:
+        """Return why the file cannot be read, or None; a new problem is logged."""
+        try:
+            self._refresh()
+        except SteelyardError as error:
+            problem: str | None = str(error)
+        else:
+            problem = None
+        if problem is not None and problem != self._problem:
+            _log.error("requests are refused: %s", problem)
+        self._problem = problem
+        return problem
+
     def all(self) -> list[Key]:
-        """Every key, without its secret."""
+        """Return all keys."""
         self._refresh()
         return list(self._keys.values())
 
     def _refresh(self) -> None:
         try:
             status = self.path.stat()
-            now = (status.st_mtime_ns, status.st_size)
-            if now == self._seen:
+            state = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            if state == self._loaded:
                 return
             text = self.path.read_text("utf-8")
         except OSError as error:
             raise FileAccessError(
                 f"cannot be read: {error.strerror or error}.",
                 source=str(self.path),
-                hint="steelyard serve keys add makes it",
+                hint="steelyard serve keys add creates it",
             ) from error
         self._keys = _parsed(text, str(self.path))
-        self._seen = now
+        self._loaded = state
 
     @classmethod
     def add(
@@ -93,11 +111,11 @@ class Keys:
         note: str = "",
         sites: Sequence[str] = ("*",),
     ) -> tuple[Key, str]:
-        """Make a key and write its hash; returns the key and the token, which is shown only now."""
-        strange = [scope for scope in scopes if scope not in SCOPES]
-        if strange or not scopes:
+        """Create a key and store its hash; return the key and its token, which is not stored."""
+        unknown = [scope for scope in scopes if scope not in SCOPES]
+        if unknown or not scopes:
             raise ParameterError(
-                f"a key's scopes are out of {', '.join(SCOPES)}; got {', '.join(scopes) or 'none'}."
+                f"the scopes of a key must be among {', '.join(SCOPES)}; got {', '.join(scopes) or 'none'}."
             )
         known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
         secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
@@ -107,17 +125,17 @@ class Keys:
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
-        """Take a key away."""
+        """Remove a key; return it."""
         known = cls(path)._keys
         if key_id not in known:
             raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
-        gone = known.pop(key_id)
+        revoked = known.pop(key_id)
         _write(path, list(known.values()))
-        return gone
+        return revoked
 
 
 def _hash(secret: str) -> str:
-    # The secret has 256 random bits, so that a plain hash of it cannot be guessed backwards.
+    # The secret has 256 random bits, so a plain hash cannot be inverted by guessing.
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -136,7 +154,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
             for e in entries
         ]
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"this is no file of keys: {error}.", source=name) from error
+        raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
 
 
@@ -153,13 +171,27 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             f"note = {_toml(key.note)}\n",
         ]
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
-    # Nobody else may read it, not even for a moment.
+    # Created with this mode, so that no other user can ever read it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        _set_owner(path, descriptor)
         file.write("\n".join(lines).encode())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _set_owner(path: Path, descriptor: int) -> None:
+    """Keep owner and mode of a file that is rewritten; give a new file the owner of its folder.
+
+    An administrator who adds a key with sudo must not make the file unreadable for the service.
+    """
+    is_new = not path.exists()
+    model = (path.parent if is_new else path).stat()
+    if os.geteuid() == 0:
+        os.fchown(descriptor, model.st_uid, model.st_gid)
+    if not is_new:
+        os.fchmod(descriptor, stat.S_IMODE(model.st_mode))
 
 
 def _toml(text: str) -> str:

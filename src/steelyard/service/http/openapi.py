@@ -1,7 +1,8 @@
-"""The description of the service in OpenAPI 3.1, from which clients and tests can be made."""
+"""OpenAPI 3.1 description of the service."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -9,229 +10,145 @@ from steelyard.service.rows import CONTENT_TYPES
 
 __all__ = ["description"]
 
+_TEXT, _INTEGER, _NUMBER, _OBJECT = ({"type": t} for t in ("string", "integer", "number", "object"))
 _LABEL = {"type": ["string", "integer"]}
-_ROW = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
-_ROWS: dict[str, Any] = {
-    "type": "object",
-    "required": ["rows"],
-    "properties": {"rows": {"type": "array", "minItems": 1, "items": _ROW}},
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+
+
+def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+def _record(required: str = "", **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object; ``required`` lists properties, separated by blanks."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required.split()} if required else schema
+
+
+def _map_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values, **more}
+
+
+_ROWS = _list(_map_of({"type": ["number", "string", "boolean", "null"]}), minItems=1)
+_TENSOR = _record(
+    "name datatype shape data", name=_TEXT, datatype=_TEXT, shape=_list(_INTEGER), data={"type": "array"}
+)
+_SELECTIONS = {
+    "ids": _list(_TEXT),
+    "subject": _TEXT,
+    "rows": _ROWS,
+    "before": {"type": "string", "format": "date-time"},
 }
-_TENSOR: dict[str, Any] = {
-    "type": "object",
-    "required": ["name", "datatype", "shape", "data"],
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {"type": "string"},
-        "shape": {"type": "array", "items": {"type": "integer"}},
-        "data": {"type": "array"},
-    },
-}
+_SPEC = {"$ref": "#/components/schemas/Spec"}
 _SCHEMAS: dict[str, Any] = {
-    "Problem": {
-        "type": "object",
-        "required": ["title", "status", "detail"],
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "hint": {"type": "string"},
-            "row": {"type": "integer"},
-            "column": {"type": "string"},
-        },
-    },
-    "Spec": {
-        "type": "object",
-        "required": ["target"],
-        "properties": {
-            "target": {"type": "string", "minLength": 1},
-            "time": {"type": ["string", "null"]},
-            "subject": {"type": ["string", "null"]},
-            "id": {"type": ["string", "null"]},
-            "columns": {
-                "oneOf": [
-                    {"const": "auto"},
-                    {"type": "object", "additionalProperties": {"enum": ["number", "category"]}},
-                ]
-            },
-            "learner": {"type": ["object", "null"]},
-            "memory": {"type": ["string", "integer", "object"]},
-            "rows": {"enum": ["none", "until labelled", "window"]},
-            "missing": {"enum": ["refuse", "mean", "zero"]},
-            "sites": {"type": "boolean"},
-        },
-    },
-    "Model": {
-        "type": "object",
-        "required": ["name", "version", "digest", "classes", "rows", "waiting_for_labels", "spec"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "integer"},
-            "digest": {"type": "string"},
-            "classes": {"type": "object", "additionalProperties": {"type": "number"}},
-            "rows": {"type": "integer"},
-            "learned": {"type": "integer"},
-            "columns": {"type": "object", "additionalProperties": {"type": "string"}},
-            "waiting_for_labels": {"type": "integer"},
-            "experts": {"type": "array", "items": {"type": "object"}},
-            "drifts": {"type": "array", "items": {"type": "integer"}},
-            "latency_ms": {"type": "object"},
-            "spec": {"$ref": "#/components/schemas/Spec"},
-        },
-    },
-    "Made": {
-        "type": "object",
-        "required": ["name", "version", "spec"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "integer"},
-            "spec": {"$ref": "#/components/schemas/Spec"},
-        },
-    },
-    "Learned": {
-        "type": "object",
-        "required": ["learned", "version"],
-        "properties": {"learned": {"type": "integer"}, "version": {"type": "integer"}},
-    },
-    "Prediction": {
-        "type": "object",
-        "required": ["labels", "scores", "version"],
-        "properties": {
-            "labels": {"type": "array", "items": _LABEL},
-            "scores": {"type": "array"},
-            "classes": {"type": "array", "items": _LABEL},
-            "probabilities": {"type": "array", "items": {"type": "object"}},
-            "ids": {"type": "array", "items": {"type": "string"}},
-            "version": {"type": "integer"},
-        },
-    },
-    "Labelled": {
-        "type": "object",
-        "required": ["labelled", "unknown", "version"],
-        "properties": {
-            "labelled": {"type": "integer"},
-            "unknown": {"type": "array", "items": {"type": "string"}},
-            "version": {"type": "integer"},
-        },
-    },
-    "Forgotten": {
-        "type": "object",
-        "required": ["forgotten", "version", "certificate"],
-        "properties": {
-            "forgotten": {"type": "integer"},
-            "version": {"type": "integer"},
-            "certificate": {"type": "object"},
-        },
-    },
-    "Measures": {
-        "type": "object",
-        "required": ["now", "points"],
-        "properties": {"now": {"type": "object"}, "points": {"type": "array"}},
-    },
-    "Predict": {
-        "type": "object",
-        "required": ["rows"],
-        "properties": {
-            **_ROWS["properties"],
-            "remember": {"type": "boolean"},
-            "as_of": {"type": ["integer", "string"]},
-        },
-    },
-    "Labels": {
-        "type": "object",
-        "required": ["labels"],
-        "properties": {"labels": {"type": "object", "minProperties": 1, "additionalProperties": _LABEL}},
-    },
+    "Problem": _record(
+        "title status detail",
+        type=_TEXT,
+        title=_TEXT,
+        status=_INTEGER,
+        detail=_TEXT,
+        hint=_TEXT,
+        row=_INTEGER,
+        column=_TEXT,
+    ),
+    "Spec": _record(
+        "target",
+        target={"type": "string", "minLength": 1},
+        time=_OPTIONAL_TEXT,
+        subject=_OPTIONAL_TEXT,
+        id=_OPTIONAL_TEXT,
+        columns={"oneOf": [{"const": "auto"}, _map_of({"enum": ["number", "category"]})]},
+        learner={"type": ["object", "null"]},
+        memory={"type": ["string", "integer", "object"]},
+        rows={"enum": ["none", "until labelled", "window"]},
+        missing={"enum": ["refuse", "mean", "zero"]},
+        sites={"type": "boolean"},
+        max_future=_OPTIONAL_TEXT,
+    ),
+    "Model": _record(
+        "name version digest classes rows waiting_for_labels spec",
+        name=_TEXT,
+        version=_INTEGER,
+        digest=_TEXT,
+        classes=_map_of(_NUMBER),
+        rows=_INTEGER,
+        learned=_INTEGER,
+        columns=_map_of(_TEXT),
+        waiting_for_labels=_INTEGER,
+        experts=_list(_OBJECT),
+        drifts=_list(_INTEGER),
+        latency_ms=_OBJECT,
+        spec=_SPEC,
+    ),
+    "Made": _record("name version spec", name=_TEXT, version=_INTEGER, spec=_SPEC),
+    "Learned": _record("learned version", learned=_INTEGER, version=_INTEGER),
+    "Prediction": _record(
+        "labels scores version",
+        labels=_list(_LABEL),
+        scores={"type": "array"},
+        classes=_list(_LABEL),
+        probabilities=_list(_OBJECT),
+        ids=_list(_TEXT),
+        version=_INTEGER,
+    ),
+    "Labelled": _record(
+        "labelled unknown version", labelled=_INTEGER, unknown=_list(_TEXT), version=_INTEGER
+    ),
+    "Forgotten": _record(
+        "forgotten version certificate", forgotten=_INTEGER, version=_INTEGER, certificate=_OBJECT
+    ),
+    "Measures": _record("now points", now=_OBJECT, points={"type": "array"}),
+    "Predict": _record(
+        "rows", rows=_ROWS, remember={"type": "boolean"}, as_of={"type": ["integer", "string"]}
+    ),
+    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1)),
     "Forget": {
         "oneOf": [
-            {
-                "type": "object",
-                "required": [name],
-                "additionalProperties": False,
-                "properties": {name: schema},
-            }
-            for name, schema in {
-                "ids": {"type": "array", "items": {"type": "string"}},
-                "subject": {"type": "string"},
-                "rows": _ROWS["properties"]["rows"],
-                "before": {"type": "string", "format": "date-time"},
-            }.items()
+            {**_record(name, **{name: schema}), "additionalProperties": False}
+            for name, schema in _SELECTIONS.items()
         ]
     },
-    "Rows": _ROWS,
-    "Models": {
-        "type": "object",
-        "required": ["models"],
-        "properties": {"models": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}},
-    },
-    "Certificates": {
-        "type": "object",
-        "required": ["certificates"],
-        "properties": {"certificates": {"type": "array", "items": {"type": "object"}}},
-    },
+    "Rows": _record("rows", rows=_ROWS),
+    "Models": _record("models", models=_list({"$ref": "#/components/schemas/Model"})),
+    "Certificates": _record("certificates", certificates=_list(_OBJECT)),
     "SiteUpdate": {"type": "string", "description": "The bytes of a steelyard.federated.SiteUpdate."},
-    "Received": {
-        "type": "object",
-        "required": ["site", "epoch", "version", "news", "rows", "model_version", "digest"],
-        "properties": {
-            "site": {"type": "string"},
-            "epoch": {"type": "integer"},
-            "version": {"type": "integer"},
-            "news": {"type": "boolean"},
-            "rows": {"type": "number"},
-            "model_version": {"type": "integer"},
-            "digest": {"type": "string"},
-        },
-    },
-    "Dropped": {
-        "type": "object",
-        "required": ["dropped", "model_version", "certificate"],
-        "properties": {
-            "dropped": {"type": "string"},
-            "model_version": {"type": "integer"},
-            "certificate": {"type": "object"},
-        },
-    },
-    "Sites": {
-        "type": "object",
-        "required": ["model_version", "digest", "rows", "sites", "gone"],
-        "properties": {
-            "model_version": {"type": "integer"},
-            "digest": {"type": ["string", "null"]},
-            "rows": {"type": "number"},
-            "sites": {"type": "array", "items": {"type": "object"}},
-            "gone": {"type": "object"},
-        },
-    },
-    "Metadata": {
-        "type": "object",
-        "required": ["name", "versions", "platform", "inputs", "outputs"],
-        "properties": {
-            "name": {"type": "string"},
-            "versions": {"type": "array", "items": {"type": "string"}},
-            "platform": {"type": "string"},
-            "inputs": {"type": "array", "items": {"type": "object"}},
-            "outputs": {"type": "array", "items": {"type": "object"}},
-        },
-    },
-    "Infer": {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "inputs": {"type": "array", "minItems": 1, "items": _TENSOR},
-        },
-    },
-    "Inferred": {
-        "type": "object",
-        "required": ["model_name", "model_version", "outputs"],
-        "properties": {
-            "model_name": {"type": "string"},
-            "model_version": {"type": "string"},
-            "id": {"type": "string"},
-            "outputs": {"type": "array", "items": _TENSOR},
-        },
-    },
+    "Received": _record(
+        "site epoch version news rows model_version digest",
+        site=_TEXT,
+        epoch=_INTEGER,
+        version=_INTEGER,
+        news={"type": "boolean"},
+        rows=_NUMBER,
+        model_version=_INTEGER,
+        digest=_TEXT,
+    ),
+    "Dropped": _record(
+        "dropped model_version certificate", dropped=_TEXT, model_version=_INTEGER, certificate=_OBJECT
+    ),
+    "Sites": _record(
+        "model_version digest rows sites gone",
+        model_version=_INTEGER,
+        digest=_OPTIONAL_TEXT,
+        rows=_NUMBER,
+        sites=_list(_OBJECT),
+        gone=_OBJECT,
+    ),
+    "Metadata": _record(
+        "name versions platform inputs outputs",
+        name=_TEXT,
+        versions=_list(_TEXT),
+        platform=_TEXT,
+        inputs=_list(_OBJECT),
+        outputs=_list(_OBJECT),
+    ),
+    "Infer": _record("inputs", id=_TEXT, inputs=_list(_TENSOR, minItems=1)),
+    "Inferred": _record(
+        "model_name model_version outputs",
+        model_name=_TEXT,
+        model_version=_TEXT,
+        id=_TEXT,
+        outputs=_list(_TENSOR),
+    ),
 }
 _MODEL = {
     "name": "model",
@@ -245,12 +162,12 @@ _SITE = {
     "required": True,
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
-_ONCE = {
+_IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-    "description": "Sent again with the same key, the request gets the first answer again.",
+    "description": "A repeated request with the same key gets the response of the first one.",
 }
 
 
@@ -260,22 +177,22 @@ def _ref(name: str) -> dict[str, str]:
 
 def _operation(
     summary: str,
-    answer: str | None,
+    schema: str | None,
     *,
     body: str | None = None,
     rows: bool = False,
-    once: bool = False,
+    idempotent: bool = False,
     model: bool = True,
 ) -> dict[str, Any]:
-    content = {} if answer is None else {"application/json": {"schema": _ref(answer)}}
+    content = {} if schema is None else {"application/json": {"schema": _ref(schema)}}
     problem = {
-        "description": "Refused.",
+        "description": "Error.",
         "content": {"application/problem+json": {"schema": _ref("Problem")}},
     }
     operation: dict[str, Any] = {
         "summary": summary,
-        "parameters": [*([_MODEL] if model else []), *([_ONCE] if once else [])],
-        "responses": {"200": {"description": "Done.", "content": content}, "default": problem},
+        "parameters": [*([_MODEL] if model else []), *([_IDEMPOTENCY_KEY] if idempotent else [])],
+        "responses": {"200": {"description": "Success.", "content": content}, "default": problem},
     }
     if body is not None:
         forms = {"application/json": {"schema": _ref(body)}}
@@ -286,42 +203,44 @@ def _operation(
     return operation
 
 
-def _or_not_yet(summary: str, *, model: bool) -> dict[str, Any]:
+def _health_operation(summary: str, *, model: bool) -> dict[str, Any]:
     operation = _operation(summary, None, model=model)
-    operation["responses"]["503"] = {"description": "Not yet.", "content": {"application/json": {}}}
+    operation["responses"]["503"] = {"description": "Not ready.", "content": {"application/json": {}}}
     return operation
 
 
 def _site_operations() -> dict[str, Any]:
-    put = _operation("The latest bulletin of a site.", "Received", body="SiteUpdate")
+    put = _operation("Apply the update of a site.", "Received", body="SiteUpdate")
     put["requestBody"]["content"] = {"application/octet-stream": {"schema": _ref("SiteUpdate")}}
-    get = _operation("The latest bulletin of a site.", None)
+    get = _operation("The latest update of a site.", None)
     get["responses"]["200"]["content"] = {"application/octet-stream": {}}
-    drop = _operation("Leave a site out, as if it had never been there.", "Dropped", once=True)
+    drop = _operation("Remove a site.", "Dropped", idempotent=True)
     for operation in (put, get, drop):
         operation["parameters"].append(_SITE)
     return {"get": get, "put": put, "delete": drop}
 
 
 def description() -> dict[str, Any]:
-    """The whole description."""
-    made = _operation("Make a model, or change what may be changed.", "Made", body="Spec")
-    made["responses"]["201"] = {**made["responses"]["200"], "description": "Made."}
+    """Return the description."""
+    made = _operation("Create a model or change its settings.", "Made", body="Spec")
+    made["responses"]["201"] = {**made["responses"]["200"], "description": "Created."}
     model = "/v1/models/{model}"
-    learn = _operation("Learn rows with labels.", "Learned", body="Rows", rows=True, once=True)
-    predict = _operation("Labels, scores, probabilities.", "Prediction", body="Predict", rows=True, once=True)
-    label = _operation("Late labels of remembered rows.", "Labelled", body="Labels", once=True)
-    forget = _operation("Forget rows; gives the certificate.", "Forgotten", body="Forget", once=True)
+    learn = _operation("Learn labelled rows.", "Learned", body="Rows", rows=True, idempotent=True)
+    predict = _operation(
+        "Predict labels, scores and probabilities.", "Prediction", body="Predict", rows=True, idempotent=True
+    )
+    label = _operation("Send the labels of remembered rows.", "Labelled", body="Labels", idempotent=True)
+    forget = _operation("Forget rows; returns a certificate.", "Forgotten", body="Forget", idempotent=True)
     file = _operation("The learner as a file of steelyard.save.", None)
     pooled = _operation("The pooled model as a file, for the sites.", None)
-    for whole in (file, pooled):
-        whole["responses"]["200"]["content"] = {"application/octet-stream": {}}
+    for operation in (file, pooled):
+        operation["responses"]["200"]["content"] = {"application/octet-stream": {}}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "steelyard",
             "version": version("steelyard"),
-            "description": "Models that learn while they answer, and lose nothing that was acknowledged.",
+            "description": "Models that learn and predict at once; acknowledged requests are never lost.",
         },
         "paths": {
             model: {"get": _operation("One model.", "Model"), "put": made},
@@ -329,21 +248,29 @@ def description() -> dict[str, Any]:
             f"{model}/predict": {"post": predict},
             f"{model}/labels": {"post": label},
             f"{model}/forget": {"post": forget},
-            f"{model}/measures": {"get": _operation("Measures over time.", "Measures")},
-            f"{model}/certificates": {"get": _operation("Proofs of forgetting.", "Certificates")},
+            f"{model}/measures": {
+                "get": _operation("Quality of predictions, now and over time.", "Measures")
+            },
+            f"{model}/certificates": {"get": _operation("Certificates of forget requests.", "Certificates")},
             f"{model}/file": {"get": file},
-            f"{model}/sites": {"get": _operation("What each site brings.", "Sites")},
+            f"{model}/sites": {"get": _operation("Contribution of each site.", "Sites")},
             f"{model}/sites/{{site}}": _site_operations(),
             f"{model}/pooled": {"get": pooled},
-            "/v1/models": {"get": _operation("All models that the key may see.", "Models", model=False)},
-            "/v2/models/{model}": {"get": _operation("What a model takes and gives.", "Metadata")},
-            "/v2/models/{model}/ready": {"get": _or_not_yet("Whether a model can answer.", model=True)},
+            "/v1/models": {
+                "get": _operation("All models that the key has access to.", "Models", model=False)
+            },
+            "/v2/models/{model}": {"get": _operation("Inputs and outputs of a model.", "Metadata")},
+            "/v2/models/{model}/ready": {
+                "get": _health_operation("Whether a model can predict.", model=True)
+            },
             "/v2/models/{model}/infer": {
                 "post": _operation("Predictions, Open Inference Protocol.", "Inferred", body="Infer")
             },
-            "/health/live": {"get": _operation("The process answers.", None, model=False)},
-            "/health/ready": {"get": _or_not_yet("Models are loaded.", model=False)},
-            "/health/learner": {"get": _or_not_yet("Whether changes are to be sent here.", model=False)},
+            "/health/live": {"get": _operation("Whether the process responds.", None, model=False)},
+            "/health/ready": {"get": _health_operation("Whether models are loaded.", model=False)},
+            "/health/learner": {
+                "get": _health_operation("Whether this process accepts changes.", model=False)
+            },
         },
         "components": {
             "schemas": _SCHEMAS,

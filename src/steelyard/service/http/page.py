@@ -1,4 +1,4 @@
-"""The live page and its files: served from the package, with a policy that lets nothing else in."""
+"""Web page of the service and its files, with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
     "uplot-LICENSE.txt": "text/plain",
 }
 _HEADERS = {
-    # uPlot sets sizes as style attributes, which this policy allows for elements but not for style sheets.
+    # uPlot sets sizes in style attributes, so these are allowed; inline style sheets are not.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
         "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,18 +34,18 @@ _HEADERS = {
 
 
 def routes(_service: Any) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
-    """The page, for all models and for one, and its files."""
+    """Return the routes of the page and its files."""
 
     async def page(_request: Request) -> Response:
         return Response(_file("index.html"), media_type="text/html", headers=_HEADERS)
 
-    async def part(request: Request) -> Response:
+    async def file(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in _TYPES:
             raise Problem(404, f"there is no file {name!r}.")
         return Response(_file(name), media_type=_TYPES[name], headers=_HEADERS)
 
-    return [("GET", "/", page), ("GET", "/models/{name}", page), ("GET", "/page/{name}", part)]
+    return [("GET", "/", page), ("GET", "/models/{name}", page), ("GET", "/page/{name}", file)]
 
 
 def _file(name: str) -> bytes:

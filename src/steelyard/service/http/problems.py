@@ -1,4 +1,4 @@
-"""Errors on the wire: RFC 9457 problem details with our sentence and hint."""
+"""Errors as RFC 9457 problem details, with message and hint."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from starlette.responses import Response
 
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.commands import Conflict, GoneError, NotFoundError, QueueFullError, Unavailable
-from steelyard.service.rows import TooMuch
+from steelyard.service.rows import TooLargeError
 from steelyard.tables.columns import RowError
 
 __all__ = ["Problem", "problem_of", "respond"]
 
 _TITLES = {
     400: "The request could not be read",
-    401: "A key is needed",
-    403: "This key may not do that",
-    404: "There is no such thing",
-    405: "This cannot be done here",
-    408: "Too slow",
-    406: "No such form of answer",
-    409: "That contradicts what is there",
-    410: "That is gone",
+    401: "A key is required",
+    403: "This key does not allow that",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Timeout",
+    406: "Response format not supported",
+    409: "Conflict with the current state",
+    410: "Gone",
     413: "Too large",
-    415: "No such form of rows",
+    415: "Content type not supported",
+    421: "Not this service",
     422: "The content was refused; nothing was changed",
-    429: "Too many requests wait",
-    500: "Something broke in the service",
-    503: "Not available now",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Not available",
 }
 _STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
     (NotFoundError, 404),
     (GoneError, 410),
-    (TooMuch, 413),
+    (TooLargeError, 413),
     (Conflict, 409),
     (QueueFullError, 429),
     (Unavailable, 503),
@@ -44,8 +45,8 @@ _STATUS: tuple[tuple[type[SteelyardError], int], ...] = (
 )
 
 
-class Problem(Exception):  # noqa: N818  its name on the wire
-    """A refusal with a status."""
+class Problem(Exception):  # noqa: N818  the term of RFC 9457
+    """An error response with an HTTP status."""
 
     def __init__(self, status: int, detail: str, hint: str | None = None, **more: Any) -> None:
         super().__init__(detail)
@@ -53,7 +54,7 @@ class Problem(Exception):  # noqa: N818  its name on the wire
 
 
 def problem_of(error: SteelyardError) -> Problem:
-    """How an error of the library is told to a client."""
+    """Convert an error of the library."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     more: dict[str, Any] = {}
     if isinstance(error, RowError):
@@ -64,7 +65,7 @@ def problem_of(error: SteelyardError) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """The answer that tells a problem."""
+    """Return the response of a problem."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": _TITLES.get(problem.status, "Refused"),

@@ -23,15 +23,15 @@ const moment = (at) => {
 };
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-async function ask(path) {
+async function fetchJson(path) {
   const key = sessionStorage.getItem("key");
-  const answer = await fetch(path, key ? { headers: { Authorization: "Bearer " + key } } : {});
-  if (answer.status === 401 || answer.status === 403) { wantKey(); throw new Error("a key is needed"); }
-  if (!answer.ok) throw new Error((await answer.json()).detail);
-  return answer.json();
+  const response = await fetch(path, key ? { headers: { Authorization: "Bearer " + key } } : {});
+  if (response.status === 401 || response.status === 403) { requestKey(); throw new Error("a key is required"); }
+  if (!response.ok) throw new Error((await response.json()).detail);
+  return response.json();
 }
 
-function wantKey() {
+function requestKey() {
   const form = document.getElementById("key");
   form.hidden = false;
   main.hidden = true;
@@ -42,13 +42,13 @@ function wantKey() {
   };
 }
 
-// The rarest class of all that was measured, and how it fares lately.
-function rare(now) {
+// The class with the fewest rows so far, with its recent share and recall.
+function rarestClass(now) {
   const label = now.rarest;
   return label === null ? null : { label, share: now.share[label] ?? 0, recall: now.recall[label] };
 }
 
-function alarms(now, label) {
+function falseAlarmRate(now, label) {
   const at = now.confusion.labels.indexOf(label);
   if (at < 0) return null;
   const called = now.confusion.counts.reduce((sum, row) => sum + row[at], 0);
@@ -56,18 +56,18 @@ function alarms(now, label) {
 }
 
 function headline(now) {
-  const r = rare(now);
-  if (!r) return "Waiting for labels of more than one class.";
-  if (r.recall === undefined) return `No case of “${r.label}” among the last rows.`;
+  const r = rarestClass(now);
+  if (!r) return "Quality is shown as soon as labels of two classes have arrived.";
+  if (r.recall === undefined) return `No row of class “${r.label}” among the last 1,000 rows.`;
   const found = Object.entries(now.recall);
   if (found.length > 2) {
-    const [worst, part] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
+    const [worst, recall] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
     const mean = sum(found.map(([, v]) => v)) / found.length;
-    return `Finds ${Math.round(100 * mean)} of 100 cases of a class on average; fewest of “${worst}”: ${Math.round(100 * part)} of 100.`;
+    return `Average recall of ${found.length} classes: ${Math.round(100 * mean)} %; lowest for “${worst}”: ${Math.round(100 * recall)} %.`;
   }
-  const wrong = alarms(now, r.label);
-  return `Finds ${Math.round(100 * r.recall)} of 100 cases of “${r.label}”` +
-    (wrong === null ? "." : `; ${Math.round(100 * wrong)} of 100 alarms are false.`);
+  const wrong = falseAlarmRate(now, r.label);
+  return `Detects ${Math.round(100 * r.recall)} % of the rows of class “${r.label}”` +
+    (wrong === null ? "." : `; ${Math.round(100 * wrong)} % of the alarms are false.`);
 }
 
 function spark(points) {
@@ -81,18 +81,18 @@ function spark(points) {
 }
 
 async function showAll() {
-  const { models } = await ask("/v1/models");
+  const { models } = await fetchJson("/v1/models");
   const grid = el("div", null, "grid");
   for (const model of models) {
-    const { now, points } = await ask(`/v1/models/${encodeURIComponent(model.name)}/measures`);
+    const { now, points } = await fetchJson(`/v1/models/${encodeURIComponent(model.name)}/measures`);
     const card = el("a", null, "card");
     card.href = `/models/${encodeURIComponent(model.name)}`;
     card.append(el("h2", model.name), el("div", headline(now), "small"), spark(points));
-    card.append(el("div", `${number(model.rows)} rows count · version ${number(model.version)} · ${number(model.waiting_for_labels)} wait for labels`, "quiet small"));
+    card.append(el("div", `${number(model.rows)} rows · version ${number(model.version)} · ${number(model.waiting_for_labels)} waiting for labels`, "quiet small"));
     grid.append(card);
   }
-  main.replaceChildren(el("h1", models.length ? `${models.length === 1 ? "One model learns" : models.length + " models learn"} here` : "No models yet"), grid);
-  if (!models.length) main.append(el("p", "PUT /v1/models/NAME makes one; see the interface below.", "quiet"));
+  main.replaceChildren(el("h1", models.length ? `${models.length} ${models.length === 1 ? "model" : "models"}` : "No models yet"), grid);
+  if (!models.length) main.append(el("p", "PUT /v1/models/NAME creates one; see the API description below.", "quiet"));
 }
 
 function tile(value, name) {
@@ -113,7 +113,7 @@ const clock = (at, span) => new Date(1000 * at).toLocaleString([], span > 172800
   ? { month: "short", day: "numeric" } : span > 600
     ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
-// Dashed lines where the learner saw that the data had changed.
+// Dashed lines where the learner detected concept drift.
 const marks = (drifts) => (u) => {
   u.ctx.save();
   u.ctx.strokeStyle = ink("--bad");
@@ -129,23 +129,23 @@ const marks = (drifts) => (u) => {
   u.ctx.restore();
 };
 
-// A chart stays while its points grow, so that whoever has zoomed or points at something is not disturbed.
+// The chart object is kept while points are added, so that zoom and cursor stay.
 function lineChart(holder, points, series, drifts = []) {
   const data = [points.map((p) => p.at), ...series.map((s) => points.map(s.value))];
-  const look = [...series.map((s) => s.name), ink("--quiet")].join();
+  const appearance = [...series.map((s) => s.name), ink("--quiet")].join();
   holder.drifts = drifts;
-  if (holder.look === look) {
+  if (holder.appearance === appearance) {
     const { chart } = holder, known = chart.data[0];
     const zoomed = chart.scales.x.min > known[0] || chart.scales.x.max < known.at(-1);
     chart.setData(data, !zoomed);
     if (zoomed) chart.redraw();
-  } else Object.assign(holder, { look, chart: makeChart(holder, data, series) });
+  } else Object.assign(holder, { appearance, chart: makeChart(holder, data, series) });
   const { chart } = holder;
   if (holder.at !== null) chart.setLegend({ idx: holder.at });
   else if (chart.cursor.idx == null) setTimeout(() => latest(chart));
 }
 
-const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // where nobody points at others
+const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // while the mouse is elsewhere
 
 function makeChart(holder, data, series) {
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
@@ -164,27 +164,27 @@ function makeChart(holder, data, series) {
   holder.sized?.disconnect();
   holder.sized = new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: 240 }));
   holder.sized.observe(holder);
-  readByKeys(holder, chart, series);
+  addKeyboardControl(holder, chart, series);
   return chart;
 }
 
-// Without a mouse: arrows go from point to point, + and - zoom, Escape shows everything again.
-function readByKeys(holder, chart, series) {
+// Keyboard control: arrows select a point, + and - zoom, Escape resets the zoom.
+function addKeyboardControl(holder, chart, series) {
   holder.tabIndex = 0;
   holder.setAttribute("role", "group");
-  holder.setAttribute("aria-label", `Chart of ${series.map((s) => s.name).join(" and ")} over time. Arrow keys read it, plus and minus zoom, Escape shows everything.`);
+  holder.setAttribute("aria-label", `Chart of ${series.map((s) => s.name).join(" and ")} over time. Arrow keys select a point, plus and minus zoom, Escape resets the zoom.`);
   const legend = holder.querySelector(".u-legend");
-  holder.at = null; // the point that is read
+  holder.at = null; // index of the selected point
   const point = (idx) => {
     holder.at = idx;
     chart.setCursor({ left: chart.valToPos(chart.data[0][idx], "x"), top: 0 });
-    chart.setLegend({ idx }); // several points may share a place
+    chart.setLegend({ idx }); // several points can have the same position
   };
   const zoom = (factor) => {
     const at = chart.data[0], middle = at[holder.at ?? at.length - 1], half = (factor * (chart.scales.x.max - chart.scales.x.min)) / 2;
     chart.setScale("x", { min: Math.max(at[0], middle - half), max: Math.min(at.at(-1), middle + half) });
   };
-  holder.onfocus = () => legend.setAttribute("aria-live", "polite"); // only then: a stream would never stop talking
+  holder.onfocus = () => legend.setAttribute("aria-live", "polite"); // only while focused: a screen reader would read every update
   holder.onblur = () => {
     legend.removeAttribute("aria-live");
     holder.at = null;
@@ -209,7 +209,7 @@ function confusionTable(now) {
   const order = labels.map((_, i) => i).sort((a, b) => sum(counts[b]) - sum(counts[a])).slice(0, 8);
   const table = el("table");
   const head = el("tr");
-  head.append(el("th", "truth ↓ answer →", "corner"), ...order.map((i) => el("th", labels[i])), el("th", "found"));
+  head.append(el("th", "label ↓ prediction →", "corner"), ...order.map((i) => el("th", labels[i])), el("th", "recall"));
   table.append(el("thead"));
   table.tHead.append(head);
   const body = el("tbody");
@@ -245,7 +245,7 @@ function histogram(scores) {
   return chart;
 }
 
-// A table of some headings; a cell is a text, or an element that was made for it.
+// A table with headings; a cell is a text or an element.
 function table(headings, rows) {
   const made = el("table");
   const line = (cells) => {
@@ -267,14 +267,14 @@ function scrolled(wide) {
   return holder;
 }
 
-function cutTable(scores) {
+function thresholdTable(scores) {
   return scrolled(table(
-    ["cut", `found of “${scores.label}”`, "false alarms among the rest", "G-mean"],
+    ["threshold", `recall of “${scores.label}”`, "false positive rate", "G-mean"],
     scores.cuts.map((cut) => [cut.cut.toFixed(2), share(cut.found), share(cut.false_alarms), measure(cut.g_mean)])));
 }
 
 function certificateTable(certificates) {
-  return scrolled(table(["when", "chosen by", "rows", "digests"], certificates.slice(0, 8).map((c) => {
+  return scrolled(table(["time", "selected by", "rows", "digests"], certificates.slice(0, 8).map((c) => {
     const digests = el("td", `${c.before.digest.slice(0, 6)} → ${c.after.digest.slice(0, 6)}`, "digest");
     digests.title = `${c.before.digest} → ${c.after.digest}`;
     return [moment(c.at), el("td", c.by), number(c.forgotten), digests];
@@ -283,7 +283,7 @@ function certificateTable(certificates) {
 
 function expertTable(experts) {
   const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
-  return scrolled(table(["expert", "its rows", "record", "say"], heaviest.map((e) => {
+  return scrolled(table(["expert", "rows", "recent score", "weight"], heaviest.map((e) => {
     const say = el("td", null, "say");
     const bar = el("meter");
     Object.assign(bar, { min: 0, max: 1, value: e.weight, title: share(e.weight) });
@@ -294,8 +294,8 @@ function expertTable(experts) {
   })));
 }
 
-function paceTable(latency) {
-  return table(["last 500 requests", "half within", "99 of 100 within"], Object.entries(latency).map(
+function latencyTable(latency) {
+  return table(["last 500 requests", "median", "99th percentile"], Object.entries(latency).map(
     ([verb, ms]) => [verb, `${ms.median.toFixed(1)} ms`, `${ms.p99.toFixed(1)} ms`]));
 }
 
@@ -304,14 +304,14 @@ class ModelPage {
     this.name = name;
     this.path = `/v1/models/${encodeURIComponent(name)}`;
     this.points = [];
-    this.rate = null; // rows learned a second
+    this.rate = null; // rows learned per second
   }
 
   async open() {
     document.title = `${this.name} · steelyard`;
     document.getElementById("where").textContent = `/ ${this.name}`;
     const [model, measures, { certificates }] = await Promise.all([
-      ask(this.path), ask(`${this.path}/measures`), ask(`${this.path}/certificates`)]);
+      fetchJson(this.path), fetchJson(`${this.path}/measures`), fetchJson(`${this.path}/certificates`)]);
     Object.assign(this, { model, points: measures.points, now: measures.now, certificates });
     this.seen = performance.now();
     this.build();
@@ -329,8 +329,8 @@ class ModelPage {
     this.details = el("div", null, "details");
     const charts = el("div", null, "grid");
     charts.append(
-      card("How good it is", `G-mean: 1 finds every class fully, 0 misses one altogether. ${this.now.auc === null ? "" : "AUC: how often a rare case scores above another. "}Drag to zoom, double click to go back; with keys: arrows, + and −, Escape.`, this.course, this.drift),
-      card("How rare the rare class is", "Its share among the last rows.", this.shares));
+      card("Quality over time", `G-mean: geometric mean of the recalls of all classes. ${this.now.auc === null ? "" : "AUC: probability that a row of the rare class scores higher than another row. "}Drag to zoom, double-click to reset; keyboard: arrows, + and −, Escape.`, this.course, this.drift),
+      card("Share of the rare class", "Among the last 1,000 labelled rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
   }
@@ -338,40 +338,40 @@ class ModelPage {
   draw() {
     const { now, model } = this;
     this.title.textContent = headline(now);
-    this.sub.textContent = "Measured on the last 1,000 rows whose labels are known, each answered before its label came.";
-    const r = rare(now);
+    this.sub.textContent = "Prequential evaluation on the last 1,000 labelled rows: each row was predicted before it was learned.";
+    const r = rarestClass(now);
     const nClasses = Object.keys(now.share).length;
     this.tiles.replaceChildren(
       tile(measure(now.g_mean), "G-mean"), nClasses > 2 ? tile(number(nClasses), "classes") : tile(measure(now.auc), "AUC"),
       tile(r ? share(r.share) : "–", r ? `share of “${r.label}”` : "share of the rare class"),
-      tile(number(model.rows), "rows that count"), tile(number(model.waiting_for_labels), "wait for labels"),
-      tile(this.rate === null ? "–" : number(this.rate), "rows a second"));
+      tile(number(model.rows), "rows in the model"), tile(number(model.waiting_for_labels), "waiting for labels"),
+      tile(this.rate === null ? "–" : number(this.rate), "rows per second"));
     if (this.points.length > 1) {
       const drifts = (model.drifts ?? []).map((row) => (this.points.find((p) => p.row >= row) ?? {}).at).filter((at) => at !== undefined);
       const curves = [{ name: "G-mean", value: (p) => p.g_mean, colour: "--a", show: (v) => v.toFixed(3), top: 1 }];
       if (this.points.some((p) => p.auc !== null)) curves.push({ name: "AUC", value: (p) => p.auc, colour: "--b", show: (v) => v.toFixed(3) });
       lineChart(this.course, this.points, curves, drifts);
-      this.drift.textContent = drifts.length ? `Dashed lines: the data had changed (${drifts.length} seen here).` : "";
+      this.drift.textContent = drifts.length ? `Dashed lines: concept drift (${drifts.length} in this chart).` : "";
       const label = r ? r.label : Object.keys(now.share)[0];
       lineChart(this.shares, this.points, [
         { name: `share of “${label}”`, value: (p) => p.share[label] ?? null, colour: "--c", show: (v) => share(v), top: 0.02 }]);
     } else {
-      for (const holder of [this.course, this.shares]) holder.replaceChildren(el("p", "The curve begins when two hundred labels have come.", "quiet"));
+      for (const holder of [this.course, this.shares]) holder.replaceChildren(el("p", "The curve begins after 200 labels.", "quiet"));
     }
-    const parts = [card("Right and wrong", "Rows by truth and answer.", confusionTable(now))];
+    const cards = [card("Confusion matrix", "Number of rows by label and prediction.", confusionTable(now))];
     if (now.scores) {
       const legend = el("div", null, "small quiet");
-      legend.append(el("span", null, "swatch p"), `“${now.scores.label}”  `, el("span", null, "swatch n"), "the rest; the dashed line is the cut");
-      parts.push(card("Scores", "How far apart the classes lie.", histogram(now.scores), legend));
-      parts.push(card("Other cuts", "What another cut would have found, and cost.", cutTable(now.scores)));
+      legend.append(el("span", null, "swatch p"), `“${now.scores.label}”  `, el("span", null, "swatch n"), "other classes; dashed line: the threshold");
+      cards.push(card("Scores", "Distribution of the scores of both classes.", histogram(now.scores), legend));
+      cards.push(card("Other thresholds", "Recall and false positives with other thresholds.", thresholdTable(now.scores)));
     }
-    if (model.experts?.length) parts.push(card("Experts", "Who has a say in the answers now, and how good each was lately.", expertTable(model.experts)));
-    if (Object.keys(model.latency_ms ?? {}).length) parts.push(card("Pace", "How long requests take, from the first byte to the answer.", paceTable(model.latency_ms)));
-    parts.push(card("Forgotten", "Each line is a certificate: what went, and the digests before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
+    if (model.experts?.length) cards.push(card("Experts", "Weight of each expert in the prediction, and its recent score.", expertTable(model.experts)));
+    if (Object.keys(model.latency_ms ?? {}).length) cards.push(card("Latency", "Time from the first byte of a request to its response.", latencyTable(model.latency_ms)));
+    cards.push(card("Forgotten rows", "Each line is a certificate, with the digests of the model before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
     const about = el("div", null, "small");
-    about.append(el("div", `version ${number(model.version)}: ${model.spec.learner.class}, memory ${JSON.stringify(model.spec.memory)}, rows kept: ${model.spec.rows}`), el("div", "digest of everything learned", "quiet"), el("div", model.digest, "digest"));
-    parts.push(card("The model", "Equal digests, equal models.", about));
-    this.details.replaceChildren(...parts);
+    about.append(el("div", `version ${number(model.version)}: ${model.spec.learner.class}, memory ${JSON.stringify(model.spec.memory)}, stored rows: ${model.spec.rows}`), el("div", "digest of the learned state", "quiet"), el("div", model.digest, "digest"));
+    cards.push(card("Model", "Models with equal digests are equal.", about));
+    this.details.replaceChildren(...cards);
   }
 
   async follow() {
@@ -379,18 +379,18 @@ class ModelPage {
     if (key) return this.poll(); // EventSource cannot send a key
     const source = new EventSource(`${this.path}/events`);
     let drawn = 0, due = false;
-    source.onopen = () => this.beat(true);
-    source.onerror = () => this.beat(false);
+    source.onopen = () => this.showStatus(true);
+    source.onerror = () => this.showStatus(false);
     source.addEventListener("model", (event) => {
-      const facts = JSON.parse(event.data);
-      this.beat(true, facts.version);
+      const change = JSON.parse(event.data);
+      this.showStatus(true, change.version);
       if (due) return;
-      due = true; // once a second at most, and never without the last one
+      due = true; // at most once a second; the last change is always drawn
       const wait = Math.max(0, 1000 - (performance.now() - drawn));
       setTimeout(() => {
         due = false;
         drawn = performance.now();
-        this.refresh().catch(() => this.beat(false));
+        this.refresh().catch(() => this.showStatus(false));
       }, wait);
     });
   }
@@ -398,14 +398,14 @@ class ModelPage {
   async poll() {
     for (;;) {
       await new Promise((done) => setTimeout(done, 2000));
-      try { await this.refresh(); this.beat(true, this.model.version); } catch { this.beat(false); }
+      try { await this.refresh(); this.showStatus(true, this.model.version); } catch { this.showStatus(false); }
     }
   }
 
   async refresh() {
     const since = this.points.length ? this.points[this.points.length - 1].at : 0;
     const [model, measures, { certificates }] = await Promise.all([
-      ask(this.path), ask(`${this.path}/measures?since=${encodeURIComponent(new Date(1000 * since + 1).toISOString())}`), ask(`${this.path}/certificates`)]);
+      fetchJson(this.path), fetchJson(`${this.path}/measures?since=${encodeURIComponent(new Date(1000 * since + 1).toISOString())}`), fetchJson(`${this.path}/certificates`)]);
     const seen = performance.now();
     if (this.seen) this.rate = Math.max(0, (1000 * (model.learned - this.model.learned)) / (seen - this.seen));
     this.seen = seen;
@@ -414,14 +414,14 @@ class ModelPage {
     this.draw();
   }
 
-  beat(on, version) {
+  showStatus(on, version) {
     pulse.className = on ? "on" : "off";
-    pulse.textContent = on ? "live" : "the service does not answer";
+    pulse.textContent = on ? "live" : "the service does not respond";
     if (version) pulse.textContent += ` · version ${number(version)}`;
   }
 }
 
 const name = location.pathname.startsWith("/models/") ? decodeURIComponent(location.pathname.slice(8)) : null;
 (name === null ? showAll() : new ModelPage(name).open()).catch((error) => {
-  main.replaceChildren(el("h1", "That did not work"), el("p", error.message));
+  main.replaceChildren(el("h1", "Error"), el("p", error.message));
 });

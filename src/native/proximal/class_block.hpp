@@ -1,0 +1,66 @@
+// Statistics of one class: pending rows, sums of products, and the functions that add and remove rows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proximal/quantizer.hpp"
+#include "proximal/sufficient_statistics.hpp"
+#include "simd/simd.hpp"
+
+namespace steelyard {
+
+// Largest number of pending rows with d features.
+inline std::size_t capacity(std::size_t d) { return std::max<std::size_t>(64, (d + 1) / 2); }
+
+// Quantizes one row.
+inline void count_row(const double* x, std::size_t d, Steps steps, double* out) {
+    loops().gram.count_f64(x, d, steps, out);
+}
+inline void count_row(const float* x, std::size_t d, Steps steps, double* out) {
+    loops().gram.count_f32(x, d, steps, out);
+}
+
+// Copy-on-write: returns a block that may be changed, a copy if the block is shared.
+ExactBlock& mutable_block(std::shared_ptr<ExactBlock>& block);
+std::shared_ptr<Triangle> copy_sums(const ExactBlock& block, std::size_t d);
+
+// Adds the pending rows of a block to given sums, or to its own sums.
+void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
+void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads);
+void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
+
+// Returns whether n more rows of a class stay pending; if not, they are added to the sums at once.
+bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d);
+// Appends rows to the pending rows.
+template <class T>
+void append_pending(ExactBlock& block, Rows<T> rows, std::span<const std::uint32_t> index,
+                    std::span<const std::int64_t> weights, Steps steps);
+// Adds rows of one class, either to the pending rows or to the sums.
+template <class T>
+void place(ExactBlock& block, Rows<T> rows, const std::vector<std::uint32_t>& index,
+           std::span<const std::int64_t> weights, const StepTables& tables, const Quantizer& quantizer,
+           const ScanResult& found, unsigned n_threads);
+// Adds a row with values too large for the two-digit product loops.
+template <class T>
+void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTables& tables, const Quantizer& quantizer);
+// Adds or subtracts a block with the same quantizer.
+void merge_block(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d,
+                 unsigned n_threads);
+
+// Subtracts weight from equal rows, the newest first; returns the weight that is left.
+std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& weights, const double* row,
+                    std::size_t d, std::int64_t weight, const std::vector<std::int32_t>* slots, std::int32_t slot,
+                    std::span<const std::uint8_t> mixed = {});
+void drop_zero_weights(std::vector<double>& rows, std::vector<std::int64_t>& weights, std::vector<std::int32_t>* slots,
+                       std::size_t d);
+
+Big count_of(const ExactBlock& block);
+// Finishes a removal: returns false if no rows can have the sums that are left; resets an empty slot.
+bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads);
+
+}  // namespace steelyard

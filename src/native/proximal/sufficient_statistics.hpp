@@ -1,0 +1,206 @@
+// Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point), which
+// are added, subtracted and merged without rounding, in any order.
+//
+// Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards); all
+// later arithmetic is exact. The first rows determine the steps, or they are given. A feature whose values have all
+// been multiples of the step so far (counts, flags, categories) "does not round": it gets a finer step when a value
+// needs it, which changes no earlier number. A feature that rounds keeps its step forever, so a row is always forgotten
+// as the same integers as which it was learned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "common/rows.hpp"
+#include "common/wide.hpp"
+#include "proximal/limb_triangle.hpp"
+
+namespace steelyard {
+
+constexpr std::size_t kQuantizerRows = 256;
+constexpr int kWeightFractionBits = 20;    // weights that are not integers are rounded to multiples of 2^-20
+constexpr double kLargestWeight = 0x1p40;  // of a row
+constexpr double kLargestValue = 1e300;    // of a feature; the difference of two such values is still a finite double
+
+struct Quantizer {
+    std::vector<std::int32_t> exponent;  // steps are 2^exponent
+    std::vector<double> origin;          // in steps, an integer; numbers are relative to it
+    std::vector<std::uint8_t> rounds;    // whether values have been rounded; then the step is final
+    std::vector<std::uint8_t> mixed;     // by how many bits the steps of merged values were coarser
+};
+
+// Statistics of one class: sums of products, and pending rows that are not yet added to them.
+struct ExactBlock {
+    std::shared_ptr<const Triangle> sums;  // null while all rows are pending
+    std::vector<double> rows;              // pending rows, in steps relative to the origin
+    std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
+    // For a class whose rows are all pending: cached sums of the first n_partial rows, to which the next read adds the
+    // others.
+    std::shared_ptr<const Triangle> partial_sums;
+    std::size_t n_partial = 0;
+
+    // The sums of all rows, if they are formed; else null.
+    const Triangle* formed() const {
+        if (weights.empty()) return sums.get();
+        return !sums && partial_sums && n_partial == weights.size() ? partial_sums.get() : nullptr;
+    }
+};
+
+// Rows that came before the quantizer was fixed, as raw values.
+struct EarlyRows {
+    std::vector<double> rows;
+    std::vector<std::int64_t> weights;
+    std::vector<std::int32_t> slots;
+    bool sparse = false;  // whether some of them were sparse; then all origins are zero
+};
+
+struct ExactState {
+    std::size_t n_features = 0;
+    bool is_frozen = false;
+    Quantizer quantizer;
+    int weight_exponent = 0;                         // weights are multiples of 2^weight_exponent
+    std::vector<std::shared_ptr<ExactBlock>> slots;  // by class; null for a class without rows
+    EarlyRows early;
+};
+
+// Error for values that are not finite or too large, or weights beyond kLargestWeight; nothing has changed.
+struct BadValues : std::invalid_argument {
+    using std::invalid_argument::invalid_argument;
+};
+
+// Reason why rows cannot be removed.
+enum class Refusal { none, too_many, never_learned };
+struct Removal {
+    Refusal refusal = Refusal::none;
+    std::int32_t slot = -1;
+    double wanted = 0.0, present = 0.0;
+};
+
+// Rows of one call, with the slot of each row; weights are empty if all are 1.
+template <class T>
+struct ExactBatch {
+    Rows<T> rows;
+    std::span<const std::int32_t> slots;
+    std::span<const double> weights;
+};
+
+template <class Index>
+struct SparseBatch {
+    std::span<const double> values;
+    std::span<const Index> columns, row_starts;
+    std::span<const std::int32_t> slots;
+    std::span<const double> weights;
+};
+
+// All functions are atomic: if they throw, the state is unchanged.
+template <class T>
+void add_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_threads);
+template <class T>
+Removal remove_rows(ExactState& state, const ExactBatch<T>& batch, unsigned n_threads);
+template <class Index>
+void add_rows(ExactState& state, const SparseBatch<Index>& batch);
+template <class Index>
+Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch);
+
+// Adds (sign 1) or subtracts (sign -1) the rows of another state; places[s] is the slot here for its slot s. If
+// checked, rows to subtract must be present.
+Removal merge(ExactState& state, const ExactState& other, std::span<const std::int32_t> places, int sign, bool checked,
+              unsigned n_threads);
+// Returns the state with slot s renumbered to places[s]. Slots with equal places are merged; slots with a negative
+// place are dropped.
+ExactState regrouped(const ExactState& state, std::span<const std::int32_t> places, std::size_t n_slots,
+                     unsigned n_threads);
+// Returns the state whose feature j is feature from[j] of this one; zero in all rows if from[j] is negative.
+ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from);
+void decay(ExactState& state, double factor, unsigned n_threads);
+// Fixes the quantizer by the current rows, or as given.
+void freeze_quantizer(ExactState& state, unsigned n_threads);
+void freeze_quantizer(ExactState& state, const Quantizer& quantizer);
+// Adds all pending rows to the sums, so that no single row remains; fixes the quantizer if needed.
+void fold_all(ExactState& state, unsigned n_threads);
+// The sum of the weights of a slot, in weight steps.
+Big count_of(const ExactState& state, std::size_t slot);
+bool has_rows(const ExactState& state, std::size_t slot);
+
+// Forms the sums of some slots, so that later reads need not form them again. No number changes. The cost is that of
+// the rows since the last call.
+void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
+// Sums of products of one slot, or of several together, including pending rows. The quantizer must be fixed, and the
+// state must outlive the result.
+TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
+
+// Classes of a view: the slots of each, one or several.
+using SlotGroups = std::vector<std::vector<std::int32_t>>;
+SlotGroups single_slots(std::span<const std::int32_t> slots);  // one class for each slot
+
+// Some classes as correctly rounded doubles, relative to an origin near the mean of all their rows. All values are
+// functions of the exact sums: they do not depend on the origin of the quantizer, on its steps, or on the history.
+// Coordinates are z = (x - origin) / unit; units are 1 except for features of extreme size.
+class ExactView {
+  public:
+    ExactView(ExactState state, SlotGroups classes, unsigned n_threads);
+    ExactView(ExactState state, std::span<const std::int32_t> slots, unsigned n_threads)
+        : ExactView(std::move(state), single_slots(slots), n_threads) {}
+
+    const std::vector<double>& origin() const { return origin_; }
+    const std::vector<std::int32_t>& units() const { return units_; }  // exponents of 2
+    const std::vector<double>& variance() const { return variance_; }  // of z; exactly 0 for a constant feature
+    std::size_t n_classes() const { return classes_.size(); }
+    double count(std::size_t k) const;
+    void sums(std::size_t k, double* out) const;    // of z
+    void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
+    // Returns whether the correlation matrix of one class has no eigenvalue below -slack. Features with merged values
+    // of coarser steps are left out, because their remainders prove nothing.
+    bool is_semidefinite(std::size_t k, double slack) const;
+    void total(double* out) const;
+    // Pivoted Cholesky decomposition: few rows F, row by row, with F' F = the matrix of one class. Each pivot is the
+    // largest remaining diagonal entry in units of `scale` (d + 1 numbers). Only the pivot columns are formed, so a
+    // class with few rows is cheap. The result depends on the matrix, not on the order of the rows.
+    std::vector<double> factor(std::size_t k, std::span<const double> scale) const;
+    // Exact count, sums and products of one class as bytes; equal numbers have equal bytes.
+    std::vector<std::uint8_t> canonical(std::size_t k) const;
+
+  private:
+    void choose_origin(std::size_t feature, const Big& n);
+    template <class Whole>
+    void choose_origin(std::size_t feature, const Whole& n, const Whole& sum, const Whole& squares);
+    Triangle centered(Triangle triangle) const;
+    void write(const Triangle& triangle, double* out) const;
+    // Sums of a class whose intermediate values all fit in registers, before and after the translation to the origin.
+    struct Moved {
+        std::vector<int128> before, after;
+        int128 n = 0;
+        double bits = 0.0;  // log2 of a bound on all intermediate values
+    };
+    std::optional<Moved> moved(const int128* last, double bits) const;
+    std::optional<Moved> moved(const TriangleSum& triangle) const;
+    std::optional<Moved> moved(const ExactBlock& block) const;
+    template <class Form>
+    void write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const;
+    class Columns;
+    void write_centered(const TriangleSum& triangle, double* out) const;
+    // The block of a class of one slot (which may be null); null pointer for several slots.
+    const std::shared_ptr<ExactBlock>* block_of(std::size_t k) const;
+    void set_registers();
+    int exponent(std::size_t coordinate) const;
+
+    ExactState state_;
+    SlotGroups classes_;
+    unsigned n_threads_;
+    TriangleSum total_;
+    std::vector<double> origin_, variance_;
+    std::vector<std::int32_t> units_;
+    std::vector<unsigned> finer_;  // bits by which each step is refined so that the origin is an integer
+    std::vector<Big> pivot_;       // the origin in refined steps, relative to the origin of the quantizer
+    // The origin and the scales for values that fit in registers; empty if some do not fit.
+    std::vector<std::int64_t> narrow_pivot_;
+    std::vector<double> scale_;  // 2^exponent(j)
+    unsigned max_finer_ = 0, pivot_bits_ = 0;
+};
+
+}  // namespace steelyard

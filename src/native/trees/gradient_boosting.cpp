@@ -1,0 +1,625 @@
+#include "trees/gradient_boosting.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <numeric>
+
+#include "common/interrupt.hpp"
+#include "common/random.hpp"
+#include "common/threads.hpp"
+#include "trees/binning.hpp"
+
+// Compiled without contraction: a fused multiply-add would round differently on another machine.
+
+namespace steelyard {
+
+namespace {
+
+constexpr int kGradientBits = 30;  // of the largest weight
+constexpr int kMinCountBits = 16;
+constexpr std::size_t kPrefetchRows = 16;
+constexpr std::size_t kMinValuesPerThread = 200'000;  // below this, starting a thread takes longer than its work
+
+// Adding and subtracting this number rounds to the nearest integer, ties to even.
+constexpr double kRounding = 0x1.8p52;
+
+std::int64_t round_to_integer(double value) {
+    return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
+}
+
+// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every machine and
+// that a compiler can vectorize.
+inline double logistic(double score) {
+    const double x = std::abs(score);
+    const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
+    const double r = n * 0.6931471805599453 - x;  // e^-x = 2^-n e^r with |r| <= log(2) / 2
+    double e = 1.0 / 40320.0;
+    e = e * r + 1.0 / 5040.0;
+    e = e * r + 1.0 / 720.0;
+    e = e * r + 1.0 / 120.0;
+    e = e * r + 1.0 / 24.0;
+    e = e * r + 1.0 / 6.0;
+    e = e * r + 0.5;
+    e = e * r + 1.0;
+    e = e * r + 1.0;
+    const std::uint64_t exponent =
+        1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
+    e *= std::bit_cast<double>(exponent << 52);
+    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits or none
+    const std::uint64_t numerator =
+        (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
+    return std::bit_cast<double>(numerator) / (1.0 + e);
+}
+
+// Returns log(x) for positive x by a series that rounds the same on every machine: log(m 2^k) = k log(2) + 2 atanh(s)
+// with s = (m - 1) / (m + 1), |s| < 0.172.
+double portable_log(double x) {
+    int k = 0;
+    double m = std::frexp(x, &k);
+    if (m < 0.7071067811865476) m *= 2.0, --k;
+    const double s = (m - 1.0) / (m + 1.0), square = s * s;
+    double sum = 0.0;
+    for (int i = 21; i > 0; i -= 2) sum = sum * square + 1.0 / i;
+    return k * 0.6931471805599453 + 2.0 * (s * sum);
+}
+
+// Sums over rows: gradients; hessians, with the number of rows in the lowest bits.
+struct alignas(16) Sum {
+    std::int64_t gradient = 0;
+    std::int64_t hessian_and_rows = 0;
+
+    Sum& operator+=(const Sum& other) {
+        gradient += other.gradient;
+        hessian_and_rows += other.hessian_and_rows;
+        return *this;
+    }
+    Sum operator-(const Sum& other) const {
+        return {gradient - other.gradient, hessian_and_rows - other.hessian_and_rows};
+    }
+};
+
+// How a sum holds three numbers. Sums of n rows need bit_width(n) bits for the rows and as many above each row's
+// hessian, which is at most a quarter of the largest weight: with many rows hessians have fewer bits than gradients.
+class SumFormat {
+  public:
+    SumFormat(std::size_t n_rows, double max_weight)
+        : count_bits_(std::max(kMinCountBits, static_cast<int>(std::bit_width(n_rows)))) {
+        int exponent = 0;  // products with a power of two are exact
+        std::frexp(max_weight, &exponent);
+        const int hessian_bits = std::min(kGradientBits, 65 - 2 * count_bits_);
+        gradient_unit_ = std::ldexp(1.0, kGradientBits - exponent);
+        hessian_unit_ = std::ldexp(1.0, hessian_bits - exponent);
+        hessian_scale_ = std::ldexp(1.0, kGradientBits - hessian_bits);
+    }
+
+    void quantize(const double* gradients, const double* hessians, std::size_t n, Sum* out) const {
+        const double g_unit = gradient_unit_, h_unit = hessian_unit_;
+        const int count_bits = count_bits_;
+        for (std::size_t i = 0; i < n; ++i)
+            out[i] = {round_to_integer(gradients[i] * g_unit),
+                      (round_to_integer(hessians[i] * h_unit) << count_bits) + 1};
+    }
+    std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
+    double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
+    double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
+    double unit() const { return gradient_unit_; }  // of g and h
+
+  private:
+    int count_bits_;
+    double gradient_unit_, hessian_unit_, hessian_scale_;
+};
+
+struct Split {
+    double gain = 0.0;
+    std::size_t column = 0;  // index in `columns` of the binned rows
+    std::size_t bin = 0;     // numeric: rows up to this bin go left
+    bool missing_left = false;
+    Sum left;
+    std::vector<std::uint16_t> left_bins;  // category: rows in these bins go left
+};
+
+struct Leaf {
+    std::size_t begin, end;  // range of its rows in `order_`
+    Sum sum;
+    std::size_t histogram;
+    Split split;
+    std::int32_t node;
+};
+
+// Bins of a narrow column in a histogram.
+std::size_t histogram_stride(std::size_t max_bins) { return max_bins <= 64 ? 64 : kMaxBins; }
+
+// Adds one row to the histograms of N columns.
+template <std::size_t Stride, std::size_t N>
+inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
+    for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
+}
+
+// Adds rows to the histograms of columns first..last, from bins in row-major order.
+template <std::size_t Stride>
+void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
+              const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
+    for (std::size_t i = 0; i < n_rows; ++i) {
+        if (i + kPrefetchRows < n_rows) {
+            __builtin_prefetch(bins + rows[i + kPrefetchRows] * width + first);
+            __builtin_prefetch(sums + rows[i + kPrefetchRows]);
+        }
+        const std::uint8_t* row = bins + rows[i] * width;
+        const Sum sum = sums[rows[i]];
+        std::size_t c = first;
+        for (; c + 8 <= last; c += 8) add_row<Stride, 8>(row + c, sum, histogram + c * Stride);
+        for (; c + 2 <= last; c += 2) add_row<Stride, 2>(row + c, sum, histogram + c * Stride);
+        if (c < last) add_row<Stride, 1>(row + c, sum, histogram + c * Stride);
+    }
+}
+
+// Boosting of one output: one tree after the other.
+class Booster {
+  public:
+    Booster(const BinnedRows& rows, const BoostingSettings& settings, const std::vector<double>& weights,
+            const std::vector<double>& target, double base_score, std::uint64_t output)
+        : rows_(rows),
+          settings_(settings),
+          weights_(weights),
+          target_(target),
+          output_(output),
+          width_(std::min(settings.max_columns, rows.columns.size())),
+          stride_(histogram_stride(settings.max_bins)),
+          format_(rows.n_rows, *std::ranges::max_element(weights)),
+          l2_(settings.l2_regularization * format_.unit()),
+          category_l2_((settings.l2_regularization + settings.category_l2) * format_.unit()),
+          smoothing_(settings.category_smoothing * format_.unit()),
+          order_(rows.n_rows),
+          spare_(rows.n_rows),
+          sums_(rows.n_rows),
+          scores_(rows.n_rows, base_score),
+          goes_left_(kMaxBins) {
+        trees_.base_score.push_back(base_score);
+        trees_.set_begin.push_back(0);
+    }
+
+    TreeEnsemble fit(SharedPoll& poll) {
+        for (std::size_t t = 0; t < settings_.n_trees && poll.goes_on(); ++t) {
+            select_columns(t);
+            const std::size_t n_sampled = select_rows(t);
+            compute_gradients();
+            grow_tree(n_sampled);
+        }
+        return std::move(trees_);
+    }
+
+  private:
+    unsigned n_threads(std::size_t n_values) const {
+        return static_cast<unsigned>(std::min<std::size_t>(settings_.n_threads, 1 + n_values / kMinValuesPerThread));
+    }
+
+    // Calls body(begin, end) for parts of [0, n).
+    template <class Body>
+    void for_parts(std::size_t n, unsigned n_parts, Body&& body) const {
+        parallel_for(n_parts, n_parts, [&](std::size_t part) { body(n * part / n_parts, n * (part + 1) / n_parts); });
+    }
+
+    // Draws the columns of the next tree, and copies the narrow ones to row-major order.
+    void select_columns(std::size_t tree) {
+        const std::size_t n = rows_.columns.size();
+        if (width_ == n && tree > 0) return;
+        selected_.resize(n);
+        std::iota(selected_.begin(), selected_.end(), std::size_t{0});
+        if (width_ < n) {
+            std::vector<std::pair<double, std::size_t>> drawn(n);
+            for (std::size_t c = 0; c < n; ++c) drawn[c] = {uniform_at(settings_.seed + output_, tree, c), c};
+            std::ranges::nth_element(drawn, drawn.begin() + static_cast<std::ptrdiff_t>(width_));
+            for (std::size_t i = 0; i < width_; ++i) selected_[i] = drawn[i].second;
+            selected_.resize(width_);
+            std::ranges::sort(selected_);
+        }
+        narrow_.clear();
+        for (const std::size_t c : selected_)
+            if (!rows_.columns[c].is_wide) narrow_.push_back(c);
+        histogram_size_ = narrow_.size() * stride_;
+        std::size_t narrow_begin = 0;
+        histogram_begin_.clear();
+        for (const std::size_t c : selected_) {
+            const BinnedColumn& column = rows_.columns[c];
+            std::size_t& begin = column.is_wide ? histogram_size_ : narrow_begin;
+            histogram_begin_.push_back(begin);
+            begin += column.is_wide ? column.n_bins() + 1 : stride_;
+        }
+        histograms_.resize(settings_.max_leaves * histogram_size_);
+        copy_narrow_columns();
+    }
+
+    void copy_narrow_columns() {
+        const std::size_t width = narrow_.size();
+        bins_.resize(rows_.n_rows * width);
+        for_parts(rows_.n_rows, n_threads(rows_.n_rows * width), [&](std::size_t begin, std::size_t end) {
+            constexpr std::size_t kBlockRows = 256;
+            for (; begin < end; begin += kBlockRows) {
+                const std::size_t block_end = std::min(begin + kBlockRows, end);
+                for (std::size_t c = 0; c < width; ++c) {
+                    const std::uint8_t* column = rows_.column(narrow_[c]);
+                    for (std::size_t r = begin; r < block_end; ++r) bins_[r * width + c] = column[r];
+                }
+            }
+        });
+    }
+
+    // Puts the rows of the next tree first into `order_` and the others behind them; returns the number of the first.
+    std::size_t select_rows(std::size_t tree) {
+        std::iota(order_.begin(), order_.end(), std::uint32_t{0});
+        if (settings_.row_fraction >= 1.0) return order_.size();
+        // A seed of its own: columns are drawn from the same series.
+        const std::uint64_t seed = mix_bits(settings_.seed + output_ + 1);
+        const std::size_t n = partition(
+            0, order_.size(), [&](std::size_t r) { return uniform_at(seed, tree, r) < settings_.row_fraction; });
+        return n > 0 ? n : order_.size();
+    }
+
+    void compute_gradients() {
+        for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
+            constexpr std::size_t kBlockRows = 256;  // separate loops over a block are vectorized
+            std::array<double, kBlockRows> p, g, h;
+            for (; begin < end; begin += kBlockRows) {
+                const std::size_t n = std::min(kBlockRows, end - begin);
+                const double *scores = scores_.data() + begin, *weights = weights_.data() + begin,
+                             *target = target_.data() + begin;
+                for (std::size_t i = 0; i < n; ++i) p[i] = scores[i] < 700.0 ? scores[i] : 700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = p[i] > -700.0 ? p[i] : -700.0;
+                for (std::size_t i = 0; i < n; ++i) p[i] = logistic(p[i]);
+                for (std::size_t i = 0; i < n; ++i) {
+                    g[i] = weights[i] * (p[i] - target[i]);
+                    h[i] = weights[i] * (p[i] * (1.0 - p[i]));
+                }
+                format_.quantize(g.data(), h.data(), n, sums_.data() + begin);
+            }
+        });
+    }
+
+    Sum* histogram(std::size_t i) { return histograms_.data() + i * histogram_size_; }
+
+    void build_histogram(const Leaf& leaf) {
+        Sum* out = histogram(leaf.histogram);
+        std::memset(static_cast<void*>(out), 0, histogram_size_ * sizeof(Sum));
+        const std::size_t n = leaf.end - leaf.begin, width = narrow_.size();
+        const std::uint32_t* rows = order_.data() + leaf.begin;
+        for_parts(width, n_threads(n * width), [&](std::size_t first, std::size_t last) {
+            if (stride_ == 64)
+                add_rows<64>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
+            else
+                add_rows<256>(bins_.data(), width, first, last, rows, n, sums_.data(), out);
+        });
+        for (std::size_t c = 0; c < width_; ++c) {
+            if (!rows_.columns[selected_[c]].is_wide) continue;
+            const std::uint16_t* bins = rows_.wide_column(selected_[c]);
+            Sum* column = out + histogram_begin_[c];
+            for (std::size_t i = 0; i < n; ++i) column[bins[rows[i]]] += sums_[rows[i]];
+        }
+    }
+
+    static double gain_term(double g, double h, double l2) { return g * g / (h + l2); }
+
+    void find_split(Leaf& leaf) {
+        leaf.split = {};
+        if (format_.rows(leaf.sum) < 2 * static_cast<std::int64_t>(settings_.min_rows_per_leaf)) return;
+        for (std::size_t c = 0; c < width_; ++c) {
+            const BinnedColumn& column = rows_.columns[selected_[c]];
+            const Sum* bins = histogram(leaf.histogram) + histogram_begin_[c];
+            if (column.is_category)
+                find_category_split(leaf, selected_[c], bins);
+            else
+                find_numeric_split(leaf, selected_[c], bins);
+        }
+    }
+
+    void find_numeric_split(Leaf& leaf, std::size_t c, const Sum* bins) {
+        const BinnedColumn& column = rows_.columns[c];
+        const std::size_t n_bins = column.n_bins();
+        const Sum missing = column.has_missing ? bins[n_bins] : Sum{};
+        const bool has_missing = format_.rows(missing) > 0;
+        scan_bins(leaf, c, bins, n_bins - !has_missing, Sum{}, has_missing, false);
+        if (has_missing) scan_bins(leaf, c, bins, n_bins - 1, missing, true, true);
+    }
+
+    // Considers the splits behind the first `n` bins. Almost all of them are rejected without a division by a test that
+    // the compiler vectorizes and that leaves ample room for rounding; the result is as if every gain were computed.
+    void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
+                   bool missing_left) {
+        const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
+        const std::int64_t n_rows = format_.rows(leaf.sum);
+        const double g = format_.g(leaf.sum), h = format_.h(leaf.sum), l2 = l2_, parent = gain_term(g, h, l2);
+        std::array<Sum, kMaxBins> left;
+        std::array<double, kMaxBins> gl, hl, excess;
+        for (std::size_t b = 0; b < n; ++b) left[b] = sum += bins[b];
+        std::size_t begin = 0, end = n;
+        while (begin < end && format_.rows(left[begin]) < min_rows) ++begin;
+        while (begin < end && n_rows - format_.rows(left[end - 1]) < min_rows) --end;
+        for (std::size_t b = begin; b < end; ++b) gl[b] = format_.g(left[b]), hl[b] = format_.h(left[b]);
+        const auto excess_over = [&](std::size_t b, double to_beat) {
+            const double gr = g - gl[b], low = hl[b] + l2, high = (h - hl[b]) + l2;
+            return gl[b] * gl[b] * high + gr * gr * low - to_beat * (low * high);
+        };
+        const auto to_beat = [&] { return (leaf.split.gain + parent) * (1.0 - 1e-12); };
+        const double first_to_beat = to_beat();
+        for (std::size_t b = begin; b < end; ++b) excess[b] = excess_over(b, first_to_beat);
+        for (std::size_t b = begin; b < end; ++b) {
+            if (!(excess[b] > 0.0) || !(excess_over(b, to_beat()) > 0.0)) continue;
+            const Sum right = leaf.sum - left[b];
+            const double gain =
+                gain_term(gl[b], hl[b], l2) + gain_term(format_.g(right), format_.h(right), l2) - parent;
+            if (!(gain > leaf.split.gain)) continue;
+            const bool larger_left = format_.rows(left[b]) >= format_.rows(right);
+            leaf.split = {gain, c, b, has_missing ? missing_left : larger_left, left[b], {}};
+        }
+    }
+
+    // Sorts categories by gradient / hessian and considers the first and the last ones as the left side.
+    void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
+        const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
+        const std::int64_t min_category_rows =
+            std::max<std::int64_t>(static_cast<std::int64_t>(settings_.min_rows_per_category), 1);
+        const double parent = gain_term(format_.g(leaf.sum), format_.h(leaf.sum), l2_);
+        sorted_.clear();
+        Sum others = leaf.sum;
+        for (std::size_t b = 0; b < rows_.columns[c].n_bins(); ++b) {
+            if (format_.rows(bins[b]) < min_category_rows) continue;
+            sorted_.emplace_back(format_.g(bins[b]) / (format_.h(bins[b]) + smoothing_), static_cast<std::uint16_t>(b));
+            others = others - bins[b];
+        }
+        const std::size_t n = sorted_.size();
+        const bool has_others = format_.rows(others) > 0;
+        if (n + has_others < 2) return;
+        std::ranges::sort(sorted_);
+        const std::size_t n_sets = std::min(settings_.max_categories, has_others ? n : n - 1);
+        for (const bool is_descending : {false, true}) {
+            if (is_descending) std::ranges::reverse(sorted_);
+            Sum left;
+            for (std::size_t i = 0; i < n_sets; ++i) {
+                left += bins[sorted_[i].second];
+                const Sum right = leaf.sum - left;
+                const std::int64_t n_left = format_.rows(left), n_right = format_.rows(right);
+                if (n_left < min_rows || n_right < min_rows) continue;
+                const double gain = gain_term(format_.g(left), format_.h(left), category_l2_) +
+                                    gain_term(format_.g(right), format_.h(right), category_l2_) - parent;
+                if (!(gain > leaf.split.gain)) continue;
+                const bool swapped = !has_others && n_left > n_right;
+                leaf.split = {gain, c, 0, false, swapped ? right : left, {}};
+                for (std::size_t j = swapped ? i + 1 : 0; j < (swapped ? n : i + 1); ++j)
+                    leaf.split.left_bins.push_back(sorted_[j].second);
+            }
+        }
+    }
+
+    // Stable partition of rows begin..end of `order_`; returns the first one for which the predicate is false.
+    template <class Predicate>
+        requires std::predicate<Predicate, std::size_t>
+    std::size_t partition(std::size_t begin, std::size_t end, Predicate&& goes_left) {
+        std::size_t left = begin, n_right = 0;
+        for (std::size_t i = begin; i < end; ++i) {
+            const std::uint32_t r = order_[i];
+            const bool is_left = goes_left(r);
+            order_[left] = r;
+            spare_[n_right] = r;
+            left += is_left;
+            n_right += !is_left;
+        }
+        std::copy_n(spare_.begin(), n_right, order_.begin() + static_cast<std::ptrdiff_t>(left));
+        return left;
+    }
+
+    // Sets `goes_left_` of every bin of the column.
+    void set_left_bins(const Split& split, const BinnedColumn& column) {
+        goes_left_.assign(std::max(kMaxBins, column.n_bins() + 1), 0);
+        if (column.is_category)
+            for (const std::uint16_t b : split.left_bins) goes_left_[b] = 1;
+        else
+            std::fill_n(goes_left_.begin(), split.bin + 1, std::uint8_t{1});
+        if (column.has_missing) goes_left_[column.n_bins()] = split.missing_left;
+    }
+
+    // Partitions rows begin..end of `order_` by the side of a split.
+    std::size_t partition(std::size_t begin, std::size_t end, std::size_t column) {
+        const std::uint8_t* goes_left = goes_left_.data();
+        if (rows_.columns[column].is_wide) {
+            const std::uint16_t* bins = rows_.wide_column(column);
+            return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
+        }
+        const std::uint8_t* bins = rows_.column(column);
+        return partition(begin, end, [=](std::size_t r) { return goes_left[bins[r]] != 0; });
+    }
+
+    std::int32_t add_node(const Sum& sum) {
+        trees_.feature.push_back(-1);
+        trees_.left.push_back(-1);
+        trees_.value.push_back(0.0);
+        trees_.missing_left.push_back(0);
+        trees_.rows.push_back(static_cast<std::int32_t>(format_.rows(sum)));
+        trees_.category_set.push_back(-1);
+        return static_cast<std::int32_t>(trees_.feature.size()) - 1;
+    }
+
+    void grow_tree(std::size_t n_sampled) {
+        Leaf root{0, n_sampled, {}, 0, {}, 0};
+        for (std::size_t i = 0; i < n_sampled; ++i) root.sum += sums_[order_[i]];
+        root.node = add_node(root.sum);
+        trees_.roots.push_back(root.node);
+        if (width_ > 0 && settings_.max_leaves > 1) {
+            build_histogram(root);
+            find_split(root);
+        }
+        // Rows that were not sampled follow the splits too: the new tree changes their scores.
+        unsampled_.assign(1, {n_sampled, order_.size()});
+        leaves_.assign(1, root);
+        while (leaves_.size() < settings_.max_leaves) {
+            const auto best = std::ranges::max_element(leaves_, {}, [](const Leaf& leaf) { return leaf.split.gain; });
+            if (best->split.gain <= 0.0) break;
+            split(static_cast<std::size_t>(best - leaves_.begin()));
+        }
+        for (std::size_t l = 0; l < leaves_.size(); ++l) {
+            const Leaf& leaf = leaves_[l];
+            const double value = -settings_.learning_rate * format_.g(leaf.sum) / (format_.h(leaf.sum) + l2_);
+            trees_.value[static_cast<std::size_t>(leaf.node)] = value;
+            for (std::size_t i = leaf.begin; i < leaf.end; ++i) scores_[order_[i]] += value;
+            for (std::size_t i = unsampled_[l].first; i < unsampled_[l].second; ++i) scores_[order_[i]] += value;
+        }
+    }
+
+    void write_split(const Leaf& leaf, const BinnedColumn& column, std::int32_t first_child) {
+        const auto node = static_cast<std::size_t>(leaf.node);
+        const Split& split = leaf.split;
+        trees_.feature[node] = column.feature;
+        trees_.left[node] = first_child;
+        if (!column.is_category) {
+            const bool is_last = split.bin == column.borders.size();  // only missing values go right
+            trees_.value[node] = is_last ? std::numeric_limits<double>::infinity() : column.borders[split.bin];
+            trees_.missing_left[node] = split.missing_left;
+            return;
+        }
+        trees_.category_set[node] = static_cast<std::int32_t>(trees_.set_begin.size()) - 1;
+        const auto begin = static_cast<std::size_t>(trees_.set_begin.back());
+        const std::size_t last_bin = *std::ranges::max_element(split.left_bins);
+        trees_.set_words.resize(begin + static_cast<std::size_t>(column.categories[last_bin]) / 64 + 1, 0);
+        for (const std::uint16_t b : split.left_bins) {
+            const auto code = static_cast<std::size_t>(column.categories[b]);
+            trees_.set_words[begin + code / 64] |= std::uint64_t{1} << (code % 64);
+        }
+        trees_.set_begin.push_back(static_cast<std::int64_t>(trees_.set_words.size()));
+    }
+
+    void split(std::size_t l) {
+        const Leaf leaf = leaves_[l];
+        const BinnedColumn& column = rows_.columns[leaf.split.column];
+        set_left_bins(leaf.split, column);
+        const std::size_t middle = partition(leaf.begin, leaf.end, leaf.split.column);
+        const Sum right_sum = leaf.sum - leaf.split.left;
+        const std::int32_t first_child = add_node(leaf.split.left);
+        add_node(right_sum);
+        write_split(leaf, column, first_child);
+        Leaf left{leaf.begin, middle, leaf.split.left, leaf.histogram, {}, first_child};
+        Leaf right{middle, leaf.end, right_sum, leaves_.size(), {}, first_child + 1};
+        const auto [begin, end] = unsampled_[l];
+        const std::size_t unsampled_middle = partition(begin, end, leaf.split.column);
+        unsampled_[l] = {begin, unsampled_middle};
+        unsampled_.push_back({unsampled_middle, end});
+        if (leaves_.size() + 1 < settings_.max_leaves) {  // the last split needs no histograms of its children
+            // The histogram of the smaller child is built, that of the larger one is the difference.
+            const bool swapped = left.end - left.begin < right.end - right.begin;
+            if (swapped) std::swap(left.histogram, right.histogram);
+            build_histogram(swapped ? left : right);
+            Sum* larger = histogram(leaf.histogram);
+            const Sum* smaller = histogram(leaves_.size());
+            for (std::size_t i = 0; i < histogram_size_; ++i) larger[i] = larger[i] - smaller[i];
+            find_split(left);
+            find_split(right);
+        }
+        leaves_[l] = std::move(left);
+        leaves_.push_back(std::move(right));
+    }
+
+    const BinnedRows& rows_;
+    const BoostingSettings& settings_;
+    const std::vector<double>&weights_, &target_;
+    std::uint64_t output_;
+    std::size_t width_;   // columns of a tree
+    std::size_t stride_;  // bins of a column in a histogram
+    SumFormat format_;
+    double l2_, category_l2_, smoothing_;
+    std::vector<std::uint32_t> order_, spare_;
+    std::vector<Sum> sums_;
+    std::vector<double> scores_;
+    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, those of them with one-byte bins
+    std::vector<std::size_t> histogram_begin_;    // of each selected column
+    std::size_t histogram_size_ = 0;
+    std::vector<Sum> histograms_;
+    std::vector<std::uint8_t> bins_;                        // (n_rows, narrow columns)
+    std::vector<std::uint8_t> goes_left_;                   // of each bin of the column that is split
+    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories by gradient / hessian
+    std::vector<Leaf> leaves_;
+    std::vector<std::pair<std::size_t, std::size_t>> unsampled_;  // rows of each leaf that were not sampled
+    TreeEnsemble trees_;
+};
+
+// Sums of the weights of the negative and of the positive rows.
+std::array<double, 2> total_weights(std::span<const double> weights, const std::vector<double>& target) {
+    std::array<double, 2> total{};
+    for (std::size_t r = 0; r < weights.size(); ++r) total[target[r] > 0.0] += weights[r];
+    return total;
+}
+
+TreeEnsemble fit_output(const BinnedRows& rows, std::span<const std::int64_t> codes, std::span<const double> weights,
+                        std::int64_t positive, std::uint64_t output, const BoostingSettings& settings,
+                        SharedPoll& poll) {
+    std::vector<double> target(codes.size()), scaled(weights.begin(), weights.end());
+    std::ranges::transform(codes, target.begin(), [=](std::int64_t code) { return code == positive ? 1.0 : 0.0; });
+    const std::array<double, 2> total = total_weights(weights, target);
+    double base_score = 0.0;
+    if (settings.balance_classes) {
+        const double half = 0.5 * static_cast<double>(weights.size());
+        for (std::size_t r = 0; r < scaled.size(); ++r) scaled[r] = weights[r] * (half / total[target[r] > 0.0]);
+    } else if (settings.start_from_prior) {
+        base_score = portable_log(total[1] / total[0]);
+    }
+    return Booster(rows, settings, scaled, target, base_score, output).fit(poll);
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+}
+
+void append_trees(TreeEnsemble& to, const TreeEnsemble& from) {
+    const auto n_nodes = static_cast<std::int32_t>(to.feature.size());
+    const auto n_sets = static_cast<std::int32_t>(to.set_begin.size()) - 1;
+    const auto n_words = static_cast<std::int64_t>(to.set_words.size());
+    for (const std::int32_t left : from.left) to.left.push_back(left < 0 ? left : left + n_nodes);
+    for (const std::int32_t root : from.roots) to.roots.push_back(root + n_nodes);
+    for (const std::int32_t set : from.category_set) to.category_set.push_back(set < 0 ? set : set + n_sets);
+    for (std::size_t i = 1; i < from.set_begin.size(); ++i) to.set_begin.push_back(from.set_begin[i] + n_words);
+    append(to.feature, from.feature);
+    append(to.value, from.value);
+    append(to.missing_left, from.missing_left);
+    append(to.rows, from.rows);
+    append(to.set_words, from.set_words);
+    append(to.base_score, from.base_score);
+}
+
+}  // namespace
+
+TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t> codes, std::span<const double> weights,
+                                   std::size_t n_classes, std::span<const std::uint8_t> is_category,
+                                   const BoostingSettings& settings) {
+    const BinnedRows rows = bin_rows(
+        X, codes, n_classes, is_category,
+        {settings.max_bins, histogram_stride(settings.max_bins), settings.min_rows_per_category, settings.n_threads});
+    const std::size_t n_outputs = n_classes > 2 ? n_classes : 1;
+    BoostingSettings of_output = settings;
+    const std::size_t min_rows = std::max<std::size_t>(settings.min_rows_per_leaf, 1);
+    of_output.max_leaves = std::clamp<std::size_t>(X.n_rows / min_rows, 1, settings.max_leaves);
+    // Several outputs use one thread each, a single one uses all.
+    if (n_outputs > 1) of_output.n_threads = 1;
+    std::vector<TreeEnsemble> fitted(n_outputs);
+    std::vector<std::exception_ptr> errors(n_outputs);
+    SharedPoll poll;
+    parallel_for(n_outputs, settings.n_threads, [&](std::size_t output) {
+        try {
+            const auto positive = static_cast<std::int64_t>(n_classes > 2 ? output : 1);
+            fitted[output] = fit_output(rows, codes, weights, positive, output, of_output, poll);
+        } catch (...) {
+            errors[output] = std::current_exception();
+        }
+    });
+    poll.rethrow();
+    for (const std::exception_ptr& error : errors)
+        if (error) std::rethrow_exception(error);
+    TreeEnsemble trees;
+    trees.set_begin.push_back(0);
+    for (const TreeEnsemble& of_one : fitted) append_trees(trees, of_one);
+    return trees;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,81 @@
+// Tree ensemble: the arrays of all nodes, scoring, validation of loaded arrays, and SHAP values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/rows.hpp"
+
+namespace steelyard {
+
+// Nodes of all trees. Node i is a leaf with score `value[i]` if `feature[i]` is -1, otherwise a split with the children
+// `left[i]` and `left[i] + 1`:
+// - numeric (`category_set[i]` is -1): rows with x[feature] <= value go left; NaN goes left if `missing_left[i]`;
+// - category: rows whose code is in the set go left. All others go right: NaN, negative and unknown codes too.
+struct TreeEnsemble {
+    std::vector<std::int32_t> feature;
+    std::vector<std::int32_t> left;
+    std::vector<double> value;        // threshold of a numeric split, score of a leaf
+    std::vector<std::int32_t> roots;  // the trees of the first output, then those of the next one
+    std::vector<std::uint8_t> missing_left;
+    std::vector<std::int32_t> rows;          // training rows that reached the node
+    std::vector<std::int32_t> category_set;  // index of the set of a category split
+    std::vector<std::int64_t> set_begin;     // first word of each set, and the end of the last one
+    std::vector<std::uint64_t> set_words;    // bit b of word w: whether category 64 w + b goes left
+    std::vector<double> base_score;          // start of the sum of each output
+
+    std::size_t n_outputs() const { return base_score.size(); }
+    std::size_t n_trees() const { return roots.size() / base_score.size(); }  // of each output
+};
+
+// Returns whether all indices are within the arrays and every path ends in a leaf, for rows of `n_features` columns.
+bool is_sound(const TreeEnsemble& trees, std::size_t n_features);
+
+constexpr std::int32_t kMaxContributionDepth = 500;  // memory grows with its square
+
+// A validated ensemble in a layout for fast scoring.
+class TreeScorer {
+  public:
+    // `trees` must be sound.
+    explicit TreeScorer(TreeEnsemble trees);
+
+    const TreeEnsemble& trees() const { return trees_; }
+    std::int32_t max_depth() const { return max_depth_; }
+
+    // Writes base score + sum over trees, in the order of the trees. `out` has one column per output.
+    void score(Rows<double> X, double* out, unsigned n_threads = 1) const;
+
+    // Writes path-dependent SHAP values (Lundberg, Erion and Lee 2018). `out` has the shape (n_rows, n_outputs,
+    // n_features + 1). The last column is the expected score over the training rows; each line adds up to the score.
+    // Needs `rows` of the ensemble and a depth of at most kMaxContributionDepth.
+    void contributions(Rows<double> X, double* out, unsigned n_threads = 1) const;
+
+  private:
+    static constexpr std::size_t kLanes = 8;  // interleaved walks: while one waits for memory, the others go on
+
+    struct Node {
+        double threshold;            // of a category split: index of the set
+        std::uint32_t feature_bits;  // feature << 2, bit 0: missing values go left, bit 1: category split
+        std::int32_t left;           // of a leaf: the leaf itself, so that a walk stays there
+    };
+    struct Tree {
+        std::int32_t root;
+        std::int32_t depth;
+        bool has_categories;
+    };
+
+    std::int32_t child(std::int32_t node, const double* row) const;
+    void walk(std::array<std::int32_t, kLanes>& at, const std::array<const double*, kLanes>& rows, std::int32_t depth,
+              bool has_categories) const;
+    void score_row(const double* row, double* out) const;
+    void score_block(const double* X, std::size_t n_rows, std::size_t n_features, double* out) const;
+
+    TreeEnsemble trees_;
+    std::vector<Node> nodes_;
+    std::vector<Tree> roots_;
+    std::int32_t max_depth_ = 0;
+};
+
+}  // namespace steelyard

@@ -1,0 +1,134 @@
+"""Loading of saved models and tables, shared by several commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from steelyard.cli.output import print_message
+from steelyard.exceptions import DataTypeError, FileFormatError, ParameterError
+
+if TYPE_CHECKING:
+    from steelyard.cli.options import ColumnOptions
+    from steelyard.tables import TableModel, TableStream
+
+__all__ = [
+    "check_can_be_saved",
+    "class_counts",
+    "inner_learner",
+    "load_table_model",
+    "open_source",
+    "open_table",
+    "summary_of",
+    "wrong_kind_error",
+]
+
+
+def open_source(source: str, query: str | None) -> Any:
+    """Return the source of a command: a path, the address of a database table, or an open query."""
+    from steelyard.tables.databases import is_address, open_database
+
+    if query is None:
+        return source
+    if not is_address(source):
+        raise click.UsageError(
+            "--query needs a database: SOURCE must be an address such as duckdb:///shop.db."
+        )
+    return open_database(source, query)
+
+
+def load_table_model(path: Path) -> TableModel:
+    """Load a model with its columns; any other saved object is an error."""
+    from steelyard.persistence import load
+    from steelyard.tables import TableModel
+
+    model = load(path)
+    if not isinstance(model, TableModel):
+        raise wrong_kind_error(path, model)
+    return model
+
+
+def wrong_kind_error(path: Path, found: Any) -> FileFormatError:
+    """Return the error for a saved object that a command cannot use."""
+    from steelyard.distributed.files import StatisticsPart
+
+    if isinstance(found, StatisticsPart):
+        what, hint = "statistics, not a model", "`steelyard merge` makes a model of statistics"
+    else:
+        what = f"a {type(found).__name__} without table columns"
+        hint = "models for the command line are written by `steelyard fit` and `steelyard stream --save`"
+    return FileFormatError(f"this file holds {what}.", source=str(path), hint=hint)
+
+
+def check_can_be_saved(learner: Any, name: str) -> None:
+    """Raise an error if the model cannot be saved, before it learns."""
+    from steelyard.persistence import to_bytes
+
+    try:
+        to_bytes(learner)
+    except DataTypeError as error:
+        raise ParameterError(
+            f"--model: {name!r} cannot be saved ({error.summary})",
+            hint="use a model of `steelyard models`; models of other packages can only be tested, with "
+            "`steelyard stream`",
+        ) from error
+
+
+def open_table(
+    source: Any,
+    target: str | None,
+    columns: ColumnOptions,
+    *,
+    on_bad_row: str = "stop",
+    encoder: Any = None,
+    id_column: str | None = None,
+) -> TableStream:
+    """Open a table with the given column options; an encoder fixes the columns instead.
+
+    An id column is not used as a feature, but kept for joining labels.
+    """
+    from steelyard.tables import open_stream
+
+    stream = open_stream(
+        source,
+        target,
+        time=columns.time,
+        features=columns.features or None,
+        drop=columns.drop if id_column is None else (*columns.drop, id_column),
+        categorical=columns.categorical,
+        missing=columns.missing,
+        encoder=encoder,
+        chunk=columns.chunk,
+        limit=columns.limit,
+        max_classes=columns.max_classes,
+        on_bad_row=on_bad_row,
+    )
+    if id_column is not None:
+        stream.keep([id_column])
+    name = stream.name  # a closure over the stream itself would be a reference cycle that keeps its file open
+    stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
+    return stream
+
+
+def inner_learner(learner: Any) -> Any:
+    """Return the learner inside a window wrapper, or the learner itself."""
+    return getattr(learner, "estimator_", learner)
+
+
+def class_counts(learner: Any) -> Any:
+    """Return the rows of each class by label, or the labels alone if the learner has no counts."""
+    inner = inner_learner(learner)
+    labels = [str(label) for label in getattr(inner, "classes_", [])]
+    counts = getattr(inner, "class_count_", None)
+    return labels if counts is None else dict(zip(labels, map(float, counts), strict=True))
+
+
+def summary_of(model: TableModel) -> dict[str, Any]:
+    """Return the class, target and class counts of a model."""
+    return {
+        "class": type(model.estimator).__name__,
+        "target": model.target,
+        "classes": class_counts(model.estimator),
+    }

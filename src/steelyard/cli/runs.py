@@ -1,0 +1,60 @@
+"""Results of prequential runs: the command line as a string, and the report."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from steelyard.cli.output import print_message
+from steelyard.cli.positive import positive_error
+
+if TYPE_CHECKING:
+    from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
+    from steelyard.tables import TableStream
+
+__all__ = ["command_line", "finished_result", "write_report_to"]
+
+
+def command_line(context: click.Context) -> str:
+    """Return the command with all arguments and options that the user gave, in the order of the help."""
+    words = (context.find_root().info_name or "steelyard").split()  # several words for python -m steelyard
+    if context.parent is not None:
+        words.append(context.info_name or "")
+    arguments, options = [], []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        values = list(value) if isinstance(value, tuple) else [value]
+        if isinstance(parameter, click.Argument):
+            arguments += values
+        elif getattr(parameter, "is_flag", False):
+            options.append(max(parameter.opts, key=len))
+        else:
+            options += [word for one in values for word in (max(parameter.opts, key=len), one)]
+    return shlex.join(str(word) for word in [*words, *arguments, *options])
+
+
+def finished_result(
+    evaluator: PrequentialEvaluator, rows: TableStream, positive: str | None
+) -> PrequentialResult:
+    """Return the result of a run; raise an error if no row had the positive class."""
+    if (error := positive_error(evaluator, positive)) is not None:
+        raise error
+    result = evaluator.result(rows)
+    result.command = command_line(click.get_current_context())
+    return result
+
+
+def write_report_to(path: Path | None, result: PrequentialResult) -> None:
+    """Write the report of a run if a path was given."""
+    from steelyard.report import write_report
+
+    if path is not None:
+        write_report(result, path)
+        print_message(f"report: {path}")

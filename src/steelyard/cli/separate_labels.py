@@ -1,0 +1,74 @@
+"""Labels in a separate file, joined to the rows by an id column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steelyard.cli.output import print_message
+from steelyard.exceptions import DataError
+
+if TYPE_CHECKING:
+    from steelyard.streams.chunks import Chunk
+    from steelyard.tables import TableStream
+
+__all__ = ["join_labels", "parse_labels", "read_labels"]
+
+_CHUNK_ROWS = 10_000
+
+
+def parse_labels(texts: Iterable[str]) -> list[Any]:
+    """Return the labels as a table reader does: integers if all of them are."""
+    texts = list(texts)
+    are_integers = all(re.fullmatch(r"-?\d{1,18}", text) for text in texts)
+    return [int(text) if are_integers else text for text in texts]
+
+
+def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
+    """Return the labels of a file by id; ids without a label are omitted."""
+    from steelyard.tables import open_stream
+
+    stream = open_stream(
+        str(path), None, features=target, categorical=target, missing="zero", chunk=_CHUNK_ROWS
+    ).keep([id_column, target])
+    found = {
+        key: label
+        for chunk in stream
+        for key, label in zip(chunk.kept[id_column].tolist(), chunk.kept[target].tolist(), strict=True)
+        if label not in {None, ""}
+    }
+    return dict(zip(found, parse_labels(found.values()), strict=True))
+
+
+def join_labels(
+    stream: TableStream, labels: Mapping[str, Any], id_column: str, target: str
+) -> Iterator[Chunk]:
+    """Yield the rows that have a label; print how many have none."""
+    import numpy as np
+
+    from steelyard.streams.chunks import Chunk
+
+    n_rows = n_labelled = 0
+    for chunk in stream:
+        if target in stream.encoder.columns_:
+            raise DataError(
+                f"column {target!r} is in the file of --labels and here, where it would be a feature.",
+                source=stream.name,
+                hint=f"--drop {target}",
+            )
+        found = [labels.get(key) for key in chunk.kept[id_column].tolist()]
+        known = np.array([label is not None for label in found])
+        n_rows += len(found)
+        n_labelled += int(known.sum())
+        if known.any():
+            yield Chunk(
+                chunk.X[known],
+                np.array([label for label in found if label is not None]),
+                chunk.first_row,
+                None if chunk.time is None else chunk.time[known],
+                None if chunk.fixed is None else chunk.fixed[known],
+            )
+    if n_labelled < n_rows:
+        print_message(f"note: {n_rows - n_labelled:,} of {n_rows:,} rows have no label and were not learned")

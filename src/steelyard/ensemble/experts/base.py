@@ -1,0 +1,246 @@
+"""Base classes of experts: an expert owns its policy, its learner and its decision rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from steelyard import _native
+from steelyard._concurrency import shallow_copy
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.views import TransformedRows, Views
+
+__all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert"]
+
+
+@dataclass(frozen=True)
+class ExpertConfig:
+    """Name, description and weight of an expert, and how to make it.
+
+    Attributes
+    ----------
+    name, description : str
+        Shown by ``StreamClassifier.explain()``.
+    prior : float
+        Factor of the expert's weight.
+    make : callable
+        Returns a new expert with this configuration.
+    """
+
+    name: str
+    description: str
+    prior: float
+    make: Callable[[ExpertConfig], Expert]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """State of the stream that experts read: rows, transformations and budget.
+
+    Attributes
+    ----------
+    rows : RowBuffer
+        Recent rows and all rows that experts hold.
+    low, n_seen : int
+        The window holds the rows with ``low <= number < n_seen``.
+    n_before : int
+        Rows seen before the last block.
+    views : Views
+        Transformations of rows.
+    budget : CostBudget
+        Compute budget.
+    seed : int
+        Seed of all sampling.
+    new_class : bool
+        Whether the set of classes has just changed.
+    """
+
+    rows: RowBuffer
+    low: int
+    n_seen: int
+    n_before: int
+    views: Views
+    budget: CostBudget
+    seed: int = 0
+    new_class: bool = False
+
+
+class Rule(Protocol):
+    """Immutable decision function of an expert; any thread may use it while the expert learns."""
+
+    @property
+    def classes(self) -> list[int]:
+        """Codes of the classes that the rule knows."""
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return one column per class, or a single one for two classes."""
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+        """Add the rule to a native scorer of single rows as expert ``number``; False if impossible."""
+
+
+class Expert:
+    """One learner of the ensemble with its own memory and update policy.
+
+    Methods that change an expert run on a copy (:meth:`copy`). Attributes are replaced, never changed in
+    place, so the original stays valid when a call fails.
+    """
+
+    view: ClassVar[str] = "rows"  # "rows", "ranks", "map" or "labels": the input of the learner
+    is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
+    updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
+    refits: ClassVar[bool] = False  # whether an update fits all rows again, so that it need not unlearn rows
+    can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
+
+    def __init__(self, config: ExpertConfig) -> None:
+        self.config = config
+        self.rule: Rule | None = None
+        self.is_enabled = True
+        self.high = 0  # rows seen at the last update
+        self.rule_rows = 0  # the value of `high` when the rule was derived
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the expert remembers."""
+        raise NotImplementedError
+
+    def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
+        """Return a copy that can be updated without changing this expert."""
+        return shallow_copy(self)
+
+    def is_affordable(self, budget: CostBudget) -> bool:
+        """Return whether the expert takes part with this budget and number of classes."""
+        return budget.weighs_experts
+
+    def limits(self, budget: CostBudget) -> str:  # noqa: ARG002
+        """Return how the budget restricts the expert; empty if it does not."""
+        return ""
+
+    def is_ready(self, views: Views) -> bool:
+        """Return whether the expert takes part and its transformation is fitted."""
+        return self.is_enabled and (self.view in {"rows", "labels"} or views.ranks is not None)
+
+    def disable(self) -> None:
+        """Drop everything that was learned."""
+        self.is_enabled, self.rule = False, None
+
+    def restart(self) -> Expert:
+        """Return a new expert of the same kind that has learned nothing."""
+        expert = self.config.make(self.config)
+        expert.is_enabled = self.is_enabled
+        return expert
+
+    def observe(self, block: Block, stream: Stream) -> None:
+        """Note new rows, before any update."""
+
+    def is_due(self, stream: Stream) -> bool:
+        """Return whether enough rows have arrived since the last update."""
+        raise NotImplementedError
+
+    def update(self, stream: Stream) -> None:
+        """Learn the rows up to now, and unlearn the rows that have left the window."""
+        raise NotImplementedError
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        """Unlearn rows that were removed from the row buffer. The expert is up to date."""
+        raise NotImplementedError
+
+    def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
+        """Return whether the rule should be derived again from the learner."""
+        return self.high > self.rule_rows
+
+    def refresh_rule(self, stream: Stream) -> None:
+        """Derive the rule from what was learned; None while fewer than two classes are known."""
+        self.rule, self.rule_rows = self.make_rule(stream), self.high
+
+    def make_rule(self, stream: Stream) -> Rule | None:
+        """Return the rule of what was learned."""
+        raise NotImplementedError
+
+    def held_rows(self) -> list[IntArray]:
+        """Return the numbers of the rows that the row buffer must keep for this expert."""
+        return []
+
+    def first_row(self) -> int | None:
+        """Return the oldest row of a memory without a list of rows; None for other experts."""
+        return None
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what was learned as arrays, plain values and learners."""
+        return {"high": self.high, "left_out": not self.is_enabled}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        """Become the expert that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        self.high = int(state["high"])
+        self.is_enabled = not state.get("left_out", False)
+        if not 0 <= self.high <= stream.n_seen:
+            raise ValueError("an expert remembers rows that have not been seen yet")
+
+
+class WindowExpert(Expert):
+    """Expert that remembers a list of rows, all of which are in the row buffer."""
+
+    can_return = True
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.held: IntArray = np.zeros(0, dtype=np.int64)  # ascending row numbers
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.held)
+
+    def disable(self) -> None:
+        super().disable()
+        self.held = self.held[:0]
+
+    def select(self, stream: Stream) -> IntArray:
+        """Return the ascending numbers of the rows to remember now."""
+        raise NotImplementedError
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards."""
+        raise NotImplementedError
+
+    def update(self, stream: Stream) -> None:
+        before, self.held = self.held, self.select(stream)
+        self.high = stream.n_seen
+        came, went = _differences(self.held, before)
+        self.learn(stream.rows.at(came), stream.rows.at(went) if len(went) else None, stream)
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        block = block.take(np.isin(block.numbers, self.held))
+        before = np.setdiff1d(self.held, block.numbers)
+        self.held = self.select(stream)
+        came, went = _differences(self.held, before)
+        leaving = stream.rows.at(went).joined(block) if len(went) else block
+        self.learn(stream.rows.at(came), leaving if len(leaving) else None, stream)
+
+    def held_rows(self) -> list[IntArray]:
+        return [self.held]
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "held": self.held}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.held = np.asarray(state["held"], dtype=np.int64)
+        is_ascending = self.held.ndim == 1 and (np.diff(self.held) > 0).all()
+        if not is_ascending or not stream.rows.has(self.held):
+            raise ValueError("an expert remembers rows that are not in the buffer or not in order")
+
+
+def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the numbers that only the first and only the second of two ascending lists contains."""
+    if len(now) and len(before) and now[0] >= before[0]:
+        # The usual case: the oldest rows left the window, and all new rows are newer than the others.
+        begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))
+        if np.array_equal(now[:end], before[begin:]):
+            return now[end:], before[:begin]
+    came = np.setdiff1d(now, before, assume_unique=True)
+    return came, np.setdiff1d(before, now, assume_unique=True)

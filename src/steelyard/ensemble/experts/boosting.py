@@ -1,0 +1,236 @@
+"""Boosting experts: gradient-boosted trees over memories of increasing length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block, last_rows
+from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_per_output
+
+__all__ = ["BoostingExpert"]
+
+_MIN_FREQUENT_ROWS = 5000  # rows of a frequent class that are not sampled further
+_MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
+_MAX_ROWS = 80_000
+_MAX_BYTES = 64e6  # of the rows of one expert
+_COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
+_FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
+_REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
+_DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
+_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_MIN_LEARNING_RATE = 0.1
+_MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
+_SMALL_ROWS = 2000
+_MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
+_FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
+
+
+class BoostingExpert(WindowExpert):
+    """Gradient-boosted trees, refitted as often as the budget allows.
+
+    The memory holds the recent rows of the rarest class and a random sample of the other classes, so a rare
+    class is remembered for much longer than the last few thousand rows. The sample is a function of the seed
+    and the row numbers.
+
+    Parameters
+    ----------
+    config : ExpertConfig
+        Name and weight.
+    window_rows : int or None
+        Rows that the memory covers; None: all rows.
+    rows_of_class : int
+        Rows of each class that are kept beyond the window.
+    frequent_per_rare : int
+        Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
+    starts_at : int
+        Rows of the stream before which the expert does not take part: a shorter memory holds the same rows.
+    n_trees : int
+        Trees per plane.
+    max_bins : int
+        Bins per column.
+    share : float
+        Share of the budget for refits.
+    """
+
+    is_expensive = True
+    refits = True
+
+    def __init__(
+        self,
+        config: ExpertConfig,
+        *,
+        window_rows: int | None,
+        rows_of_class: int = 0,
+        frequent_per_rare: int = 20,
+        starts_at: int = 0,
+        n_trees: int,
+        max_bins: int = 64,
+        share: float,
+    ) -> None:
+        super().__init__(config)
+        self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
+        self.frequent_per_rare = frequent_per_rare
+        self.n_trees, self.max_bins, self.share = n_trees, max_bins, share
+        self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
+        self.memory_codes: IntArray = self.held
+        self.n_varying = 1  # columns that were not constant at the last fit
+        self.observed = 0  # rows seen when the memory was compacted
+        self.trees: BoostedTrees | None = None
+
+    def is_affordable(self, budget: CostBudget) -> bool:
+        cost = fit_cost_us(40, budget.n_planes, 5000, 10)
+        return budget.weighs_experts and cost <= _DISABLE_ABOVE_ROWS * 0.2 * budget.first_microseconds
+
+    def limits(self, budget: CostBudget) -> str:
+        if not self.is_affordable(budget):
+            return f"disabled: {budget.n_planes} planes would cost more than {budget}"
+        if self.high < self.starts_at:
+            return f"takes part after {self.starts_at:,} rows"
+        return f"refitted every {max(self._refit_rows(budget, self.high), 1.0):.0f} rows or so"
+
+    def disable(self) -> None:
+        super().disable()
+        self.memory = self.memory_codes = self.held
+        self.trees = None
+
+    def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
+        if stream.n_seen - self.observed >= _COMPACT_ROWS:
+            self._remember(stream)
+
+    def _remember(self, stream: Stream) -> None:
+        """Add the rows since the last call to the memory, and drop rows that it need not hold."""
+        new = stream.rows.between(self.observed, stream.n_seen)
+        numbers = np.concatenate([self.memory, new.numbers])
+        codes = np.concatenate([self.memory_codes, new.codes])
+        keep = self._kept(numbers, codes, stream)
+        self.memory, self.memory_codes, self.observed = numbers[keep], codes[keep], stream.n_seen
+
+    def _kept(self, numbers: IntArray, codes: IntArray, stream: Stream) -> Any:
+        low = max(stream.low, stream.n_seen - self.window_rows if self.window_rows else 0)
+        if self.rows_of_class:
+            wanted = last_rows(numbers, codes, int(stream.n_seen - low), self.rows_of_class, stream.low)
+            return np.isin(numbers, wanted, assume_unique=True)
+        keep = np.zeros(len(numbers), dtype=bool)
+        counts = np.bincount(codes[numbers >= low])
+        present = np.flatnonzero(counts)
+        if not len(present):
+            return keep
+        rarest = int(present[np.argmin(counts[present])])
+        limit = int(min(_MAX_ROWS, _MAX_BYTES / (8.0 * stream.rows.n_columns)))
+        n_rare = min(int(counts[rarest]), _MAX_RARE_ROWS, limit // len(present))
+        n_frequent = max(self.frequent_per_rare * n_rare, _MIN_FREQUENT_ROWS)
+        n_frequent = min(n_frequent, (limit - n_rare) // max(len(present) - 1, 1))
+        for code in present.tolist():
+            rows = np.flatnonzero((codes == code) & (numbers >= low))
+            if code == rarest:
+                keep[rows[-n_rare:]] = True
+            elif len(rows) <= n_frequent:
+                keep[rows] = True
+            else:
+                order = np.argpartition(_priorities(numbers[rows], stream.seed), n_frequent)
+                keep[rows[order[:n_frequent]]] = True
+        return keep
+
+    def is_due(self, stream: Stream) -> bool:
+        waiting = stream.n_seen - self.high
+        if not waiting or stream.n_seen < self.starts_at:
+            return False
+        if 10 * int(self.held.searchsorted(stream.low)) > len(self.held):
+            return True  # a tenth of its rows has left the window
+        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
+        return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
+
+    def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
+        """Return the rows between two fits: by the budget, and for long memories at least a tenth of them."""
+        growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
+        return max(
+            growth if self.starts_at else 0.0,
+            budget.interval_rows(self._fit_cost(budget, len(self.memory)), self.share),
+        )
+
+    def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, self._bins())
+
+    def _bins(self) -> int:
+        """Return the bins per column: many bins of many columns do not fit into the cache."""
+        return self.max_bins if self.n_varying <= _MAX_FINE_COLUMNS else min(self.max_bins, 64)
+
+    def update(self, stream: Stream) -> None:
+        if stream.n_seen >= self.starts_at:
+            super().update(stream)
+
+    def select(self, stream: Stream) -> IntArray:
+        self._remember(stream)
+        return self.memory
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        if len(new) or leaving is not None:
+            self._fit(stream)
+
+    def _fit(self, stream: Stream) -> None:
+        self.trees = None
+        if len(self.held):
+            X, y, *weights = stream.rows.at(self.held).training_rows()
+            self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+            n_trees = trees_per_output(self.n_trees, stream.budget.n_planes)
+            trees = BoostedTrees(
+                n_trees=n_trees,
+                learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
+                max_bins=self._bins(),
+                min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
+                class_weight=None,
+            )
+            self.trees = trees.fit(X, y, weights[0] if weights else None)
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        keep = ~np.isin(self.memory, block.numbers)
+        self.memory, self.memory_codes = self.memory[keep], self.memory_codes[keep]
+        if not np.isin(block.numbers, self.held).any():
+            return
+        self.held = np.setdiff1d(self.held, block.numbers)
+        if self._fit_cost(stream.budget, len(self.held)) <= _FORGET_COST_US:
+            self._fit(stream)
+        else:  # without trees the expert has no influence until it is refitted
+            self.trees, self.high, self.held = None, 0, self.held[:0]
+
+    def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
+        trees = self.trees
+        return None if trees is None or len(trees.classes_) < 2 else TreeRule.of(trees)
+
+    def held_rows(self) -> list[IntArray]:
+        return [self.held, self.memory]
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            **super().get_state(),
+            "memory": self.memory,
+            "observed": self.observed,
+        }  # trees follow from rows
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.memory = np.asarray(state["memory"], dtype=np.int64)
+        if not stream.rows.has(self.memory):
+            raise ValueError("an expert remembers rows that are not in the buffer")
+        self.memory_codes, self.observed = stream.rows.codes_at(self.memory), int(state["observed"])
+        if self.is_ready(stream.views):
+            self._fit(stream)
+            self.refresh_rule(stream)
+
+
+def _priorities(numbers: IntArray, seed: int) -> FloatArray:
+    """Return a pseudorandom number in [0, 1) for each row number (the splitmix64 hash)."""
+    with np.errstate(over="ignore"):
+        z = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(seed + 1)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return z.astype(np.float64) * 2.0**-64

@@ -1,0 +1,233 @@
+"""Kernel expert: an incremental SVM with Laplacian kernel over recent rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from steelyard import _native
+from steelyard._concurrency import FrozenState, shallow_copy
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
+from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.exceptions import DataError
+from steelyard.kernels import Kernel
+from steelyard.svm import IncrementalSVC
+from steelyard.svm.expansion import KernelExpansion
+
+__all__ = ["KernelExpert", "KernelRule"]
+
+_OTHER_EXPERTS_US = 60.0  # cost per row of all other experts
+_ROW_COST_US = (60.0, 25.0)  # cost of a learned row: at least, and for each plane
+_MIN_SAMPLED_SHARE = 0.1  # share of the rows below which the expert is disabled
+_MAX_BLOCK_SAMPLE = 250  # rows of a larger block that are learned with compute_budget="auto", or a quarter
+_ROWS_OF_CLASSES = 600  # rows kept beyond the window, shared by all classes
+
+
+class KernelExpert(WindowExpert):
+    """Incremental SVM over the ranks of the last rows and of the last rows of each class.
+
+    It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of
+    rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
+    version counter of the learner tells whether another call has changed it.
+    """
+
+    view = "ranks"
+    is_expensive = True
+    updates_in_place = True
+    window_rows = 1000
+    rows_of_class = 200
+    min_new_rows = 100
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.learner: IncrementalSVC | None = None
+        self.sampled: IntArray = np.zeros(0, dtype=np.int64)  # ascending numbers of rows that may be learned
+        self._version: Any = None  # of the learner when it had learned exactly the rows `held`
+        self.n_refits = 0
+
+    @staticmethod
+    def sampled_share(budget: CostBudget) -> float:
+        """Return the share of the rows that the budget covers; 0 if it is too small to take part."""
+
+        def share(microseconds: float) -> float:
+            fixed, each = _ROW_COST_US
+            return (microseconds - _OTHER_EXPERTS_US) / max(fixed, each * budget.n_planes)
+
+        if share(budget.first_microseconds) < _MIN_SAMPLED_SHARE:
+            return 0.0
+        if budget.is_long and budget.is_auto:  # a long stream reduces the sample and does not disable it
+            return _MIN_SAMPLED_SHARE
+        return min(max(share(budget.microseconds), _MIN_SAMPLED_SHARE), 1.0)
+
+    def is_affordable(self, budget: CostBudget) -> bool:
+        return budget.weighs_experts and self.sampled_share(budget) > 0.0
+
+    def limits(self, budget: CostBudget) -> str:
+        share, planes = self.sampled_share(budget), f"{budget.n_planes} plane{'s' * (budget.n_planes > 1)}"
+        if not self.is_affordable(budget):
+            return f"disabled: {planes} would cost more than {budget}"
+        if share < 1.0:
+            return f"learns {100 * share:.0f} % of the rows: {planes}, {budget}"
+        return f"learns {_MAX_BLOCK_SAMPLE} rows or a quarter of larger blocks" if budget.is_auto else ""
+
+    def copy(self, rows: RowBuffer, views: Views) -> Self:
+        expert = shallow_copy(self)
+        if expert._version != _version(expert.learner):
+            # An interrupted call has changed the learner in place. It is a function of its rows: fit it
+            # again.
+            expert._set_learner(_fit(rows.at(expert.held), views))
+        return expert
+
+    def disable(self) -> None:
+        super().disable()
+        self.sampled = self.sampled[:0]
+        self._set_learner(None)
+
+    def restart(self) -> Expert:
+        expert = super().restart()
+        assert isinstance(expert, KernelExpert)
+        expert.sampled = self.sampled
+        return expert
+
+    def observe(self, block: Block, stream: Stream) -> None:
+        share, n = self.sampled_share(stream.budget), len(block)
+        if stream.budget.is_auto:
+            share *= min(1.0, max(_MAX_BLOCK_SAMPLE, n // 4) / n)
+        first = int(block.numbers[0])
+        n_sampled = int((first + n) * share) - int(first * share)
+        self.sampled = np.concatenate([self.sampled, block.numbers[evenly_sampled(block.codes, n_sampled)]])
+        limit = 2 * (self.window_rows + _ROWS_OF_CLASSES)
+        if len(self.sampled) > 2 * limit:
+            codes = stream.rows.codes_at(self.sampled)
+            n_classes = max(stream.budget.n_classes, 2)
+            self.sampled = last_rows(self.sampled, codes, limit // 2, limit // 2 // n_classes, 0)
+
+    def is_due(self, stream: Stream) -> bool:
+        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
+
+    def select(self, stream: Stream) -> IntArray:
+        per_class = min(self.rows_of_class, _ROWS_OF_CLASSES // max(stream.budget.n_classes, 2))
+        codes = stream.rows.codes_at(self.sampled)
+        return last_rows(self.sampled, codes, self.window_rows, per_class, stream.low)
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        self.sampled = np.setdiff1d(self.sampled, block.numbers)
+        if self.is_ready(stream.views):
+            super().forget(block, stream)
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        if not len(self.held):
+            self._set_learner(None)
+        elif self.learner is None:
+            self._set_learner(_fit(stream.rows.at(self.held), stream.views))
+        elif len(new) or leaving is not None:
+            add = _training_rows(new, stream.views) if len(new) else None
+            forget = None if leaving is None else _training_rows(leaving, stream.views)
+            try:
+                self._set_learner(shallow_copy(self.learner).update(add=add, forget=forget))
+            except DataError:
+                if leaving is None:
+                    raise
+                # All leaving rows were learned, so the error comes from accumulated rounding.
+                self._set_learner(_fit(stream.rows.at(self.held), stream.views))
+                self.n_refits += 1
+
+    def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
+        learner = self.learner
+        if learner is None or len(classes := learner.classes_.tolist()) < 2:
+            return None
+        kernel = Kernel(learner.kernel, gamma=learner.gamma)
+        vectors, coef = learner.support_vectors_, learner.dual_coef_
+        return KernelRule(classes, KernelExpansion(kernel, vectors, coef, learner.intercept_))
+
+    def held_rows(self) -> list[IntArray]:
+        return [self.sampled]
+
+    def _set_learner(self, learner: IncrementalSVC | None) -> None:
+        self.learner, self._version = learner, _version(learner)
+
+    def __getstate__(self) -> dict[str, Any]:
+        learner = None if self.learner is None else FrozenState(self.learner)
+        return {**self.__dict__, "learner": learner, "_version": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_learner(self.learner)
+
+    def get_state(self) -> dict[str, Any]:
+        state = {"learner": self.learner, "sampled": self.sampled, "rebuilt": self.n_refits}
+        return {**super().get_state(), **state}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.n_refits = int(state["rebuilt"])
+        self.sampled = np.asarray(state["sampled"], dtype=np.int64)
+        if not stream.rows.has(self.sampled):
+            raise ValueError("an expert samples rows that are not in the buffer")
+        self._set_learner(state["learner"])
+        if self.is_ready(stream.views):
+            self.refresh_rule(stream)
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """Kernel expansion over the ranks."""
+
+    classes: list[int]
+    expansion: KernelExpansion
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return the scores of rows."""
+        return self.expansion.scores(rows.ranks)
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+        """Add the expansion to a native scorer of single rows, if it has a native form."""
+        plane = self.expansion.native_plane()
+        if plane is None:
+            return False
+        scorer.add_machine(number, *plane)
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies do not contain the packed vectors of the expansion.
+        e = self.expansion
+        return KernelRule, (self.classes, KernelExpansion(e.kernel, e.vectors, e.coef, e.intercept))
+
+
+def evenly_sampled(codes: IntArray, n_sampled: int) -> Any:
+    """Return indices of about ``n_sampled`` rows: all rows of rare classes, evenly spaced rows of others."""
+    if len(codes) <= n_sampled:
+        return slice(None)
+    counts = np.bincount(codes)
+    present = np.flatnonzero(counts).tolist()
+    each = n_sampled // len(present)
+    spare = max(0, n_sampled - int(np.minimum(counts, each).sum()))  # left by rare classes
+    chosen = []
+    for code in present if n_sampled else ():
+        rows = np.flatnonzero(codes == code)
+        n = min(len(rows), each)
+        n += min(len(rows) - n, spare)
+        chosen.append(rows[np.arange(n) * len(rows) // max(n, 1)])
+    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+
+def _training_rows(block: Block, views: Views) -> tuple[Any, ...]:
+    return block.training_rows(TransformedRows(block.X, views).ranks)
+
+
+def _fit(block: Block, views: Views) -> IncrementalSVC:
+    X, y, *weights = _training_rows(block, views)
+    learner = IncrementalSVC(kernel="laplacian", gamma=1.0 / X.shape[1], class_weight="balanced", tol=1e-3)
+    return learner.fit(X, y, sample_weight=weights[0] if weights else None)
+
+
+def _version(learner: IncrementalSVC | None) -> Any:
+    return None if learner is None else learner._in_place_version()

@@ -1,0 +1,89 @@
+"""Label frequency expert: the moving class prior, for streams in which labels come in runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard import _native
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.views import TransformedRows
+
+__all__ = ["LabelFrequencyExpert", "LabelFrequencyRule"]
+
+_WINDOW_ROWS = 200
+
+
+class LabelFrequencyExpert(WindowExpert):
+    """Exponentially decayed frequencies of the last labels; it does not look at the features.
+
+    Parameters
+    ----------
+    config : ExpertConfig
+        Name and weight.
+    half_life_rows : float
+        Rows after which a label counts half.
+    """
+
+    view = "labels"
+
+    def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
+        super().__init__(config)
+        self._decay = float(np.exp2(-1.0 / half_life_rows))
+
+    def is_due(self, stream: Stream) -> bool:
+        return stream.n_seen > self.high
+
+    def select(self, stream: Stream) -> IntArray:
+        return stream.rows.last(_WINDOW_ROWS, low=stream.low)
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        pass  # the rule is computed from the list of rows
+
+    def make_rule(self, stream: Stream) -> Rule | None:
+        codes = stream.rows.codes_at(self.held)[::-1]
+        counts: FloatArray = np.bincount(codes, np.power(self._decay, np.arange(len(codes)))).astype(
+            np.float64
+        )
+        classes = np.flatnonzero(counts)
+        return LabelFrequencyRule(classes.tolist(), counts[classes], self._decay) if len(classes) else None
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.refresh_rule(stream)
+
+
+@dataclass(frozen=True)
+class LabelFrequencyRule:
+    """Frequency of each class among the last labels; the same score for all rows."""
+
+    classes: list[int]
+    counts: FloatArray  # decayed number of labels
+    decay: float  # factor of a count with every row
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return the scores of rows."""
+        shares = self.counts / self.counts.sum()
+        shares = shares[1:] if len(self.classes) == 2 else shares
+        return np.repeat(shares[None], len(rows), axis=0)
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Return False: the rule changes with every row."""
+        return False
+
+    def after(self, codes: list[int]) -> LabelFrequencyRule:
+        """Return the rule after some more labels, the newest last."""
+        classes, counts = self.classes, self.counts
+        for code in codes:
+            counts = counts * self.decay
+            if code not in classes:
+                place = int(np.searchsorted(classes, code))
+                classes = [*classes[:place], code, *classes[place:]]
+                counts = np.insert(counts, place, 0.0)
+            counts[classes.index(code)] += 1.0
+        return LabelFrequencyRule(classes, counts, self.decay)

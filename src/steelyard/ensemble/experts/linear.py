@@ -1,0 +1,300 @@
+"""Linear experts: proximal SVMs over all rows, over the last rows, and over random features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard import _native
+from steelyard._concurrency import shallow_copy
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.score_buffer import n_planes
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.exceptions import DataError
+from steelyard.features import RandomFeatures
+from steelyard.proximal import ProximalSVC
+
+__all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule", "RecentLinearExpert"]
+
+_MAPPED_FEATURES = 300
+_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
+_RECENT_ROWS_OF_CLASS = 20  # average rows of a class in the window of recent rows, at least
+_MAX_WINDOW_FACTOR = 10  # by which many classes may enlarge the window of recent rows
+
+
+class _LinearExpert(Expert):
+    """Base of linear experts: when the planes are solved, and rules from a fitted :class:`ProximalSVC`."""
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.learner: ProximalSVC | None = None
+
+    def disable(self) -> None:
+        super().disable()
+        self.learner = None
+
+    def needs_rule(self, stream: Stream) -> bool:
+        if self.rule is None or self.learner is None:
+            return self.high > self.rule_rows
+        budget = stream.budget
+        cost = budget.n_planes * (60.0 + self.learner.n_features_in_**3 / 20_000.0)
+        wait = min(
+            budget.interval_rows(cost, SETTINGS.solve_share), 1 + self.rule_rows * budget.n_planes // 20
+        )
+        return self.high - self.rule_rows >= max(1.0, wait / 10.0 if stream.new_class else wait)
+
+    def make_rule(self, stream: Stream) -> Rule | None:
+        learner = self.learner
+        if learner is None or len(classes := learner.classes_.tolist()) < 2:
+            return None
+        coef, intercept = np.ascontiguousarray(learner.coef_), np.ascontiguousarray(learner.intercept_)
+        return self.over_view(LinearRule(classes, coef, intercept), stream.views)
+
+    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:  # noqa: ARG002
+        """Return the planes as a rule over rows."""
+        return planes
+
+    def get_state(self) -> dict[str, Any]:
+        rule = self.rule.get_state() if isinstance(self.rule, LinearRule) else None
+        state = {"learner": self.learner, "rule": rule, "answers_upto": self.rule_rows}
+        return {**super().get_state(), **state}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.learner = state["learner"]
+        if state.get("rule") is not None:  # it may be older than the learner
+            self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
+            self.rule_rows = int(state["answers_upto"])
+        elif self.is_ready(stream.views):
+            self.refresh_rule(stream)
+
+
+class LinearExpert(_LinearExpert):
+    """Proximal SVM over all rows in the window, kept as exact sums.
+
+    It has learned the rows with ``low <= number < high`` except forgotten rows.
+    """
+
+    min_new_rows = 50
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.low = 0
+
+    @property
+    def n_rows(self) -> int:
+        return 0 if self.learner is None else self.high - self.low
+
+    def is_affordable(self, budget: CostBudget) -> bool:  # noqa: ARG002  the only expert with many classes
+        return True
+
+    def new_learner(self) -> ProximalSVC:
+        return ProximalSVC()
+
+    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:  # noqa: ARG002
+        return block.training_rows()
+
+    def is_due(self, stream: Stream) -> bool:
+        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
+
+    def update(self, stream: Stream) -> None:
+        new = stream.rows.between(max(self.high, stream.low), stream.n_seen)
+        leaving = stream.rows.between(self.low, min(stream.low, self.high)) if stream.low > self.low else None
+        self._learn(new, leaving, stream.views)
+        self.low, self.high = stream.low, stream.n_seen
+
+    def forget(self, block: Block, stream: Stream) -> None:
+        self._learn(block.take(slice(0)), block, stream.views)
+
+    def _learn(self, new: Block, leaving: Block | None, views: Views) -> None:
+        if not len(new) and (leaving is None or not len(leaving)):
+            return
+        if self.learner is None:
+            if len(new):
+                X, y, *weights = self.training_rows(new, views)
+                self.learner = self.new_learner().fit(X, y, sample_weight=weights[0] if weights else None)
+            return
+        add = self.training_rows(new, views) if len(new) else None
+        forget = self.training_rows(leaving, views) if leaving is not None and len(leaving) else None
+        self.learner = shallow_copy(self.learner).update(add=add, forget=forget)
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        """Raise DataError if some of the rows were never learned; nothing changes."""
+        new = stream.rows.between(self.high, stream.n_seen)
+        new = new if add is None else new.joined(add)
+        if self.learner is None and not len(new):
+            raise DataError("there are no rows left to forget; nothing was changed.")
+        trial = shallow_copy(self)
+        trial._learn(new, None, stream.views)
+        trial._learn(new.take(slice(0)), forget, stream.views)
+
+    def first_row(self) -> int | None:
+        return self.low if self.is_enabled else None
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "low": self.low}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.low = int(state["low"])
+        if not 0 <= self.low <= self.high:
+            raise ValueError("the first row of an expert must not come after its last row")
+
+
+class MappedLinearExpert(LinearExpert):
+    """Proximal SVM over random features of the ranks, all rows in the window."""
+
+    view = "map"
+    is_expensive = True
+    min_new_rows = 100
+
+    @staticmethod
+    def n_mapped(n_classes: int) -> int:
+        """Return the number of random features whose sums fit into memory."""
+        return int(min(_MAPPED_FEATURES, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
+
+    def is_affordable(self, budget: CostBudget) -> bool:
+        return budget.weighs_experts
+
+    def limits(self, budget: CostBudget) -> str:
+        n = self.n_mapped(budget.n_classes)
+        if n == _MAPPED_FEATURES:
+            return ""
+        return f"{n} random features instead of {_MAPPED_FEATURES}: {budget.n_classes} classes"
+
+    def new_learner(self) -> ProximalSVC:
+        return ProximalSVC(standardize=False)
+
+    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
+        rows = TransformedRows(block.X, views)
+        # Learners from files of version 0.2 contain the random map.
+        is_legacy = getattr(self.learner, "feature_map", None) is not None
+        return block.training_rows(rows.ranks if is_legacy else rows.mapped())
+
+    def over_view(self, planes: LinearRule, views: Views) -> LinearRule:
+        assert views.map is not None
+        return MappedLinearRule.over(views.map, planes)
+
+
+class RecentLinearExpert(_LinearExpert, WindowExpert):
+    """Proximal SVM over the last rows."""
+
+    window_rows = 200
+    min_new_rows = 10
+
+    def __init__(self, config: ExpertConfig) -> None:
+        super().__init__(config)
+        self.n_refits = 0
+
+    def is_due(self, stream: Stream) -> bool:
+        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
+
+    def select(self, stream: Stream) -> IntArray:
+        n_classes = stream.budget.n_classes
+        n = min(
+            max(self.window_rows, _RECENT_ROWS_OF_CLASS * n_classes), _MAX_WINDOW_FACTOR * self.window_rows
+        )
+        return stream.rows.last(n, low=stream.low)
+
+    def limits(self, budget: CostBudget) -> str:
+        n = min(_RECENT_ROWS_OF_CLASS * budget.n_classes, _MAX_WINDOW_FACTOR * self.window_rows)
+        return f"remembers {n} rows: {budget.n_classes} classes" if n > self.window_rows else ""
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        if not len(self.held):
+            self.learner = None
+        elif self.learner is None:
+            self._fit(stream)
+        elif len(new) or leaving is not None:
+            add = new.training_rows() if len(new) else None
+            forget = None if leaving is None else leaving.training_rows()
+            try:
+                self.learner = shallow_copy(self.learner).update(add=add, forget=forget)
+            except DataError:
+                if leaving is None:
+                    raise
+                # All leaving rows were learned, so the error comes from accumulated rounding.
+                self._fit(stream)
+                self.n_refits += 1
+
+    def _fit(self, stream: Stream) -> None:
+        X, y, *weights = stream.rows.at(self.held).training_rows()
+        self.learner = ProximalSVC().fit(X, y, sample_weight=weights[0] if weights else None)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "rebuilt": self.n_refits}
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        self.n_refits = int(state["rebuilt"])
+
+
+@dataclass(frozen=True)
+class LinearRule:
+    """Planes over the rows."""
+
+    classes: list[int]
+    coef: FloatArray
+    intercept: FloatArray
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return the scores of rows."""
+        return _linear_scores(rows.X, self.coef, self.intercept)
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+        """Add the plane to a native scorer of single rows."""
+        scorer.add_plane(number, False, self.coef[0], float(self.intercept[0]))
+        return True
+
+    def get_state(self) -> dict[str, Any]:
+        """Return classes and planes."""
+        return {"classes": self.classes, "coef": self.coef, "intercept": self.intercept}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> LinearRule:
+        """Return the rule that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        coef, intercept = (np.array(state[name], np.float64, order="C") for name in ("coef", "intercept"))
+        classes = list(state["classes"])
+        if not all(isinstance(code, int) for code in classes) or len(set(classes)) < len(classes):
+            raise ValueError("the classes of a rule must be different numbers")
+        n = n_planes(len(classes))
+        if coef.ndim != 2 or len(coef) != n or intercept.shape != (n,):
+            raise ValueError("a rule needs one plane per class, or one for two classes")
+        return cls(classes, coef, intercept)
+
+
+@dataclass(frozen=True)
+class MappedLinearRule(LinearRule):
+    """Planes over random features, evaluated on the inner values of the map."""
+
+    inside: FloatArray
+
+    @classmethod
+    def over(cls, feature_map: RandomFeatures, rule: LinearRule) -> MappedLinearRule:
+        """Return the rule with the same planes."""
+        return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return the scores of rows."""
+        return _linear_scores(rows.inside, self.inside, self.intercept)
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+        """Add the plane to a native scorer of single rows."""
+        scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
+        return True
+
+
+def _linear_scores(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+    scores = np.empty((len(rows), len(intercept)))
+    _native.linear_scores(rows, coef, intercept, scores, 1)
+    return scores

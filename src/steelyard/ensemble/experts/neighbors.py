@@ -1,0 +1,79 @@
+"""Nearest neighbor expert: a short nonlinear memory for fast concept drift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard import _native
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.views import TransformedRows
+from steelyard.kernels import Kernel
+
+__all__ = ["NearestNeighborExpert", "NearestNeighborRule"]
+
+_WINDOW_ROWS = 200
+_ROWS_OF_CLASS = 20
+_MIN_NEW_ROWS = 10
+_N_NEIGHBORS = 5
+
+
+class NearestNeighborExpert(WindowExpert):
+    """Weighted vote of the 5 nearest rows among the last 200 and the last 20 of each class, by ranks."""
+
+    view = "ranks"
+
+    def is_due(self, stream: Stream) -> bool:
+        return stream.n_seen - self.high >= min(_MIN_NEW_ROWS, 1 + stream.n_seen // 20)
+
+    def select(self, stream: Stream) -> IntArray:
+        per_class = min(_ROWS_OF_CLASS, 2 * _WINDOW_ROWS // max(stream.budget.n_classes, 1))
+        return stream.rows.last(_WINDOW_ROWS, per_class, stream.low)
+
+    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
+        pass  # the rule contains the rows
+
+    def make_rule(self, stream: Stream) -> Rule | None:
+        block = stream.rows.at(self.held)
+        classes = np.unique(block.codes)
+        if len(classes) < 2:
+            return None
+        vectors = np.ascontiguousarray(TransformedRows(block.X, stream.views).ranks)
+        return NearestNeighborRule(classes.tolist(), vectors, classes.searchsorted(block.codes))
+
+    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
+        super().set_state(state, stream)
+        if self.is_ready(stream.views):
+            self.refresh_rule(stream)
+
+
+@dataclass(frozen=True)
+class NearestNeighborRule:
+    """Vote of the nearest rows, each weighted by exp(-distance / n_columns)."""
+
+    classes: list[int]
+    vectors: FloatArray
+    places: IntArray  # index into `classes` of each row
+
+    def scores(self, rows: TransformedRows) -> FloatArray:
+        """Return smoothed log-odds of two classes, or one smoothed log-share per class."""
+        kernel = Kernel("laplacian", gamma=1.0 / self.vectors.shape[1])
+        similarity = kernel.block(rows.ranks, self.vectors, n_threads=1)
+        k = min(_N_NEIGHBORS, len(self.vectors))
+        nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
+        weights = np.take_along_axis(similarity, nearest, axis=1)
+        votes = np.full((len(rows), len(self.classes)), 0.5 / len(self.classes))
+        row = np.arange(len(rows))
+        for column in range(k):
+            votes[row, self.places[nearest[:, column]]] += weights[:, column]
+        log_votes = np.log(votes)
+        return log_votes[:, 1:] - log_votes[:, :1] if len(self.classes) == 2 else log_votes
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Return False: there is no native form."""
+        return False

@@ -1,0 +1,239 @@
+"""Explanation of a StreamClassifier: experts, weights, thresholds and restrictions by the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from steelyard._deprecation import renamed_attribute
+from steelyard._types import FloatArray
+from steelyard.base import Label
+from steelyard.ensemble.experts import Expert, Stream
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+
+__all__ = ["ClassRecord", "ExpertRecord", "Explanation", "explain_ensemble"]
+
+_MAX_TEXT_CLASSES = 12  # classes that the text lists; the table has all
+
+
+@dataclass(frozen=True)
+class ExpertRecord:
+    """State of one expert.
+
+    Attributes
+    ----------
+    name, description : str
+        Name and kind of the expert.
+    quality : float
+        Recent quality of the expert alone: AUC for two classes, mean recall for more. NaN while it is
+        unknown.
+    weight : float
+        Share of the expert in the combined score.
+    n_rows : int
+        Rows that the expert remembers.
+    limits : str
+        How the compute budget restricts the expert; empty if it does not.
+    """
+
+    name: str
+    description: str
+    quality: float
+    weight: float
+    n_rows: int
+    limits: str = ""
+
+    words = renamed_attribute("description", "words")
+    record = renamed_attribute("quality", "record")
+    spared = renamed_attribute("limits", "spared")
+
+
+@dataclass(frozen=True)
+class ClassRecord:
+    """Decision threshold of a class and its share among recent rows."""
+
+    label: Label
+    threshold: float | None
+    share: float
+
+    cut = renamed_attribute("threshold", "cut")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """State of a :class:`~steelyard.StreamClassifier` when ``explain()`` was called.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows seen so far.
+    threshold : str or dict
+        Goal of the decision threshold.
+    experts : list of ExpertRecord
+        All experts.
+    classes : list of ClassRecord
+        The second class if there are two, otherwise every class.
+    limits : dict of str to str
+        Restrictions by the compute budget, by the name of the expert or step.
+    drifts : list of int
+        Rows at which a drift was detected, the latest last.
+    """
+
+    n_rows: int
+    threshold: Any
+    experts: list[ExpertRecord]
+    classes: list[ClassRecord]
+    limits: dict[str, str]
+    drifts: list[int]
+
+    planes = renamed_attribute("classes", "planes")
+    spared = renamed_attribute("limits", "spared")
+
+    @property
+    def leader(self) -> str:
+        """Name of the expert with the largest weight; empty before the experts are weighed."""
+        best = max(self.experts, key=lambda expert: expert.weight)
+        return best.name if best.weight > 0.0 else ""
+
+    def __str__(self) -> str:
+        experts = [
+            f"  {expert.name:<11} weight {expert.weight:.2f}  {self._measure} {_number(expert.quality):>5}  "
+            f"{expert.n_rows} rows  {expert.description}"
+            for expert in self._by_weight()
+        ]
+        classes = [_class_line(record) for record in self.classes[:_MAX_TEXT_CLASSES]]
+        if len(self.classes) > _MAX_TEXT_CLASSES:
+            classes.append(f"... and {len(self.classes) - _MAX_TEXT_CLASSES} more classes.")
+        limits = [f"Budget, {name}: {limit}." for name, limit in self.limits.items()]
+        return "\n".join([*self._summary(), *experts, *classes, *limits])
+
+    __repr__ = __str__
+
+    @property
+    def _measure(self) -> str:
+        return "recent AUC" if len(self.classes) < 2 else "recent mean recall"
+
+    def _summary(self) -> list[str]:
+        goal = f"After {self.n_rows} rows; goal of the threshold: {_goal(self.threshold, len(self.classes))}."
+        if self.leader:
+            state = f"The expert with the largest weight is {self.leader!r}."
+        else:
+            state = "Too few rows were scored so far; the linear expert over all rows predicts alone."
+        if self.drifts:
+            rows = ", ".join(str(row) for row in self.drifts[-5:])
+            state += f" Drift was detected at row {rows}."
+        return [goal, state]
+
+    def _by_weight(self) -> list[ExpertRecord]:
+        return sorted(self.experts, key=lambda expert: -expert.weight)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(expert.name)}</td><td>{escape(expert.description)}</td><td>{expert.n_rows}</td>"
+            f"<td>{_number(expert.quality)}</td><td>{expert.weight:.2f}</td><td>{escape(expert.limits)}</td></tr>"
+            for expert in self._by_weight()
+        )
+        classes = "".join(
+            f"<tr><td>{escape(str(record.label))}</td><td>{100 * record.share:.1f} %</td>"
+            f"<td>{'none' if record.threshold is None else format(record.threshold, '.2f')}</td></tr>"
+            for record in self.classes
+        )
+        return (
+            f"<p>{escape(' '.join(self._summary()))}</p><table><thead><tr><th>expert</th><th>description</th>"
+            f"<th>rows</th><th>{self._measure}</th><th>weight</th><th>restricted by budget</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table><table><thead><tr><th>class</th><th>recent share</th>"
+            f"<th>threshold</th></tr></thead><tbody>{classes}</tbody></table>"
+        )
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the weights of the experts as bars.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; new axes when not given.
+
+        Returns
+        -------
+        matplotlib axes
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(layout="constrained")
+        ax.barh([expert.name for expert in self.experts], [expert.weight for expert in self.experts])
+        for place, expert in enumerate(self.experts):
+            text = f" {_number(expert.quality)}, {expert.n_rows} rows"
+            ax.text(expert.weight, place, text, va="center")
+        ax.set_xlim(0.0, 1.45)
+        ax.invert_yaxis()
+        ax.set_xlabel(f"weight (text: {self._measure}, rows remembered)")
+        ax.set_title(f"experts after {self.n_rows} rows")
+        return ax
+
+
+def explain_ensemble(
+    snapshot: EnsembleSnapshot,
+    experts: Sequence[Expert],
+    labels: Sequence[Label],
+    shares: FloatArray,
+    stream: Stream,
+    *,
+    threshold: Any,
+    n_pending: int,
+    drifts: Sequence[int],
+) -> Explanation:
+    """Return the explanation of a snapshot and its experts."""
+    weights, n = snapshot.weights, len(experts)
+    thresholds: list[float | None] = [None] * len(labels)
+    if weights is None:
+        quality, shown = np.full(n, np.nan), np.zeros(n)
+    elif isinstance(weights, MulticlassWeights):
+        quality, shown, thresholds = weights.recall, weights.weights, weights.thresholds.tolist()
+    else:
+        quality, shown, thresholds = weights.auc, weights.weights, [weights.threshold, weights.threshold]
+    # A rule may have gone since the experts were weighed.
+    shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
+    budget, records = stream.budget, []
+    for expert, q, w in zip(experts, quality, shown, strict=True):
+        limit = expert.limits(budget)
+        name, description = expert.config.name, expert.config.description
+        records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
+    limits = {record.name: record.limits for record in records if record.limits}
+    if not budget.weighs_experts:
+        limits["weights and thresholds"] = (
+            f"disabled: {budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
+        )
+    classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares.tolist(), strict=True)]
+    classes = classes[1:] if len(labels) == 2 else classes
+    return Explanation(stream.n_seen + n_pending, threshold, records, classes, limits, list(drifts))
+
+
+def _goal(threshold: Any, n_classes: int) -> str:
+    if isinstance(threshold, str):
+        many = {
+            "gmean": "largest mean recall",
+            "kappa": "largest kappa of each class",
+            "f1": "largest F1 of each class",
+        }
+        two = {"gmean": "largest G-mean", "kappa": "largest Cohen's kappa", "f1": "largest F1 score"}
+        return (two if n_classes < 2 else many)[threshold]
+    if "alarms" in threshold:
+        return f"alarms for at most {threshold['alarms']:.3g} of the rows"
+    return f"lowest cost, {threshold['miss']:g} for a miss and {threshold['alarm']:g} for a false alarm"
+
+
+def _number(value: float) -> str:
+    return "none" if np.isnan(value) else f"{value:.3f}"
+
+
+def _class_line(record: ClassRecord) -> str:
+    share = f"Class {record.label!r}, recently {100 * record.share:.1f} % of the rows"
+    if record.threshold is None:
+        return f"{share}, has no threshold yet."
+    return f"{share}, is predicted above a combined score of {record.threshold:.2f}."

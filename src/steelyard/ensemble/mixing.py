@@ -1,0 +1,281 @@
+"""Combination of the experts' scores: calibration, weights, threshold and probabilities.
+
+Two classes: the recent out-of-sample scores of every expert are calibrated to log-odds by logistic regression
+with one slope below and one above the middle between the classes (all classes weighted alike). Calibrated
+log-odds do not saturate, so the order of the highest scores is kept. The weight of an expert is
+
+    prior * exp(15 * AUC - 5 * L - 10 * N),
+
+where L is the log-loss with both classes weighted alike and N the log-loss with the observed class shares,
+divided by the entropy of these shares. N notices the top of the ranking; its factor is 25 in long streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit
+
+from steelyard import _native
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
+from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, with_new_experts
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.thresholds import choose_threshold
+
+__all__ = ["ExpertWeights", "weigh", "weigh_experts"]
+
+_NEWTON_STEPS = 8
+_NEWTON_TOLERANCE = 1e-3
+_MAX_NEWTON_STEP = 3.0
+_SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
+_MIN_SLOPE = 1e-6
+_MAX_BIAS = 5.0  # log-odds at the middle
+# Log-odds beyond the linear part at which the calibration has knots; between knots it is interpolated.
+_EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
+_MIN_SHARE = 1e-4  # of a class when the log-loss with observed shares is computed
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """Calibration and weight of each expert, and the threshold, for two classes.
+
+    Attributes
+    ----------
+    tables : list of (ndarray, ndarray)
+        For each expert its scores at some knots, and the calibrated log-odds there.
+    auc : ndarray of shape (n_experts,)
+        Recent AUC of each expert; NaN where it has none.
+    weights : ndarray of shape (n_experts,)
+        They sum to one.
+    threshold : float
+        Rows with a larger weighted sum of log-odds belong to the second class.
+    slope, bias : float
+        ``slope * total + bias`` are the log-odds of the second class when both classes are equally frequent.
+    """
+
+    tables: list[tuple[FloatArray, FloatArray]]
+    auc: FloatArray
+    weights: FloatArray
+    threshold: float
+    slope: float = 1.0
+    bias: float = 0.0
+    _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        knots, values = (np.concatenate(parts) for parts in zip(*self.tables, strict=True))
+        starts = np.cumsum([0, *(len(table[0]) for table in self.tables)])
+        object.__setattr__(self, "_flat_tables", (knots, values, starts))
+
+    def scores(self, raw: FloatArray) -> FloatArray:
+        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts 0."""
+        return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Return log-odds of the second class, equally frequent classes, from scores minus the threshold."""
+        return self.slope * (decisions + self.threshold) + self.bias
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as arrays and plain values."""
+        tables = [list(table) for table in self.tables]
+        numbers = {"cut": self.threshold, "slope": self.slope, "bias": self.bias}
+        return {"tables": tables, "auc": self.auc, "weights": self.weights, **numbers}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> ExpertWeights:
+        """Return the weights that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        tables = [(np.array(knots, np.float64), np.array(z, np.float64)) for knots, z in state["tables"]]
+        tables += [_NO_TABLE] * (n_experts - len(tables))
+        auc = with_new_experts(state["auc"], n_experts, np.nan)
+        weights = with_new_experts(state["weights"], n_experts, 0.0)
+        if not len(tables) == len(auc) == len(weights) == n_experts:
+            raise ValueError("corrupt weights: every field needs one entry per expert")
+        if any(knots.ndim != 1 or not len(knots) or knots.shape != z.shape for knots, z in tables):
+            raise ValueError("corrupt weights: a table needs one value at each knot")
+        cut = float(state["cut"])
+        # Version 0.2 has no calibration: a unit slope around the threshold.
+        return cls(tables, auc, weights, cut, float(state.get("slope", 1.0)), float(state.get("bias", -cut)))
+
+
+_NO_TABLE = (np.zeros(1), np.zeros(1))
+
+
+def weigh(
+    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, *, is_long: bool = False
+) -> ExpertWeights | MulticlassWeights | None:
+    """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight."""
+    if len(buffer.classes) < 2:
+        return None
+    if len(buffer.classes) > 2:
+        return weigh_classes(buffer, threshold, priors)
+    (sides,) = buffer.sides()
+    return weigh_experts(sides, threshold, priors, is_long=is_long)
+
+
+def weigh_experts(
+    sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False
+) -> ExpertWeights | None:
+    """Return the weights of two classes; None if recent rows of a class are too few."""
+    n_positive, n_experts = len(sides.positive), len(priors)
+    scores = np.concatenate([sides.positive, sides.negative]).T
+    known = ~np.isnan(scores)
+    n_known = np.stack([known[:, :n_positive].sum(axis=1), known[:, n_positive:].sum(axis=1)])
+    judged = np.flatnonzero((n_known.min(axis=0) >= SETTINGS.min_scored_rows) & (priors > 0.0))
+    if not len(judged):
+        return None
+    fitted = _Calibration.fit(scores[judged], known[judged], n_positive, n_known[:, judged])
+    auc = np.full(n_experts, np.nan)
+    auc[judged] = fitted.auc
+    weights = np.zeros(n_experts)
+    weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
+    tables = [_NO_TABLE] * n_experts
+    for line, expert in enumerate(judged):
+        tables[expert] = fitted.table(line)
+    total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
+    best = choose_threshold(total[:n_positive], total[n_positive:], threshold, sides.share)
+    if threshold == "gmean":  # at 0 both classes are about equally likely
+        is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
+        best *= 0.0 if is_small else SETTINGS.threshold_trust
+    slope, bias = _platt(total, n_positive)
+    return ExpertWeights(tables, auc, weights, best, slope, bias)
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """Calibrated scores of some experts, one line per expert; positives come first."""
+
+    middle: FloatArray
+    below: FloatArray  # slope below the middle
+    above: FloatArray
+    bias: FloatArray
+    log_odds: FloatArray  # 0 where a score is unknown
+    auc: FloatArray
+
+    @classmethod
+    def fit(cls, scores: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> _Calibration:
+        """Fit the slopes of all experts together by Newton's method."""
+        order = np.argsort(scores, axis=1)
+        ascending, n = np.take_along_axis(scores, order, axis=1), n_known.sum(axis=0)
+        _, in_order = _native.rank_levels(ascending, order, n, n_positive)
+        auc = in_order / (2.0 * n_known[0] * n_known[1])
+        lines = np.arange(len(scores))
+        low, high = ((q * (n - 1)).astype(int) for q in (0.05, 0.95))
+        spread = ascending[lines, high] - ascending[lines, low]
+        spread = np.where(spread > 0.0, spread, ascending[lines, n - 1] - ascending[lines, 0])
+        scale = np.where(spread > 0.0, spread / 3.3, 1.0)
+        median = np.median if known.all() else np.nanmedian
+        middle = 0.5 * (median(scores[:, :n_positive], axis=1) + median(scores[:, n_positive:], axis=1))
+        x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
+        below, above, bias = _fit_slopes(x, known, n_positive, n_known)
+        linear = below[:, None] * np.minimum(x, 0.0) + above[:, None] * np.maximum(x, 0.0) + bias[:, None]
+        log_odds = np.where(known, _compressed(linear), 0.0)
+        return cls(middle, below / scale, above / scale, bias, log_odds, auc)
+
+    def table(self, line: int) -> tuple[FloatArray, FloatArray]:
+        """Return knots of an expert's calibration and the log-odds there."""
+        middle, bias, limit = self.middle[line], self.bias[line], SETTINGS.linear_log_odds
+        low = middle - (bias + limit + _EXCESS) / self.below[line]
+        high = middle + (limit + _EXCESS - bias) / self.above[line]
+        values = limit + np.log1p(_EXCESS)
+        return np.concatenate([low[::-1], [middle], high]), np.concatenate([-values[::-1], [bias], values])
+
+
+def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
+    """Return slopes below and above 0 and the bias of each line, by logistic regression (Newton's method).
+
+    Both classes are weighted alike. As in Platt scaling, targets are less certain the fewer rows there are.
+    """
+    positive, negative = (count[:, None].astype(np.float64) for count in n_known)
+    is_positive = np.arange(x.shape[1]) < n_positive
+    target = np.where(is_positive, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
+    row_weights = known * np.where(is_positive, 0.5 / positive, 0.5 / negative)
+    below, above = np.minimum(x, 0.0), np.maximum(x, 0.0)
+    squared = np.square(x)
+    is_below = x < 0.0
+    a, b, c = np.ones(len(x)), np.ones(len(x)), np.zeros(len(x))
+    for _ in range(_NEWTON_STEPS):
+        p = expit(a[:, None] * below + b[:, None] * above + c[:, None])
+        g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
+        gx, hx, hxx = g * x, h * x, h * squared
+        g_a = np.where(is_below, gx, 0.0).sum(axis=1) + _SLOPE_PENALTY * a
+        g_b = gx.sum(axis=1) - (g_a - _SLOPE_PENALTY * a) + _SLOPE_PENALTY * b
+        h_ac = np.where(is_below, hx, 0.0).sum(axis=1)
+        h_bc = hx.sum(axis=1) - h_ac
+        h_aa = np.where(is_below, hxx, 0.0).sum(axis=1)
+        h_bb = hxx.sum(axis=1) - h_aa + _SLOPE_PENALTY
+        h_aa = h_aa + _SLOPE_PENALTY
+        # The two slopes share no rows, so the system is solved by eliminating both.
+        step_c = (g.sum(axis=1) - h_ac * g_a / h_aa - h_bc * g_b / h_bb) / (
+            h.sum(axis=1) + 1e-9 - h_ac * h_ac / h_aa - h_bc * h_bc / h_bb
+        )
+        step_a, step_b = (g_a - h_ac * step_c) / h_aa, (g_b - h_bc * step_c) / h_bb
+        size = np.maximum(np.maximum(np.abs(step_a), np.abs(step_b)), np.abs(step_c))
+        factor = 1.0 / np.maximum(1.0, size / _MAX_NEWTON_STEP)
+        a, b, c = a - factor * step_a, b - factor * step_b, c - factor * step_c
+        if size.max() < _NEWTON_TOLERANCE:
+            break
+    return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
+
+
+def _compressed(log_odds: FloatArray) -> FloatArray:
+    """Return log-odds that grow logarithmically beyond the linear part: outliers count, but not too much."""
+    limit = SETTINGS.linear_log_odds
+    size = np.abs(log_odds)
+    return np.where(
+        size <= limit, log_odds, np.sign(log_odds) * (limit + np.log1p(np.maximum(size - limit, 0.0)))
+    )
+
+
+def _weights(
+    fitted: _Calibration, n_positive: int, share: float, priors: FloatArray, *, is_long: bool
+) -> FloatArray:
+    """Return the weights of calibrated experts; an expert worse than chance gets none, unless all are."""
+    share = min(max(share, _MIN_SHARE), 1.0 - _MIN_SHARE)
+    entropy = -(share * np.log(share) + (1.0 - share) * np.log1p(-share))
+    shift = np.log(share) - np.log1p(-share)
+
+    def loss(log_odds: FloatArray, positive_share: float) -> FloatArray:
+        positive = -log_expit(log_odds[:, :n_positive]).mean(axis=1)
+        negative = -log_expit(-log_odds[:, n_positive:]).mean(axis=1)
+        return np.asarray(positive_share * positive + (1.0 - positive_share) * negative)
+
+    auc, best = fitted.auc, fitted.auc.max()
+    exponent = (
+        SETTINGS.auc_sharpness * auc
+        - SETTINGS.balanced_loss_sharpness * loss(fitted.log_odds, 0.5)
+        - SETTINGS.observed_loss_sharpness[is_long] * loss(fitted.log_odds + shift, share) / entropy
+    )
+    weights = priors * np.exp(exponent - exponent.max())
+    if best > 0.5:
+        weights[~(auc > 0.5)] = 0.0
+    if not weights.any():
+        weights = (auc == best).astype(np.float64)
+    weights[weights < SETTINGS.min_relative_weight * weights.max()] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
+    """Return slope and bias of log-odds (Platt scaling of the weighted sums, classes weighted alike)."""
+    n_negative = len(total) - n_positive
+    is_positive = np.arange(len(total)) < n_positive
+    target = np.where(is_positive, (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0))
+    row_weights = np.where(is_positive, 0.5 / n_positive, 0.5 / n_negative)
+    slope, bias = 1.0, 0.0
+    for _ in range(_NEWTON_STEPS):
+        p = expit(slope * total + bias)
+        g, h = row_weights * (p - target), row_weights * p * (1.0 - p)
+        ht = h * total
+        g_slope, g_bias = float((g * total).sum()) + 1e-3 * (slope - 1.0), float(g.sum())
+        h_slope, h_cross, h_bias = float((ht * total).sum()) + 1e-3, float(ht.sum()), float(h.sum()) + 1e-9
+        determinant = h_slope * h_bias - h_cross * h_cross
+        step_slope = (h_bias * g_slope - h_cross * g_bias) / determinant
+        step_bias = (h_slope * g_bias - h_cross * g_slope) / determinant
+        size = max(abs(step_slope), abs(step_bias))
+        factor = 1.0 / max(1.0, size / _MAX_NEWTON_STEP)
+        slope, bias = slope - factor * step_slope, bias - factor * step_bias
+        if size < _NEWTON_TOLERANCE:
+            break
+    return max(slope, 1e-3), bias

@@ -1,0 +1,64 @@
+"""Single rows that wait to be learned together, because a call costs more than a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from steelyard._types import FloatArray
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.score_buffer import with_new_experts
+
+__all__ = ["PendingRows"]
+
+
+@dataclass(frozen=True)
+class PendingRows:
+    """Rows that are scored and not yet learned; immutable.
+
+    Only the experts that follow the labels use these rows at once.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    scores: tuple[FloatArray, ...] = ()
+    n_rows: int = 0
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def added(self, block: Block, scores: FloatArray) -> PendingRows:
+        """Return these rows with another block at the end."""
+        return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
+
+    def together(self) -> tuple[Block, FloatArray]:
+        """Return all rows as one block, and their scores."""
+        return self.blocks[0].joined(*self.blocks[1:]), np.concatenate(self.scores)
+
+    def codes(self) -> list[int]:
+        """Return the class codes of all rows."""
+        return [code for block in self.blocks for code in block.codes.tolist()]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the rows and their scores as arrays."""
+        if not self.blocks:
+            return {}
+        block, scores = self.together()
+        parts = {"X": block.X, "codes": block.codes, "weights": block.weights, "times": block.times}
+        return {**parts, "scores": scores}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], n_experts: int) -> PendingRows:
+        """Return the rows that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        if not state:
+            return cls()
+        X, codes, weights, times, scores = (
+            np.asarray(state[name]) for name in ("X", "codes", "weights", "times", "scores")
+        )
+        n = len(codes)
+        scores = with_new_experts(scores, n_experts, np.nan, axis=1)
+        if X.ndim != 2 or scores.ndim != 3 or {len(part) for part in (X, weights, times, scores)} != {n}:
+            raise ValueError("pending rows, their labels and scores must have the same length")
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        return cls((Block.from_rows(X, codes, weights, times),), (scores,), n)

@@ -1,0 +1,237 @@
+"""Recent rows of the stream, shared by all experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._types import FloatArray, IntArray
+
+__all__ = ["Block", "RowBuffer"]
+
+_SAVED = ("X", "codes", "weights", "times", "numbers")
+_COLUMNS = (*_SAVED, "keys")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows: features, class codes, weights, times, row numbers and hashes of the features."""
+
+    X: FloatArray
+    codes: IntArray
+    weights: FloatArray
+    times: FloatArray
+    numbers: IntArray
+    keys: NDArray[np.uint64]
+
+    @classmethod
+    def from_rows(
+        cls,
+        X: FloatArray,
+        codes: IntArray,
+        weights: FloatArray | None = None,
+        times: FloatArray | None = None,
+        first: int = 0,
+    ) -> Block:
+        """Return a block whose row numbers begin at ``first``."""
+        n = len(codes)
+        weights = np.ones(n) if weights is None else weights
+        times = np.zeros(n) if times is None else times
+        return cls(X, codes, weights, times, np.arange(first, first + n), _native.row_hashes(X))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: Any) -> Block:
+        """Return some of the rows, by slice, mask or index."""
+        return Block(*(getattr(self, name)[rows] for name in _COLUMNS))
+
+    def joined(self, *others: Block) -> Block:
+        """Return these rows followed by the others."""
+        blocks = [self, *(other for other in others if len(other))]
+        if len(blocks) == 1:
+            return self
+        return Block(*(np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS))
+
+    def numbered(self, first: int) -> Block:
+        """Return the same rows with row numbers that begin at ``first``."""
+        numbers = np.arange(first, first + len(self))
+        return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys)
+
+    def training_rows(self, X: FloatArray | None = None) -> tuple[Any, ...]:
+        """Return features (or ``X`` in their place), codes and, where they differ from 1, weights."""
+        X = np.ascontiguousarray(self.X if X is None else X)
+        return (X, self.codes) if (self.weights == 1.0).all() else (X, self.codes, self.weights)
+
+
+class RowBuffer:
+    """Rows in stream order, found by row number or by value.
+
+    A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
+    valid; only the newest of them may be appended to.
+    """
+
+    __slots__ = ("_begin", "_end", "_store")
+
+    def __init__(self, store: Block, begin: int, end: int) -> None:
+        self._store = store
+        self._begin, self._end = begin, end
+
+    @classmethod
+    def empty(cls, n_columns: int) -> RowBuffer:
+        """Return a buffer for rows with ``n_columns`` features."""
+        return cls(_storage(n_columns, 0), 0, 0)
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def block(self) -> Block:
+        """All rows in the buffer."""
+        return self._store.take(slice(self._begin, self._end))
+
+    @property
+    def n_columns(self) -> int:
+        """Number of features."""
+        return self._store.X.shape[1]
+
+    @property
+    def numbers(self) -> IntArray:
+        """Row numbers, ascending."""
+        return self._store.numbers[self._begin : self._end]
+
+    @property
+    def codes(self) -> IntArray:
+        """Class codes of all rows."""
+        return self._store.codes[self._begin : self._end]
+
+    def between(self, low: int, high: int) -> Block:
+        """Return the rows with ``low <= number < high``."""
+        begin, end = self.numbers.searchsorted([low, high]) + self._begin
+        return self._store.take(slice(int(begin), int(end)))
+
+    def at(self, numbers: IntArray) -> Block:
+        """Return the rows with these ascending numbers, all of which must be in the buffer."""
+        return self._store.take(self._places(numbers))
+
+    def codes_at(self, numbers: IntArray) -> IntArray:
+        """Return the class codes of the rows with these ascending numbers."""
+        return self._store.codes[self._places(numbers)]
+
+    def _places(self, numbers: IntArray) -> Any:
+        held = self.numbers
+        if len(numbers):  # neighbouring rows need no copy
+            begin = int(held.searchsorted(numbers[0]))
+            end = begin + len(numbers)
+            if end <= len(held) and held[end - 1] == numbers[-1]:
+                return slice(self._begin + begin, self._begin + end)
+        return self._begin + held.searchsorted(numbers)
+
+    def has(self, numbers: IntArray) -> bool:
+        """Return whether the rows with these numbers are all in the buffer."""
+        return bool(np.isin(numbers, self.numbers).all())
+
+    def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
+        """Return the numbers of the last rows and of the last rows of each class, none below ``low``."""
+        return last_rows(self.numbers, self.codes, n_rows, per_class, low)
+
+    def append(self, block: Block) -> RowBuffer:
+        """Return a buffer with these rows at the end."""
+        begin, end, store = self._begin, self._end + len(block), self._store
+        if end > len(store):
+            held = self.block
+            store = _storage(held.X.shape[1], 2 * (len(held) + len(block)) + 64)
+            _write(store, 0, held)
+            begin, end = 0, len(held) + len(block)
+        _write(store, end - len(block), block)
+        return RowBuffer(store, begin, end)
+
+    def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
+        """Return a buffer with only these rows, or this buffer if it exceeds them by at most ``slack``."""
+        if len(self) <= (1.0 + slack) * len(numbers):
+            return self
+        places, n = self._places(numbers), len(numbers)
+        if isinstance(places, slice):
+            places = np.arange(places.start, places.stop)
+        store = _storage(self._store.X.shape[1], 2 * n + 64)
+        for name in _COLUMNS:
+            np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
+        return RowBuffer(store, 0, n)
+
+    def without(self, places: NDArray[np.intp]) -> RowBuffer:
+        """Return a buffer without the rows at these places."""
+        kept = np.delete(np.arange(self._begin, self._end), places)
+        return RowBuffer(self._store.take(kept), 0, len(kept))
+
+    def find(self, wanted: Block) -> NDArray[np.intp]:
+        """Return the place of an equal row for each, all different, oldest first; -1 if there is none."""
+        held = self.block
+        candidates: dict[int, list[int]] = {}
+        for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
+            candidates.setdefault(int(held.keys[place]), []).append(place)
+        found = np.full(len(wanted), -1, dtype=np.intp)
+        for row, key in enumerate(wanted.keys.tolist()):
+            for place in candidates.get(key, ()):
+                if (
+                    held.codes[place] == wanted.codes[row]
+                    and held.weights[place] == wanted.weights[row]
+                    and np.array_equal(held.X[place], wanted.X[row])
+                ):
+                    candidates[key].remove(place)
+                    found[row] = place
+                    break
+        return found
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the rows as arrays."""
+        block = self.block
+        return {name: getattr(block, name).copy() for name in _SAVED}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> RowBuffer:
+        """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        parts = {name: np.asarray(state[name]) for name in _SAVED}
+        n = len(parts["codes"])
+        if parts["X"].ndim != 2 or {len(part) for part in parts.values()} != {n}:
+            raise ValueError("rows, labels, weights and times must have the same length")
+        X, codes, weights, times, numbers = parts.values()
+        if not (np.isfinite(X).all() and np.isfinite(weights).all()):
+            raise ValueError("rows and weights must be finite numbers")
+        if (np.diff(numbers) <= 0).any():
+            raise ValueError("row numbers must be ascending")
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        return cls(Block(X, codes, weights, times, numbers, _native.row_hashes(X)), 0, n)
+
+
+def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
+    """Return the last of some ascending row numbers and the last of each class, none below ``low``."""
+    first = int(numbers.searchsorted(low))
+    begin = max(len(numbers) - n_rows, first)
+    if not per_class or begin == first:
+        return numbers[begin:]
+    wanted = np.zeros(len(numbers), dtype=bool)
+    wanted[begin:] = True
+    for code in np.flatnonzero(np.bincount(codes[first:])).tolist():
+        wanted[first + np.flatnonzero(codes[first:] == code)[-per_class:]] = True
+    return numbers[wanted]
+
+
+def _storage(n_columns: int, n_rows: int) -> Block:
+    return Block(
+        np.empty((n_rows, n_columns)),
+        np.empty(n_rows, dtype=np.int64),
+        np.empty(n_rows),
+        np.empty(n_rows),
+        np.empty(n_rows, dtype=np.int64),
+        np.empty(n_rows, dtype=np.uint64),
+    )
+
+
+def _write(store: Block, place: int, block: Block) -> None:
+    for name in _COLUMNS:
+        getattr(store, name)[place : place + len(block)] = getattr(block, name)

@@ -1,0 +1,299 @@
+"""Recent out-of-sample scores of the experts, with the labels that arrived later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.base import Label
+from steelyard.ensemble.settings import SETTINGS
+
+__all__ = ["PredictedScores", "ScoreBuffer", "TwoSides", "align", "n_planes", "with_new_experts"]
+
+
+class TwoSides(NamedTuple):
+    """Recent scores of one class and of the others, oldest first, one column per expert."""
+
+    positive: FloatArray
+    negative: FloatArray
+    share: float  # of the positive side among recent rows
+
+
+class _Log(NamedTuple):
+    """Scores, class places and row hashes in stream order; ``n`` of the stored rows are valid.
+
+    Logs share their storage: appending writes behind the last valid row, so earlier logs stay valid.
+    """
+
+    store: tuple[FloatArray, IntArray, NDArray[np.uint64]]
+    n: int
+
+    @classmethod
+    def empty(cls, n_experts: int, n_planes: int, n_rows: int = 0) -> _Log:
+        scores = np.empty((n_rows, n_experts, n_planes))
+        return cls((scores, np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.uint64)), 0)
+
+    @property
+    def rows(self) -> tuple[FloatArray, IntArray, NDArray[np.uint64]]:
+        scores, places, keys = self.store
+        return scores[: self.n], places[: self.n], keys[: self.n]
+
+    def append(self, scores: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> _Log:
+        n, store = self.n + len(places), self.store
+        if n > len(store[1]):
+            _, n_experts, n_columns = store[0].shape
+            store = _Log.empty(n_experts, n_columns, 2 * n + 64).store
+            for column, values in zip(store, self.rows, strict=True):
+                column[: self.n] = values
+        for column, values in zip(store, (scores, places, keys), strict=True):
+            column[self.n : n] = values
+        return _Log(store, n)
+
+    def take(self, rows: Any) -> _Log:
+        scores, places, keys = (column[rows] for column in self.rows)
+        return _Log((scores, places, keys), len(places))
+
+
+class ScoreBuffer:
+    """Recent scores of every expert, given before the labels were known.
+
+    Of every class the last rows are kept, about 1,000 in total and at least 100 of each. Two classes have one
+    score, positive for the second class; more classes have one score each. A class that an expert did not
+    know has no score (NaN).
+
+    Parameters
+    ----------
+    n_experts : int
+        Number of experts.
+    """
+
+    def __init__(self, n_experts: int) -> None:
+        self.n_experts = n_experts
+        self.classes: list[Label] = []
+        self._log = _Log.empty(n_experts, 1)
+        self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
+
+    def set_classes(self, classes: Sequence[Label]) -> None:
+        """Rearrange the scores for these classes."""
+        if list(classes) == self.classes:
+            return
+        old, self.classes = self.classes, list(classes)
+        place_of = {label: place for place, label in enumerate(self.classes)}
+        moved = np.array([place_of.get(label, -1) for label in old], dtype=np.int64)
+        counts, self._counts = self._counts, np.zeros(len(place_of))
+        self._counts[moved[moved >= 0]] = counts[moved >= 0]
+        log, self._log = self._log, _Log.empty(self.n_experts, n_planes(len(place_of)))
+        if log.n:
+            scores, places, keys = log.take(moved[log.rows[1]] >= 0).rows
+            self._log = self._log.append(align(scores, old, self.classes), moved[places], keys)
+
+    def push(
+        self,
+        places: IntArray,
+        scores: FloatArray | None,
+        keys: NDArray[np.uint64],
+        weights: FloatArray | None = None,
+    ) -> None:
+        """Add rows whose labels have arrived; without scores they only count for the class shares.
+
+        ``places`` are indices into :attr:`classes`, -1 for a class that is not there.
+        """
+        weights = np.ones(len(places)) if weights is None else weights
+        if (places < 0).any():
+            known = places >= 0
+            scores = None if scores is None else scores[known]
+            places, keys, weights = places[known], keys[known], weights[known]
+        decay = 0.5 ** (weights.sum() / SETTINGS.share_half_life_rows)
+        self._counts = self._counts * decay + np.bincount(places, weights, minlength=len(self.classes))
+        if scores is None:
+            return
+        self._log = self._log.append(scores, places, keys)
+        limit = 1.0 + SETTINGS.slack
+        if self._log.n > limit * SETTINGS.score_rows:
+            wanted = self._wanted_rows()
+            if self._log.n > limit * len(wanted):
+                self._log = self._log.take(wanted)
+
+    def shorten(self) -> None:
+        """Keep few rows: after a drift the earlier scores are misleading."""
+        newest_first = self._log.rows[1][::-1]
+        n_newer = np.zeros(len(newest_first), dtype=np.int64)  # newer rows of the same class
+        for place in range(len(self.classes)):
+            of_class = newest_first == place
+            n_newer[of_class] = np.arange(np.count_nonzero(of_class))
+        n_last, per_class = SETTINGS.score_rows_after_drift
+        keep = (np.arange(len(newest_first)) < n_last) | (n_newer < per_class)
+        self._log = self._log.take(keep[::-1])
+
+    def drop(self, label: Label, keys: NDArray[np.uint64]) -> None:
+        """Remove the scores of forgotten rows of a class."""
+        if label not in self.classes:
+            return
+        place = self.classes.index(label)
+        _, places, known = self._log.rows
+        of_class = np.flatnonzero(places == place)
+        keep = np.ones(self._log.n, dtype=bool)
+        for key in keys:
+            keep[of_class[keep[of_class] & (known[of_class] == key)][:1]] = False
+        self._log = self._log.take(keep)
+        self._counts = self._counts.copy()
+        self._counts[place] = max(0.0, self._counts[place] - len(keys))
+
+    def shares(self) -> FloatArray:
+        """Return the share of each class among recent rows."""
+        total, n = self._counts.sum(), len(self._counts)
+        return self._counts / total if total > 0.0 else np.full(n, 1.0 / max(n, 1))
+
+    def _wanted_rows(self) -> NDArray[np.intp]:
+        """Return the last rows of every class, by its share, oldest first."""
+        minimum = int(
+            np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
+        )
+        wanted = np.clip(np.rint(SETTINGS.score_rows * self.shares()), minimum, SETTINGS.score_rows)
+        places = self._log.rows[1]
+        by_class = np.argsort(places, kind="stable")
+        places = places[by_class]
+        from_end = np.bincount(places, minlength=len(wanted)).cumsum()[places] - np.arange(len(places))
+        return np.sort(by_class[from_end <= wanted[places]])
+
+    def recent(self) -> tuple[IntArray, FloatArray]:
+        """Return class places and scores (n_rows, n_experts, n_planes) of recent rows, oldest first."""
+        rows, (scores, places, _) = self._wanted_rows(), self._log.rows
+        return places[rows], scores[rows]
+
+    def sides(self) -> list[TwoSides]:
+        """Return the recent scores of both sides of every plane."""
+        places, scores = self.recent()
+        shares = self.shares()
+        positives = [1] if len(self.classes) == 2 else range(len(self.classes))
+        return [
+            TwoSides(scores[places == p, :, plane], scores[places != p, :, plane], float(shares[p]))
+            for plane, p in enumerate(positives)
+        ]
+
+    def copy(self) -> ScoreBuffer:
+        """Return a copy; only one of the two may be appended to."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as arrays and plain values."""
+        scores, places, keys = self._log.rows
+        counts = self._counts.tolist()
+        return {
+            "classes": list(self.classes),
+            "counts": counts,
+            "places": places,
+            "scores": scores,
+            "keys": keys,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Self:
+        """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        buffer = cls(n_experts)
+        buffer.set_classes(state["classes"])
+        scores, keys = state["scores"], state["keys"]
+        if isinstance(keys, list):  # version 0.2.0 stored the rows class by class
+            places = np.repeat(np.arange(len(keys)), [len(part) for part in keys])
+            scores, keys = (np.concatenate(parts) if parts else np.zeros(0) for parts in (scores, keys))
+        else:
+            places = np.asarray(state["places"], dtype=np.int64)
+        if len(keys):
+            scores = with_new_experts(scores, n_experts, np.nan, axis=1)
+            shape = (len(keys), n_experts, n_planes(len(buffer.classes)))
+            if scores.shape != shape or places.shape != keys.shape or keys.dtype != np.uint64:
+                raise ValueError("the recent scores do not have the shape of the experts")
+            if places.min() < 0 or places.max() >= len(buffer.classes):
+                raise ValueError("the recent scores belong to unknown classes")
+            buffer._log = buffer._log.append(scores, places, keys)
+        buffer._counts = np.asarray(state["counts"], dtype=np.float64)
+        if buffer._counts.shape != (len(buffer.classes),):
+            raise ValueError("the recent scores need one count per class")
+        return buffer
+
+
+class PredictedScores:
+    """Raw scores of predicted rows, kept by row hash until their labels arrive; bounded.
+
+    With delayed labels the experts are judged by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores: there, such rows are scored again when their labels arrive.
+    """
+
+    __slots__ = ("_lock", "_scores")
+
+    def __init__(self) -> None:
+        self._scores: dict[int, tuple[list[int], FloatArray, int]] = {}  # classes, scores of a batch, row
+        self._lock = threading.Lock()
+
+    def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
+        """Keep the scores of a batch; the oldest rows go when there are too many."""
+        limit = SETTINGS.predicted_rows
+        # Best effort: a thread that finds the lock taken, also in a child after a fork, does not wait.
+        if len(keys) > limit or not self._lock.acquire(blocking=False):
+            return
+        try:
+            known = self._scores
+            entries = ((classes, scores, row) for row in range(len(keys)))
+            known.update(zip(keys.tolist(), entries, strict=True))
+            for key in list(islice(known, max(0, len(known) - limit))):
+                del known[key]
+        finally:
+            self._lock.release()
+
+    def take(self, keys: NDArray[np.uint64], classes: list[int]) -> list[FloatArray | None]:
+        """Remove and return the scores of these rows for these classes, None where there are none."""
+        if not self._scores or not self._lock.acquire(blocking=False):
+            return [None] * len(keys)
+        try:
+            found = [self._scores.pop(key, None) for key in keys.tolist()]
+        finally:
+            self._lock.release()
+        return [None if one is None else align(one[1][one[2]], one[0], classes) for one in found]
+
+    def __reduce__(self) -> tuple[type[PredictedScores], tuple[()]]:
+        return PredictedScores, ()
+
+
+def n_planes(n_classes: int) -> int:
+    """Return the number of scores of a row: one for two classes, otherwise one per class."""
+    return n_classes if n_classes > 2 else 1
+
+
+def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:
+    """Return values per expert from a file, filled up for experts that the file does not know."""
+    values = np.asarray(values, dtype=np.float64)
+    missing = n_experts - values.shape[axis] if values.ndim > axis else 0
+    widths = [(0, max(missing, 0) if dim == axis else 0) for dim in range(values.ndim)]
+    return np.pad(values, widths, constant_values=fill)
+
+
+def align(scores: FloatArray, known: Sequence[Label], classes: Sequence[Label]) -> FloatArray:
+    """Return scores over the classes ``known`` as columns of ``classes``.
+
+    The last axis of ``scores`` has one column per known class, or a single one for two classes. A class that
+    was not known gets NaN; scores over fewer than two classes give NaN everywhere.
+    """
+    if known == classes and len(classes) >= 2:
+        return scores
+    known, classes = list(known), list(classes)
+    out = np.full((*scores.shape[:-1], n_planes(len(classes))), np.nan)
+    if len(known) < 2:
+        return out
+    columns = {known[0]: -scores[..., 0], known[1]: scores[..., 0]} if len(known) == 2 else {}
+    columns = columns or {label: scores[..., column] for column, label in enumerate(known)}
+    if len(classes) == 2:
+        if classes[1] in columns and classes[0] in columns:
+            out[..., 0] = columns[classes[1]]
+        return out
+    for column, label in enumerate(classes):
+        if label in columns:
+            out[..., column] = columns[label]
+    return out

@@ -1,0 +1,144 @@
+"""Immutable state that answers predictions while another thread learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._labels import winners
+from steelyard._threads import one_thread
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import Rule
+from steelyard.ensemble.experts.labels import LabelFrequencyRule
+from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.score_buffer import align, n_planes
+from steelyard.ensemble.views import TransformedRows, Views
+
+__all__ = ["EnsembleSnapshot"]
+
+
+class SingleRowScorer:
+    """Native scorer of single rows, made for the first single row.
+
+    Snapshots that differ only in label frequency rules share one scorer.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self) -> None:
+        self._native: tuple[_native.RowExperts, list[int]] | None = None
+
+    def scores(self, snapshot: EnsembleSnapshot, X: FloatArray) -> FloatArray:
+        """Return the raw scores of a single row for two classes."""
+        if self._native is None:
+            self._native = _joined_rules(snapshot, X.shape[1])
+        scorer, others = self._native
+        scores, _ = scorer.scores(X)
+        rows = TransformedRows(X, snapshot.views)
+        for number in others:
+            snapshot.score_rule(number, rows, scores)
+        return scores
+
+    def __reduce__(self) -> tuple[type[SingleRowScorer], tuple[()]]:
+        return SingleRowScorer, ()
+
+
+def _joined_rules(snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.RowExperts, list[int]]:
+    """Return a native scorer, and the numbers of the rules that must be scored separately."""
+    scorer = snapshot.views.row_experts(len(snapshot.rules), n_features)
+    others = []
+    for number, rule in enumerate(snapshot.rules):
+        if rule is not None and (rule.classes != snapshot.classes or not rule.join(scorer, number)):
+            others.append(number)
+    return scorer, others
+
+
+@dataclass(frozen=True)
+class EnsembleSnapshot:
+    """Rules, weights and transformations of one moment.
+
+    Attributes
+    ----------
+    classes : list of int
+        Class codes in the order of their labels.
+    rules : list of Rule or None
+        Decision rule of each expert.
+    weights : ExpertWeights, MulticlassWeights or None
+        How the scores are combined; None while too few rows were scored.
+    views : Views
+        Transformations of rows.
+    """
+
+    classes: list[int]
+    rules: list[Rule | None]
+    weights: ExpertWeights | MulticlassWeights | None
+    views: Views
+    single: SingleRowScorer = field(default_factory=SingleRowScorer, repr=False, compare=False)
+
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none."""
+        if len(X) == 1 and len(self.classes) == 2:
+            return self.single.scores(self, X)
+        scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
+        rows = TransformedRows(X, self.views)
+        with one_thread():
+            for number in range(len(self.rules)):
+                self.score_rule(number, rows, scores)
+        return scores
+
+    def score_rule(self, number: int, rows: TransformedRows, scores: FloatArray) -> None:
+        """Write the scores of one expert."""
+        rule = self.rules[number]
+        if rule is not None:
+            scores[:, number] = align(rule.scores(rows), rule.classes, self.classes)
+
+    def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
+        """Return the snapshot after some more labels, which only the label frequency rules use."""
+        rules = [rule.after(codes) if isinstance(rule, LabelFrequencyRule) else rule for rule in self.rules]
+        return replace(self, rules=rules)
+
+    def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
+        """Return the weights for another set of classes, None if there are none."""
+        if classes == self.classes or self.weights is None:
+            return self.weights
+        if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
+            return self.weights.for_classes(classes)
+        return None
+
+    def decide(self, raw: FloatArray) -> FloatArray:
+        """Return one score per plane: positive for the second class, or largest for the predicted class."""
+        weights = self.weights
+        if isinstance(weights, ExpertWeights):
+            return (weights.scores(raw[:, :, 0]) - weights.threshold)[:, None]
+        out = _first_known(raw) if weights is None else weights.scores(raw)
+        unknown = np.isnan(raw).all(axis=1)
+        if unknown.any():  # no expert knows these classes yet: they get the lowest score
+            lowest = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
+            out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
+        return out
+
+    def predict_codes(self, raw: FloatArray) -> IntArray:
+        """Return the codes of the predicted classes."""
+        return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]
+
+    def log_odds(self, decisions: FloatArray) -> FloatArray:
+        """Return one column per class: log-probabilities, up to a constant, of equally frequent classes."""
+        if decisions.shape[1] > 1:
+            return decisions
+        if isinstance(self.weights, ExpertWeights):
+            decisions = self.weights.log_odds(decisions)
+        return np.concatenate([np.zeros_like(decisions), decisions], axis=1)
+
+
+def _first_known(raw: FloatArray) -> NDArray[np.float64]:
+    """Return the scores of the first expert that has any: the experts are not weighed yet."""
+    out = raw[:, 0]
+    for expert in range(1, raw.shape[1]):
+        if not np.isnan(out).any():
+            break
+        out = np.where(np.isnan(out).all(axis=0), raw[:, expert], out)
+    return out

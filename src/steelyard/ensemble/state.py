@@ -1,0 +1,99 @@
+"""Saved state of StreamClassifier, also from files of version 0.2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from steelyard._labels import restored_labels
+from steelyard.ensemble.drift import DriftDetector
+from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.row_buffer import RowBuffer
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.views import Views
+
+if TYPE_CHECKING:
+    from steelyard.ensemble.stream_classifier import StreamClassifier
+
+__all__ = ["get_state", "set_state"]
+
+
+def get_state(model: StreamClassifier) -> dict[str, Any]:
+    """Return everything learned as arrays, plain values and storable learners."""
+    weights = model._snapshot.weights
+    return {
+        **model._features(),
+        "labels": list(model._labels),
+        "class_numbers": np.flatnonzero(model._counts).tolist(),
+        "class_counts": model._counts[model._counts > 0].tolist(),
+        "seen": model._n_seen,
+        "low": model._low,
+        "judged_at": model._weighed_at,
+        "settled_at": model._views_at,
+        "recent": model._rows.get_state(),
+        "waiting": model._pending.get_state(),
+        "watch": model._drift.get_state(),
+        "evidence": model._recent_scores.get_state(),
+        "views": model._views.get_state(),
+        "experts": [expert.get_state() for expert in model._copied_experts()],
+        "judgement": None if weights is None else weights.get_state(),
+    }
+
+
+def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
+    """Set what :func:`get_state` returned; raise ValueError if it is inconsistent."""
+    model._set_features(state)
+    model._hashed = model._hashed_view(model.n_features_in_)
+    model._labels = restored_labels(state["labels"])
+    model._code_of = {label: code for code, label in enumerate(model._labels)}
+    model._counts = np.zeros(len(model._labels), dtype=np.int64)
+    model._counts[state["class_numbers"]] = state["class_counts"]
+    model._n_seen, model._low, model._weighed_at, model._views_at = (
+        int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
+    )
+    model._rows = RowBuffer.from_state(state["recent"])
+    numbers = model._rows.numbers
+    is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < model._n_seen)
+    if not 0 <= model._low <= model._n_seen or not is_seen:
+        raise ValueError("rows are remembered that have not been seen yet")
+    model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
+    model._views = Views.from_state(state["views"])
+    model._drift = DriftDetector.from_state(state.get("watch", {}))
+    model._experts = [config.make(config) for config in EXPERTS]
+    if len(state["experts"]) > len(EXPERTS):
+        raise ValueError("there are more experts than this version knows")
+    stream = model._stream()
+    for expert, learned in zip(model._experts, state["experts"], strict=False):  # older files have fewer
+        expert.set_state(_current_names(learned, state["recent"]), stream)
+    classes = model._class_codes()
+    rules = [expert.rule for expert in model._experts]
+    model._snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), model._views)
+    model._predicted = PredictedScores()
+    model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS))
+    if len(model._pending):
+        model._snapshot = model._snapshot.after_labels(model._pending.codes())
+
+
+def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of an expert with the fields that version 0.2 did not have."""
+    offered = rows.get("offered")  # version 0.2 marked the rows that the kernel SVM may learn
+    if offered is None:
+        return expert
+    sampled = np.asarray(rows["numbers"])[np.asarray(offered, dtype=bool)]
+    return {"sampled": sampled, "memory": expert["held"], "observed": expert["high"], **expert}
+
+
+def _weights(state: dict[str, Any], n_classes: int) -> ExpertWeights | MulticlassWeights | None:
+    # Files of version 0.2.0 have a list with one entry per plane; many classes are weighed again later.
+    is_early = "judgement" not in state
+    saved = [*state["judgements"], None][0] if is_early else state["judgement"]
+    if saved is None or (is_early and n_classes > 2):
+        return None
+    kind: Any = ExpertWeights if n_classes < 3 else MulticlassWeights
+    weights: ExpertWeights | MulticlassWeights = kind.from_state(saved, len(EXPERTS))
+    return weights

@@ -1,0 +1,698 @@
+"""StreamClassifier: an ensemble of experts for imbalanced streams, without parameters that must be chosen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard import _native
+from steelyard._concurrency import FrozenState, lock_of
+from steelyard._deprecation import renamed_parameters
+from steelyard._labels import all_forgotten_error
+from steelyard._threads import one_thread
+from steelyard._types import FloatArray, IntArray
+from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    Traits,
+    snapshot_read,
+    sorted_classes,
+    transactional,
+)
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.drift import DriftDetector
+from steelyard.ensemble.experts import EXPERTS, Expert, Stream
+from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
+from steelyard.ensemble.explanation import Explanation, explain_ensemble
+from steelyard.ensemble.mixing import ExpertWeights, weigh
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.parallel import run_tasks
+from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.state import get_state, set_state
+from steelyard.ensemble.views import HashedView, Views
+from steelyard.exceptions import DataError, SteelyardError
+from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
+from steelyard.persistence import storable
+from steelyard.proximal import ProximalSVC
+from steelyard.thresholds import ThresholdChoice
+from steelyard.windowing.sliding import window_size
+
+__all__ = ["StreamClassifier"]
+
+_FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
+
+
+class _WindowChoice:
+    """Constraint of ``window=``."""
+
+    description = '"auto", a whole number of rows, a timedelta, or text such as "30d" (units s, m, h, d, w)'
+
+    def accepts(self, value: object) -> bool:
+        if isinstance(value, str) and value == "auto":
+            return True
+        try:
+            window_size(value)  # type: ignore[arg-type]  # it raises for values that are no window
+        except SteelyardError:
+            return False
+        return True
+
+
+@renamed_parameters(**_FORMER_PARAMETERS)
+@storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
+class StreamClassifier(ForgettingMixin):
+    r"""Ensemble of experts for imbalanced streams.
+
+    The experts differ in their memory (all rows, the last 20,000, 5,000, 1,000 or 200 rows, the last labels)
+    and in their model (proximal SVMs, a kernel SVM, boosted trees). Experts that have predicted recent rows
+    well get large weights, and the decision threshold follows the recent scores.
+
+    Parameters
+    ----------
+    threshold : "gmean", "kappa", "f1" or dict, default="gmean"
+        Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
+        the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
+        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second
+        class of ``classes_``, a miss is a row of that class without an alarm. With more than two classes,
+        "gmean" means the largest mean recall, and the other goals apply to every class against the rest.
+    window : "auto", int, timedelta or str, default="auto"
+        Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
+        longest of which covers all rows. A length of time such as "30d" needs ``time`` in
+        :meth:`partial_fit`.
+    compute_budget : "auto" or float, default="auto"
+        Microseconds that a row may cost, approximately, on a common machine. "auto" is 120 for the first
+        20,000 rows and 80 afterwards. Costs are computed from the numbers of rows, columns and classes and
+        never measured, so the same rows give the same model everywhere. A larger budget refits trees and
+        solves linear systems more often; with a budget below 120 the kernel SVM learns a sample of the rows,
+        below 66 it is disabled. :meth:`explain` lists all restrictions. Experts are updated in parallel on
+        the available cores (environment variable STEELYARD_NUM_THREADS) without changing any bit of the
+        result.
+    random_state : int, default=0
+        Seed of the random features and of the samples that boosted trees remember.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows in the window.
+    class_count_ : ndarray of shape (n_classes,)
+        Rows of each class in the window.
+    linear_ : ProximalSVC
+        A copy of the linear expert over all rows, which tells the effect of each feature. Its labels are
+        numbers of the labels here, in their order of appearance.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when all names are strings.
+
+    See Also
+    --------
+    steelyard.AdaptiveThresholdClassifier : The adaptive threshold for any other classifier.
+
+    Notes
+    -----
+    :meth:`partial_fit` scores the rows before it learns them. These out-of-sample scores determine weights,
+    threshold and probabilities. Rows that were passed to :meth:`predict`, :meth:`decision_function` or
+    :meth:`predict_proba` before keep the scores given then, so that delayed labels judge the experts by what
+    they knew at prediction time (the last 100,000 rows). The size of the chunks is the delay of the labels,
+    so the same rows in other chunks give other weights.
+
+    Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
+    calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
+    Before two rows of both classes are scored, the linear expert over all rows predicts alone.
+
+    :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
+    Scores of other rows, the scale of ranks and the random map (fitted on the first 1,000 rows) stay. Boosted
+    trees that are too large to be refitted at once lose their weight until the next :meth:`partial_fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import StreamClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(3000) < 0.05).astype(int)
+    >>> X = rng.normal(size=(3000, 4)) * np.where(y, 0.5, 2.0)[:, None]
+    >>> model = StreamClassifier()
+    >>> for begin in range(0, 2000, 100):
+    ...     _ = model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    >>> hits = model.predict(X[2000:]) == y[2000:]
+    >>> bool(min(hits[y[2000:] == 0].mean(), hits[y[2000:] == 1].mean()) > 0.8)
+    True
+    """
+
+    takes_time = True
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "threshold": ThresholdChoice(),
+        "window": _WindowChoice(),
+        "compute_budget": AnyOf(OneOf("auto"), Positive()),
+        "random_state": Integer(0),
+    }
+    _traits = Traits(
+        exact=False,
+        bounded_memory=True,
+        exempt={
+            "chunk_borders_do_not_matter": (
+                "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
+                "so the size of the chunks is the delay of the labels"
+            ),
+        },
+    )
+    _accepts_sparse = True
+    _finds_nonfinite = True  # in _dense
+
+    def __init__(
+        self,
+        *,
+        threshold: str | dict[str, float] = "gmean",
+        window: str | int | timedelta = "auto",
+        compute_budget: str | float = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.threshold = threshold
+        self.window = window
+        self.compute_budget = compute_budget
+        self.random_state = random_state
+
+    # -- learning -----------------------------------------------------------------------------------
+
+    @transactional
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Score these rows, then learn them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels; a label never seen before becomes a class.
+        classes : array-like, optional
+            Labels that may occur, as in scikit-learn. It is never needed.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row; 1 when not given.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, ascending; needed for a window of time.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        first = not self._is_started()
+        batch = validate_batch(self, X, y, sample_weight, "partial_fit", reset=first)
+        if classes is not None:
+            self._check_known(batch.labels, classes)
+        if first:
+            self._start(batch)
+        self._apply(batch, None, "partial_fit", time)
+        return self
+
+    def _start(self, batch: Batch) -> None:
+        width = batch.X.shape[1]
+        self._hashed = self._hashed_view(width)
+        self._labels: list[Label] = []  # by class code, in the order of their appearance
+        self._code_of: dict[Label, int] = {}
+        self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
+        self._n_seen = 0
+        self._low = 0  # number of the oldest row in the window
+        self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
+        self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
+        self._recent_scores = ScoreBuffer(len(EXPERTS))
+        self._views = Views()
+        self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
+        self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
+        self._predicted = PredictedScores()
+        self._pending = PendingRows()
+        self._drift = DriftDetector()
+
+    def _hashed_view(self, width: int) -> HashedView | None:
+        n_columns = SETTINGS.max_columns
+        return HashedView(width, n_columns, self.random_state) if width > n_columns else None
+
+    def _learn(self, batch: Batch) -> None:
+        self._apply(batch, None, "fit")
+
+    def _apply(
+        self, add: Batch | None, forget: Batch | None, method: str, time: ArrayLike | None = None
+    ) -> None:
+        try:
+            added = None if add is None else self._block(add, method, time)
+            if forget is None and added is not None and self._add_pending(added):
+                if len(self._pending) < SETTINGS.pending_rows:
+                    return
+                added = None
+            self._recent_scores = self._recent_scores.copy()
+            self._experts = self._copied_experts()
+            if len(self._pending):
+                pending, self._pending = self._pending.together(), PendingRows()
+                self._learn_block(*pending)
+            forgotten = None if forget is None else self._block(forget, "forget")
+            if forgotten is not None:
+                self._check_forget(added, forgotten)
+            if added is not None:
+                self._learn_blocks(added)
+            if forgotten is not None:
+                self._forget_block(forgotten)
+        except SteelyardError as error:
+            raise error.with_source(f"{type(self).__name__}.{method}") from None
+
+    def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
+        """Return the rows of a batch with class codes; labels never seen before get new codes."""
+        codes = self._code_of
+        new = [label for label in batch.labels if label not in codes]
+        if new:
+            if method == "forget":
+                raise DataError(f"no rows of class {new[0]!r} were ever learned; nothing was changed.")
+            self._labels = [*self._labels, *new]
+            codes = self._code_of = {label: code for code, label in enumerate(self._labels)}
+        row_codes = np.array([codes[label] for label in batch.labels], dtype=np.int64)[batch.codes]
+        times = self._checked_times(time, len(row_codes), method)
+        block = Block.from_rows(self._dense(batch.X, method), row_codes, batch.weights, times)
+        if batch.weights is not None and not (batch.weights > 0.0).all():
+            return block.take(batch.weights > 0.0)
+        return block
+
+    def _dense(self, X: Any, method: str) -> FloatArray:
+        """Return finite, dense rows with at most `max_columns` columns."""
+        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+            X = check_finite(self, X, method)
+        if self._hashed is not None:
+            return self._hashed.apply(X)
+        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+
+    def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
+        if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
+            return None
+        if time is None:
+            raise DataError(
+                "a window of time needs the times of the rows; got none.",
+                hint="pass time= to partial_fit(), or give the window as a number of rows",
+            )
+        times = np.asarray(time, dtype=np.float64)
+        if times.shape != (n_rows,) or not np.isfinite(times).all():
+            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
+            raise DataError("the times of the rows must not go back; nothing was changed.")
+        return times
+
+    def _window_size(self) -> int | timedelta | None:
+        """Return the window in rows or time; None for all rows."""
+        return None if self.window == "auto" else window_size(self.window)
+
+    def _add_pending(self, block: Block) -> bool:
+        """Keep a few rows until there are more; only the label frequency experts use them at once."""
+        snapshot = self._snapshot
+        n = len(block)
+        if not (
+            len(self._pending) + n <= min(SETTINGS.pending_rows, self._n_seen // 20)
+            and n < SETTINGS.pending_rows
+            and len(snapshot.classes) > 1
+            and self.window == "auto"
+            and self._counts.size == len(self._labels)
+            and self._counts[block.codes].all()
+        ):
+            return False
+        scores = self._score(block)
+        assert scores is not None
+        self._pending = self._pending.added(block, scores)
+        self._snapshot = snapshot.after_labels(block.codes.tolist())
+        return True
+
+    def _copied_experts(self) -> list[Expert]:
+        return [expert.copy(self._rows, self._views) for expert in self._experts]
+
+    def _learn_blocks(self, block: Block) -> None:
+        begin = 0
+        while begin < len(block):
+            size = min(SETTINGS.max_block_rows, max(SETTINGS.first_block_rows, self._n_seen))
+            part = block.take(slice(begin, begin + size))
+            self._learn_block(part, self._score(part))
+            begin += size
+
+    def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
+        """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
+        stream = self._record(block, scores)
+        self._update(stream)
+        weights = self._weigh(stream)
+        self._publish(stream, weights)
+
+    def _score(self, block: Block) -> FloatArray | None:
+        """Return the scores of all experts before the rows are learned; None while there is one class.
+
+        Rows that were predicted before keep the scores given then.
+        """
+        snapshot = self._snapshot
+        if len(snapshot.classes) < 2:
+            return None
+        given = self._predicted.take(block.keys, snapshot.classes)
+        missing = [row for row, scores in enumerate(given) if scores is None]
+        if len(missing) == len(given):
+            return snapshot.raw_scores(block.X)
+        if missing:
+            for row, scores in zip(missing, snapshot.raw_scores(block.X[missing]), strict=True):
+                given[row] = scores
+        return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
+
+    def _record(self, block: Block, scores: FloatArray | None) -> Stream:
+        """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
+        n_before, old_classes = self._n_seen, self._snapshot.classes
+        self._n_seen += len(block)
+        if scores is not None:
+            hit = self._snapshot.predict_codes(scores) == block.codes
+            self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
+        block = block.numbered(n_before)
+        self._count(block, 1)
+        self._rows = self._rows.append(block)
+        low = self._window_begin()
+        if low > self._low:
+            self._count(self._rows.between(self._low, low), -1)
+            self._low = low
+        classes, budget = self._class_codes(), self._budget()
+        self._select_experts(budget)
+        self._fit_views(budget)
+        stream = Stream(
+            self._rows,
+            self._low,
+            self._n_seen,
+            n_before,
+            self._views,
+            budget,
+            self.random_state,
+            classes != old_classes,
+        )
+        for expert in self._experts:
+            if expert.is_enabled:
+                expert.observe(block, stream)
+        self._record_scores(block, scores, classes if budget.weighs_experts else [])
+        return stream
+
+    def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
+        recent = self._recent_scores
+        recent.set_classes(classes)
+        if not classes:
+            return
+        if scores is not None:
+            scores = align(scores, self._snapshot.classes, classes)
+        place_of = np.full(len(self._labels), -1)
+        place_of[classes] = np.arange(len(classes))
+        recent.push(place_of[block.codes], scores, block.keys, block.weights)
+        # Short evidence helps after a rare drift and not in a stream that changes all the time.
+        drifts = self._drift.drifts
+        is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
+        if is_rare and self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
+            recent.shorten()
+
+    def _update(self, stream: Stream) -> None:
+        """Update the experts that are due, expensive ones in parallel, and derive their rules."""
+        ready = [expert for expert in self._experts if expert.is_ready(stream.views)]
+        due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
+
+        def update(experts: list[Expert]) -> None:
+            for expert in experts:
+                if expert in due:
+                    expert.update(stream)
+                if expert.needs_rule(stream):
+                    expert.refresh_rule(stream)
+
+        expensive = [expert for expert in ready if expert in due and expert.is_expensive]
+        # The calling thread runs the first task: a learner that is changed in place must not outlive the
+        # call.
+        expensive.sort(key=lambda expert: not expert.updates_in_place)
+        cheap = [expert for expert in ready if expert not in expensive]
+
+        def update_cheap() -> None:
+            with one_thread():
+                update(cheap)
+
+        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
+        n_new = stream.n_seen - stream.n_before
+        run_tasks([*tasks, update_cheap], parallel=bool(tasks) and n_new >= SETTINGS.min_rows_for_threads)
+
+    def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
+        """Return new weights if enough rows have come since the last weighing, else the current ones."""
+        budget, classes = stream.budget, self._class_codes()
+        waited = self._n_seen - self._weighed_at
+        wait = float(SETTINGS.weigh_min_rows)
+        if not self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
+            wait = max(wait, budget.batch_rows, budget.weigh_rows)
+        wait = min(wait, 1 + self._n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
+        if waited < wait and not (stream.new_class and len(classes) <= 3):
+            return self._snapshot.weights_for(classes)
+        self._weighed_at = self._n_seen
+        return self._new_weights()
+
+    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
+        """Return weights from the recent scores; experts without a rule get none."""
+        priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
+        is_long = self._n_seen >= SETTINGS.long_stream_rows
+        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+
+    def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
+        """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
+        rules = [expert.rule for expert in self._experts]
+        self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
+        self._trim(stream.budget)
+
+    def _trim(self, budget: CostBudget) -> None:
+        held = [numbers for expert in self._experts for numbers in expert.held_rows()]
+        if self.window == "auto":
+            n_kept = SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes + sum(map(len, held))
+            if len(self._rows) <= (1.0 + SETTINGS.slack) * n_kept:
+                return
+            per_class = SETTINGS.buffer_rows_of_classes // max(budget.n_classes, 2)
+            numbers, slack = self._rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
+        else:
+            first = [row for expert in self._experts if (row := expert.first_row()) is not None]
+            numbers, slack = self._rows.last(len(self._rows), low=min([self._low, *first])), 0.0
+        self._rows = self._rows.keep(np.unique(np.concatenate([numbers, *held])), slack)
+
+    def _budget(self) -> CostBudget:
+        n_classes, known = int(np.count_nonzero(self._counts)), self.__dict__.get("_known_budget")
+        is_long = self._n_seen >= SETTINGS.long_stream_rows
+        is_long = is_long and not self._drift.is_within(SETTINGS.long_after_drift_rows, self._n_seen)
+        if known is None or not known.is_for(self.compute_budget, n_classes, is_long):
+            known = self._known_budget = CostBudget(self.compute_budget, n_classes, is_long)
+        return known
+
+    def _select_experts(self, budget: CostBudget) -> None:
+        """Disable experts that the budget does not cover, and enable them again when it does."""
+        for expert in self._experts:
+            is_affordable = expert.is_affordable(budget)
+            if expert.is_enabled and not is_affordable:
+                expert.disable()
+            elif is_affordable and not expert.is_enabled and expert.can_return:
+                expert.is_enabled = True
+
+    def _fit_views(self, budget: CostBudget) -> None:
+        """Fit ranks and random map when there are enough rows, and once more when there are many."""
+        if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
+            return
+        n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
+        self._views = Views.fit(self._rows.block.X, n_mapped, self.random_state)
+        self._views_at = self._n_seen
+        # The row buffer still has all rows that these experts had learned: they learn them again.
+        self._experts = [
+            expert if expert.view in {"rows", "labels"} else expert.restart() for expert in self._experts
+        ]
+
+    def _window_begin(self) -> int:
+        """Return the number of the oldest row in the window."""
+        size = self._window_size()
+        if size is None:
+            return 0
+        if isinstance(size, int):
+            return max(self._low, self._n_seen - size)
+        rows = self._rows.block
+        begin = int(np.searchsorted(rows.times, rows.times[-1] - size.total_seconds(), side="right"))
+        return max(self._low, int(rows.numbers[begin]))
+
+    def _count(self, block: Block, sign: int) -> None:
+        counts = sign * np.bincount(block.codes, minlength=len(self._labels))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
+
+    def _class_codes(self) -> list[int]:
+        """Return the codes of the classes that have rows, in the order of their labels."""
+        codes: list[int] = np.flatnonzero(self._counts).tolist()
+        return codes if len(codes) < 2 else sorted(codes, key=self._labels.__getitem__)
+
+    def _stream(self) -> Stream:
+        """Return the stream as it is between two calls."""
+        n = self._n_seen
+        return Stream(self._rows, self._low, n, n, self._views, self._budget(), self.random_state)
+
+    # -- forgetting ---------------------------------------------------------------------------------
+
+    def _check_forget(self, add: Block | None, forget: Block) -> None:
+        """Raise DataError for rows that were never learned, before any expert changes."""
+        if self.window == "auto":
+            linear = self._experts[0]
+            assert isinstance(linear, LinearExpert)
+            linear.check_forget(add, forget, self._stream())
+            return
+        rows = self._rows if add is None else self._rows.append(add.numbered(self._n_seen))
+        places = rows.find(forget)
+        if (places < 0).any() or (rows.numbers[places] < self._low).any():
+            raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
+
+    def _forget_block(self, block: Block) -> None:
+        stream = self._stream()
+        for expert in self._experts:  # experts unlearn rows that they have learned
+            if expert.is_ready(stream.views) and not expert.refits:
+                expert.update(stream)
+        places = self._rows.find(block)
+        found = places >= 0
+        numbers = np.full(len(block), -1)
+        numbers[found] = self._rows.numbers[places[found]]
+        self._rows = self._rows.without(places[found])
+        block = replace(block, numbers=numbers)
+        self._count(block, -1)
+        self._select_experts(self._budget())
+        stream = self._stream()
+        for expert in self._experts:
+            if expert.is_enabled:
+                expert.forget(block, stream)
+        for code in np.unique(block.codes).tolist():
+            self._recent_scores.drop(code, block.keys[block.codes == code])
+        for expert in self._experts:
+            if expert.is_ready(stream.views):
+                expert.refresh_rule(stream)
+        self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
+        self._weighed_at = self._n_seen
+        self._publish(stream, self._new_weights())
+
+    # -- predicting ---------------------------------------------------------------------------------
+
+    @property
+    @snapshot_read
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows in the window."""
+        self._need("classes_")
+        return self._classes_of(self._snapshot)
+
+    def _classes_of(self, snapshot: EnsembleSnapshot) -> NDArray[Any]:
+        return sorted_classes([self._labels[code] for code in snapshot.classes])
+
+    @property
+    @snapshot_read
+    def linear_(self) -> ProximalSVC:
+        """A copy of the linear expert over all rows in the window."""
+        self._need("linear_")
+        expert = self._experts[0].copy(self._rows, self._views)
+        expert.update(self._stream())  # some rows may not have been learned yet
+        assert isinstance(expert, LinearExpert)
+        if expert.learner is None:
+            raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
+        return copy.deepcopy(expert.learner)
+
+    @property
+    @snapshot_read
+    def class_count_(self) -> NDArray[np.int64]:
+        """Rows of each class in the window."""
+        self._need("class_count_")
+        pending = np.bincount(self._pending.codes(), minlength=len(self._labels)).astype(np.int64)
+        return (self._counts + pending)[self._snapshot.classes]
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        """Return scores minus threshold, or log-probabilities of more than two classes; and the classes."""
+        snapshot, scores = self._decide(X, method)
+        return scores, self._classes_of(snapshot)
+
+    def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
+        X = self._dense(validate_rows(self, X, method), method)
+        snapshot = self._snapshot
+        if not snapshot.classes:
+            raise all_forgotten_error(f"{type(self).__name__}.{method}")
+        raw = snapshot.raw_scores(X)
+        if len(snapshot.classes) > 1:
+            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
+        return snapshot, snapshot.decide(raw)
+
+    @snapshot_read
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Probabilities of the classes, calibrated on recent out-of-sample scores.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: as among recent rows, equal, or in these proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        snapshot, scores = self._decide(X, "predict_proba")
+        labels = [self._labels[code] for code in snapshot.classes]
+        factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
+        if len(labels) == 1:
+            return np.ones((len(scores), 1))
+        log_odds = snapshot.log_odds(scores)
+        powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
+        powers = powers if factors is None else powers * factors
+        result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
+        return result
+
+    def _shares(self) -> FloatArray:
+        """Return the class shares among recent rows, or among all rows if there are too many classes."""
+        if self._recent_scores.classes == self._snapshot.classes:
+            return self._recent_scores.shares()
+        counts = self._counts[self._snapshot.classes].astype(np.float64)
+        return counts / max(counts.sum(), 1.0)
+
+    @snapshot_read
+    def explain(self) -> Explanation:
+        """Weight, memory and recent quality of each expert, the threshold, and restrictions by the budget.
+
+        Returns
+        -------
+        Explanation
+            It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
+        """
+        check_started(self, "explain")
+        return explain_ensemble(
+            self._snapshot,
+            self._experts,
+            [self._labels[code] for code in self._snapshot.classes],
+            self._shares(),
+            self._stream(),
+            threshold=self.threshold,
+            n_pending=len(self._pending),
+            drifts=self._drift.drifts,
+        )
+
+    # -- files and copies ---------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        with lock_of(self):
+            state = super().__getstate__()
+            if self._is_started():
+                state["_experts"] = [FrozenState(expert) for expert in self._copied_experts()]
+            return state
+
+    def _get_state(self) -> dict[str, Any]:
+        return get_state(self) if self._is_started() else {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        set_state(self, state)

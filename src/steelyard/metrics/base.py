@@ -1,0 +1,118 @@
+"""Interface of the streaming metrics, and their saved states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from steelyard.exceptions import DataError, FileFormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+class StreamingMetric(ABC):
+    """A measure that is updated with each batch of predictions.
+
+    Results do not depend on how the stream is cut into batches. An update that raises changes nothing.
+    """
+
+    _parameters: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def update(
+        self,
+        y_true: ArrayLike,
+        y_pred: ArrayLike | None = None,
+        y_score: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add the next rows, or a single row; arguments that a measure does not need are ignored."""
+
+    @abstractmethod
+    def get(self) -> float:
+        """Return the current value; ``nan`` with a warning where its denominator is zero."""
+
+    @abstractmethod
+    def reset(self) -> Self:
+        """Remove all rows."""
+
+    @abstractmethod
+    def _content(self) -> dict[str, Any]:
+        """Return the arrays and JSON values that ``_restore`` reads."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Load a state; raise ``ValueError`` if it is not valid."""
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the complete state as a dictionary of NumPy arrays and JSON values.
+
+        Returns
+        -------
+        dict
+            The argument of :meth:`from_state`.
+        """
+        parameters = {name: getattr(self, name) for name in self._parameters}
+        for name, value in parameters.items():
+            _check_storable(value, name)
+        content = self._content()
+        _check_storable(content.get("labels", []), "labels")
+        return {"kind": type(self).__name__, "parameters": parameters, **content}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Restore a metric from :meth:`to_state`; it continues exactly where the original stopped.
+
+        Parameters
+        ----------
+        state : dict
+            The result of :meth:`to_state`.
+
+        Returns
+        -------
+        StreamingMetric
+            An instance of this class.
+        """
+        if state.get("kind") != cls.__name__:
+            raise FileFormatError(
+                f"expected a state of this kind; got {state.get('kind')!r}.", source=cls.__name__
+            )
+        try:
+            metric = cls(**state["parameters"])
+            metric._restore(state)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise FileFormatError(f"the state is damaged: {error}.", source=cls.__name__) from error
+        return metric
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._parameters)
+        return f"{type(self).__name__}({shown})"
+
+    @property
+    def _source(self) -> str:
+        return f"{type(self).__name__}.update"
+
+
+def _check_storable(value: Any, name: str) -> None:
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if not isinstance(item, str | int | float | bool | None):
+            raise DataError(
+                f"{name} must be strings or numbers to be saved; got {item!r} of type {type(item).__name__}.",
+                source="to_state",
+            )
+
+
+def stored_array(state: dict[str, Any], name: str, kind: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of a state; raise if its type or shape is wrong."""
+    values = np.array(state[name])
+    if values.dtype.kind != kind or values.shape != shape:
+        raise ValueError(f"{name} has type {values.dtype} and shape {values.shape}, expected {kind} {shape}")
+    return values
+
+
+def check_codes(codes: NDArray[Any], n_labels: int) -> None:
+    if codes.size and not (codes.min() >= 0 and codes.max() < n_labels):
+        raise ValueError("a label code is out of range")

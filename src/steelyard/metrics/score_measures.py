@@ -1,0 +1,186 @@
+"""Formulas of the measures that follow from scores or probabilities of the positive class.
+
+Inputs are validated arrays. A measure is nan where it is undefined.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+
+__all__ = [
+    "ReliabilityBins",
+    "ReliabilityCurve",
+    "auc",
+    "average_precision",
+    "brier",
+    "log_loss",
+    "one_vs_one_aucs",
+    "precision_at_k",
+    "recall_at_k",
+    "window_aucs",
+]
+
+BoolArray = NDArray[np.bool_]
+
+
+def average_precision(is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> float:
+    r"""Return :math:`\sum_n (R_n - R_{n-1}) P_n` over the thresholds, from the highest score downwards."""
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    weight = np.ones(len(order)) if weights is None else weights[order]
+    last_of_ties = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)[: len(ordered)]
+    positives = np.cumsum(weight * is_positive[order])[last_of_ties]
+    rows = np.cumsum(weight)[last_of_ties]
+    if not len(positives) or positives[-1] <= 0:
+        return math.nan
+    precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
+    return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+
+
+def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> float:
+    """Return the weighted share of (positive, negative) pairs in the right order; ties count one half."""
+    values, ranks = np.unique(scores, return_inverse=True)
+    positives = np.bincount(ranks, weights * is_positive, minlength=len(values))
+    negatives = np.bincount(ranks, weights * ~is_positive, minlength=len(values))
+    n_pairs = positives.sum() * negatives.sum()
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / n_pairs) if n_pairs else math.nan
+
+
+def _hits_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
+    """Return the expected number of positive rows among the ``k`` highest scores.
+
+    Rows that share the k-th score are equally likely to be among the ``k``.
+    """
+    k = min(k, len(scores))
+    if not k:
+        return 0.0
+    kth = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above, tied = scores > kth, scores == kth
+    share = (k - np.count_nonzero(above)) / np.count_nonzero(tied)
+    return float(np.count_nonzero(is_positive & above) + share * np.count_nonzero(is_positive & tied))
+
+
+def precision_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
+    """Return the share of positive rows among the ``k`` highest scores."""
+    return _hits_at_k(is_positive, scores, k) / min(k, len(scores)) if len(scores) else math.nan
+
+
+def recall_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
+    """Return the share of the positive rows that are among the ``k`` highest scores."""
+    n_positive = np.count_nonzero(is_positive)
+    return _hits_at_k(is_positive, scores, k) / n_positive if n_positive else math.nan
+
+
+def log_loss(true_class_probabilities: FloatArray) -> FloatArray:
+    """Return the negative log-likelihood of each row; probabilities are at least 2.2e-16."""
+    losses: FloatArray = -np.log(np.clip(true_class_probabilities, np.finfo(np.float64).eps, 1.0))
+    return losses
+
+
+def brier(probabilities: FloatArray, is_class: NDArray[Any]) -> FloatArray:
+    """Return the squared error of each row; with one column per class the sum over the classes."""
+    squares: FloatArray = (probabilities - is_class) ** 2
+    return squares if squares.ndim == 1 else squares.sum(axis=1)
+
+
+class ReliabilityCurve(NamedTuple):
+    """Predicted and observed frequency of the positive class, by bins of the predicted probability.
+
+    Attributes
+    ----------
+    mean_probability : ndarray of shape (n_used_bins,)
+        Mean of the predicted probabilities in each bin that has rows.
+    positive_rate : ndarray of shape (n_used_bins,)
+        Share of positive rows in the bin.
+    n_rows : ndarray of shape (n_used_bins,)
+        Rows (or their weight) in the bin.
+    """
+
+    mean_probability: FloatArray
+    positive_rate: FloatArray
+    n_rows: FloatArray
+
+
+class ReliabilityBins:
+    """Sums of rows, probabilities and positive rows in bins of equal width between 0 and 1.
+
+    A bin includes its upper edge. The sums can be added to, so the curve of a stream needs no rows.
+    """
+
+    def __init__(self, n_bins: int = 10) -> None:
+        self.sums = np.zeros((3, n_bins))  # rows, probabilities, positive rows
+
+    def update(
+        self, probabilities: FloatArray, is_positive: BoolArray, weights: FloatArray | None = None
+    ) -> ReliabilityBins:
+        """Add rows."""
+        n_bins = self.sums.shape[1]
+        bins = np.searchsorted(np.linspace(0.0, 1.0, n_bins + 1)[1:-1], probabilities)
+        weight = np.ones(len(bins)) if weights is None else weights
+        for row, values in enumerate((weight, weight * probabilities, weight * is_positive)):
+            self.sums[row] += np.bincount(bins, values, minlength=n_bins)
+        return self
+
+    def curve(self) -> ReliabilityCurve:
+        """Return the curve over the bins that have rows."""
+        rows, probabilities, positives = self.sums[:, self.sums[0] > 0]
+        return ReliabilityCurve(probabilities / rows, positives / rows, rows)
+
+    def expected_calibration_error(self) -> float:
+        """Return the mean distance between predicted and observed frequency, weighted by rows."""
+        rows, probabilities, positives = self.sums
+        return float(np.abs(probabilities - positives).sum() / rows.sum()) if rows.sum() else math.nan
+
+
+def window_aucs(is_positive: BoolArray, scores: FloatArray, begins: Any, ends: Any) -> list[float]:
+    """Return the AUC of each window of rows; nan where all rows of a window are on one side.
+
+    Parameters
+    ----------
+    is_positive, scores : ndarray of shape (n_rows,)
+        The rows.
+    begins, ends : ndarray of shape (n_windows,)
+        First row of each window, and the row after its last.
+    """
+    sides = []
+    for rows in (np.flatnonzero(is_positive), np.flatnonzero(~is_positive)):
+        edges = zip(rows.searchsorted(begins).tolist(), rows.searchsorted(ends).tolist(), strict=True)
+        values = scores[rows]
+        sides.append([values[begin:end] for begin, end in edges])
+    return [_auc(positives, np.sort(negatives)) for positives, negatives in zip(*sides, strict=True)]
+
+
+def _auc(positives: FloatArray, sorted_negatives: FloatArray) -> float:
+    n_pairs = len(positives) * len(sorted_negatives)
+    if not n_pairs:
+        return math.nan
+    sides = (sorted_negatives.searchsorted(positives, side) for side in ("left", "right"))
+    return float(sum(sides).sum() / (2 * n_pairs))  # type: ignore[union-attr]  # a tie counts one half
+
+
+def one_vs_one_aucs(codes: NDArray[Any], scores: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the AUC of column i over the rows of classes i and j, for all i and j; nan without rows.
+
+    Each column is sorted once for all its pairs. Binary search then counts, for every row of another class,
+    the rows of class i that score higher; ties count one half.
+    """
+    n_classes = scores.shape[1]
+    totals = np.bincount(codes, weights, minlength=n_classes)
+    aucs = np.full((n_classes, n_classes), math.nan)
+    present = totals > 0
+    for one in np.flatnonzero(present).tolist():
+        own = np.flatnonzero(codes == one)
+        own = own[np.argsort(scores[own, one], kind="stable")]
+        below = np.concatenate([[0.0], np.cumsum(weights[own])])
+        left, right = (np.searchsorted(scores[own, one], scores[:, one], side) for side in ("left", "right"))
+        beaten = below[-1] - (below[left] + below[right]) / 2
+        wins = np.bincount(codes, beaten * weights, minlength=n_classes)
+        aucs[one, present] = wins[present] / (totals[one] * totals[present])
+    return aucs

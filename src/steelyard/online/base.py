@@ -1,0 +1,239 @@
+"""Base class of the online learners: multiclass streams on top of binary machines.
+
+One or two classes need one binary machine, whose decision function is positive for the label that came first.
+When a third label comes, every class gets its own one-vs-rest machine. The machine of the second class starts
+as a mirrored copy of the first machine, because with two classes "second against rest" is "first against
+rest" with the sign reversed. Later classes start with their first row. The model therefore depends only on
+the rows and their order.
+
+A *target* is one of these binary problems.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from steelyard._concurrency import lock_of, synchronized
+from steelyard._labels import restored_labels
+from steelyard._memory import check_fits_memory
+from steelyard._types import FloatArray
+from steelyard._validation import validate_rows
+from steelyard.base import Batch, Label, Learner, sorted_classes
+from steelyard.exceptions import DataError
+
+__all__ = ["OnlineLearner", "Signs", "draw_seed", "stored_seed"]
+
+Signs = NDArray[np.int8]
+
+_MIRRORED_TARGET = 1  # index of the target that starts as a copy of target 0
+
+
+class OnlineLearner(Learner):
+    """Base class of learners that process rows one by one, in order.
+
+    A subclass implements the abstract methods below. Native calls change machines in place when one call
+    handles the whole batch. Otherwise the call changes copies, which then replace the machines, so a failing
+    call changes nothing. Predictions hold the lock of the learner because they read the same machines.
+    """
+
+    _labels: list[Label]  # in order of first appearance
+
+    # -- methods of subclasses --------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        """Create an empty state without targets for rows like ``X``."""
+
+    @abstractmethod
+    def _add_target(self) -> None:
+        """Append an untrained machine."""
+
+    @abstractmethod
+    def _copy_target(self) -> None:
+        """Append a copy of the first machine."""
+
+    @abstractmethod
+    def _copy_machines(self) -> None:
+        """Replace the machines by copies of them."""
+
+    @abstractmethod
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1."""
+
+    @abstractmethod
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        """Return decision values of shape (n_targets, n_rows)."""
+
+    @abstractmethod
+    def _machines_state(self) -> dict[str, Any]:
+        """Return the learned state of the machines as arrays and plain values."""
+
+    @abstractmethod
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        """Restore the machines from the result of ``_machines_state``."""
+
+    def _target_thresholds(self) -> FloatArray:
+        """Return the decision threshold of each target."""
+        return np.zeros(self._n_targets())
+
+    # -- learning ---------------------------------------------------------------------------------------
+
+    def _start(self, batch: Batch) -> None:
+        self._labels = []
+        self._start_machines(batch.X)
+
+    def _learn(self, batch: Batch) -> None:
+        X, codes = self._weighted_rows(batch)
+        segments = list(self._segments(batch.labels, codes))
+        if len(segments) > 1 or any(new_label is not None for *_, new_label in segments):
+            self._copy_machines()  # several native calls: change copies, so a failing call changes nothing
+        for begin, end, new_label in segments:
+            if new_label is not None:
+                self._add_label(new_label)
+            position = {label: index for index, label in enumerate(self._labels)}
+            # A label that first appears in a later segment has no position yet and no row in this one.
+            signs = self._signs(np.array([position.get(label, -1) for label in batch.labels]))
+            self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
+
+    def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
+        """Repeat each row of integer weight k k times."""
+        if batch.weights is None:
+            return batch.X, batch.codes
+        check_fits_memory(
+            8 * self.n_features_in_ * int(batch.weights.sum()),
+            f"{type(self).__name__}: rows repeated as often as sample_weight says",
+            "scale the weights down, or set C for the size of a step",
+        )
+        times = batch.weights.astype(np.int64)
+        if not np.array_equal(times, batch.weights):
+            raise DataError(
+                "sample_weight must contain integers, because a row of weight k is learned k times; "
+                "nothing was changed.",
+                source=type(self).__name__,
+                hint="set C for the size of a step",
+            )
+        codes = np.repeat(batch.codes, times)
+        if isinstance(batch.X, list):
+            return [item for item, n in zip(batch.X, times, strict=True) for _ in range(n)], codes
+        return np.repeat(batch.X, times, axis=0), codes
+
+    def _segments(
+        self, labels: list[Label], codes: NDArray[np.int32]
+    ) -> Iterator[tuple[int, int, Label | None]]:
+        """Split the rows before each first occurrence of a label: yield (begin, end, new label or None)."""
+        unknown = [code for code, label in enumerate(labels) if label not in self._labels]
+        # A label whose rows all have weight 0 does not occur.
+        present = np.bincount(codes, minlength=len(labels)) if unknown else codes
+        new = [code for code in unknown if present[code]]
+        starts = sorted((int(np.argmax(codes == code)), code) for code in new)
+        ends = [start for start, _ in starts[1:]] + [len(codes)]
+        known_until = starts[0][0] if starts else len(codes)
+        if known_until:
+            yield 0, known_until, None
+        for (start, code), end in zip(starts, ends, strict=False):
+            yield start, end, labels[code]
+
+    def _add_label(self, label: Label) -> None:
+        self._labels = [*self._labels, label]
+        if len(self._labels) == 2:
+            return  # the negative side of the first machine
+        if len(self._labels) == 3:
+            self._copy_target()
+        self._add_target()
+
+    def _n_targets(self) -> int:
+        return 1 if len(self._labels) <= 2 else len(self._labels)
+
+    def _orientation(self) -> NDArray[np.int8]:
+        """Return +1 for machines that are positive for their own label and -1 for the mirrored one."""
+        orientation = np.ones(self._n_targets(), dtype=np.int8)
+        orientation[_MIRRORED_TARGET : _MIRRORED_TARGET + 1] = -1
+        return orientation
+
+    def _signs(self, targets: NDArray[np.int64]) -> Signs:
+        own = targets == np.arange(self._n_targets())[:, None]
+        signs: Signs = np.where(own, np.int8(1), np.int8(-1)) * self._orientation()[:, None]
+        return signs
+
+    # -- prediction -------------------------------------------------------------------------------------
+
+    @property
+    @synchronized
+    def classes_(self) -> NDArray[Any]:
+        """Labels seen, sorted."""
+        self._need("classes_")
+        return sorted_classes(self._labels)
+
+    def _class_order(self) -> list[int]:
+        """Return the target of each class, for classes in sorted order."""
+        return [self._labels.index(label) for label in sorted(self._labels)]
+
+    def _by_class(self, values: FloatArray) -> FloatArray:
+        """Convert values per target (first axis) to values per sorted class.
+
+        For one or two classes there is one value, positive for the second class.
+        """
+        towards_label = values * self._orientation().reshape(-1, *[1] * (values.ndim - 1))
+        if len(self._labels) <= 2:
+            return towards_label if self._labels[0] == max(self._labels) else -towards_label
+        return towards_label[self._class_order()]
+
+    # Reads take the lock because native calls change the machines in place.
+    decision_function = synchronized(Learner.decision_function)
+    predict = synchronized(Learner.predict)
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        rows = validate_rows(self, X, method)
+        scores = self._by_class(self._target_scores(rows) - self._target_thresholds()[:, None])
+        return scores.T, sorted_classes(self._labels)
+
+    # -- persistence ------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {
+            **self._features(),
+            "labels": list(self._labels),
+            "machines": self._machines_state(),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self._set_features(state)
+        self._labels = restored_labels(state["labels"])
+        if not self._labels or len(set(self._labels)) != len(self._labels):
+            raise ValueError("the list of labels is empty or contains a label twice")
+        self._set_machines_state(state["machines"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return parameters and learned state without native objects, for copying and pickling."""
+        with lock_of(self):
+            return {"parameters": self.get_params(deep=False), "state": self._get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["parameters"])
+        self._set_state(state["state"])
+
+
+def stored_seed(value: Any) -> int:
+    """Return the seed read from a file; raise ValueError unless it fits 64 bits."""
+    if not 0 <= int(value) < 2**64:
+        raise ValueError("the seed is not an unsigned 64-bit integer")
+    return int(value)
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return a seed for the native counter-based random numbers."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**63))
+    return int(check_random_state(random_state).randint(2**63, dtype=np.int64))

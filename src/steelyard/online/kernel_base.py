@@ -1,0 +1,253 @@
+"""Base classes of the online kernel learners.
+
+Native machines process rows of numbers only. With a sequence kernel, a row is one number: the index of the
+sequence in an :class:`~steelyard.kernels.items.ItemTable`, which also stores kernel values.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._concurrency import synchronized
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard.base import Batch
+from steelyard.kernels import Kernel, SequenceKernel
+from steelyard.kernels.items import ItemTable, is_sequence_kernel
+from steelyard.kernels.kernel import check_kernel_range
+from steelyard.online.base import OnlineLearner, Signs
+from steelyard.params import AnyOf, Constraint, Finite, Former, Instance, Integer, OneOf, Positive
+
+__all__ = [
+    "KERNEL_CONSTRAINTS",
+    "KernelExpansionLearner",
+    "KernelRowsMixin",
+    "former_gamma",
+    "resolve_kernel",
+]
+
+Expansion = _native.KernelExpansion64 | _native.KernelExpansion32
+_NUMBERS = ("bias", "margin", "deviation", "mistakes", "seen")
+
+KERNEL_CONSTRAINTS: dict[str, Constraint] = {
+    "kernel": AnyOf(
+        OneOf("rbf", "linear", "polynomial", "poly", "laplacian", "sigmoid"),
+        Instance(SequenceKernel, description="a sequence kernel"),
+    ),
+    "gamma": Former(
+        AnyOf(Positive(), OneOf("scale", "median")),
+        auto="gamma='auto' was the median rule in this learner and 1 / n_features in others; "
+        "write gamma='median' to keep the former behaviour",
+    ),
+    "degree": Integer(0),
+    "coef0": Finite(),
+}
+
+
+def resolve_kernel(learner: Any, X: Any) -> Kernel:
+    """Return the kernel of a learner's parameters, with a rule for gamma evaluated on the rows ``X``."""
+    kernel = Kernel(learner.kernel, gamma=learner.gamma, degree=learner.degree, coef0=learner.coef0)
+    return kernel.resolve(X)
+
+
+def former_gamma(saved: float | str) -> float | str:
+    """Translate gamma from a file: files of earlier versions write "auto" for the median rule."""
+    return "median" if saved == "auto" else saved
+
+
+class KernelRowsMixin:
+    """Rows of the machines: the rows of ``X`` themselves, or indices of sequences in an item table."""
+
+    _items: ItemTable | None  # sequences by index; None for rows of numbers
+    n_features_in_: int
+
+    @abstractmethod
+    def _used_kernels(self) -> list[Kernel]:
+        """Return the resolved kernels."""
+
+    @abstractmethod
+    def _convert_rows(self, X: NDArray[Any]) -> Any:
+        """Return ``X`` in the dtype of the machines; float32 machines become float64 if ``X`` is float64."""
+
+    @abstractmethod
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        """Update all machines with rows, in one native call."""
+
+    @abstractmethod
+    def _stored_rows(self) -> NDArray[Any]:
+        """Return the support vectors as rows of the machines."""
+
+    @abstractmethod
+    def _copy_machines(self) -> None: ...
+
+    def _create_item_table(self) -> None:
+        kernels = self._used_kernels()
+        self._items = ItemTable(kernels) if any(map(is_sequence_kernel, kernels)) else None
+
+    def _specs(self) -> list[_native.KernelSpec]:
+        if self._items is not None:
+            return self._items.specs()
+        return [kernel.spec() for kernel in self._used_kernels()]
+
+    def _width(self) -> int:
+        """Return the number of columns of the machines' rows."""
+        return self.n_features_in_ if self._items is None else 1
+
+    def _to_samples(self, rows: NDArray[Any]) -> Any:
+        """Convert rows of the machines to samples as a caller passes them."""
+        return rows if self._items is None else self._items.at(rows)
+
+    def _to_rows(self, samples: Any) -> Any:
+        """Convert samples from a file to rows of the machines."""
+        return samples if self._items is None else self._items.restored(samples)
+
+    def _learn(self, batch: Batch) -> None:
+        check_kernel_range(self._used_kernels(), batch.X, type(self).__name__)
+        super()._learn(batch)  # type: ignore[misc]
+
+    def _sweep(self, X: Any, signs: Signs) -> None:
+        if self._items is None:
+            self._learn_rows(self._convert_rows(X), signs)
+        else:  # the item table computes kernel values of new sequences in blocks, one native call per block
+            self._copy_machines()
+            self._items.sweep(
+                X,
+                lambda rows, block: self._learn_rows(rows, np.ascontiguousarray(signs[:, block])),
+                self._stored_rows,
+            )
+
+
+class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
+    """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
+
+    A subclass implements the update rule in ``_learn_rows``. The first rows resolve the kernel.
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
+
+    kernel: str | SequenceKernel
+    gamma: float | str
+    degree: int
+    coef0: float
+
+    _expansions: list[Any]  # of Expansion, one per target, all of the same dtype
+    _kernel: Kernel
+    _dtype: np.dtype[Any]
+
+    def _used_kernels(self) -> list[Kernel]:
+        return [self._kernel]
+
+    def _stored_rows(self) -> NDArray[Any]:
+        return np.concatenate([expansion.vectors for expansion in self._expansions])
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        self._kernel = resolve_kernel(self, X)
+        self._expansions = []
+        self._create_item_table()
+        self._dtype = np.dtype(np.float64) if self._items is not None else X.dtype
+
+    def _add_target(self) -> None:
+        self._expansions.append(_expansion_type(self._dtype)(self._specs()[0], self._width()))
+
+    def _copy_target(self) -> None:
+        self._expansions.append(self._build(_describe(self._expansions[0])))
+
+    def _copy_machines(self) -> None:
+        if self._items is not None:
+            self._items = self._items.copy()
+        self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+
+    def _convert_rows(self, X: NDArray[Any]) -> NDArray[Any]:
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            self._dtype = X.dtype
+            self._expansions = [self._build(_describe(expansion)) for expansion in self._expansions]
+        return X.astype(self._dtype, copy=False)
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        if self._items is not None:
+            return np.array([self._sequence_scores(expansion, X) for expansion in self._expansions])
+        expansions: list[Any] = list(self._expansions)
+        if self._dtype == np.float32 and X.dtype == np.float64:
+            expansions = [self._build(_describe(expansion), X.dtype) for expansion in expansions]
+        rows = X if self._dtype == np.float32 else X.astype(self._dtype, copy=False)
+        return np.array([expansion.scores(rows, num_threads()) for expansion in expansions])
+
+    def _sequence_scores(self, expansion: Expansion, items: Any) -> FloatArray:
+        stored = self._vectors(expansion)
+        if not stored:
+            return np.full(len(items), expansion.bias)
+        return self._kernel.block(items, stored) @ np.asarray(expansion.coef) + expansion.bias
+
+    def _vectors(self, expansion: Expansion) -> Any:
+        """Return the support vectors of an expansion as samples."""
+        return self._to_samples(np.asarray(expansion.vectors))
+
+    @property
+    @synchronized
+    def support_vectors_(self) -> Any:
+        """Support vectors: an array for two classes, a list with one array per class for more.
+
+        With a sequence kernel it is a list of sequences, or a list of such lists.
+        """
+        self._need("support_vectors_")
+        vectors = [self._vectors(expansion) for expansion in self._expansions]
+        return vectors[0] if len(vectors) == 1 else [vectors[i] for i in self._class_order()]
+
+    @property
+    @synchronized
+    def dual_coef_(self) -> list[FloatArray] | FloatArray:
+        """Weights of the support vectors, in the same form as ``support_vectors_``."""
+        self._need("dual_coef_")
+        if len(self._expansions) == 1:
+            return self._by_class(np.asarray(self._expansions[0].coef)[None])[0]
+        oriented = zip(self._expansions, self._orientation(), strict=True)
+        weights = [np.asarray(expansion.coef) * sign for expansion, sign in oriented]
+        return [weights[i] for i in self._class_order()]
+
+    def _machines_state(self) -> dict[str, Any]:
+        return {
+            "kernel": self._kernel.to_tree(),
+            "dtype": self._dtype.name,
+            "lists": [_describe(e) | {"vectors": self._vectors(e)} for e in self._expansions],
+        }
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        if state["dtype"] not in {"float32", "float64"}:
+            raise ValueError("support vectors must be float32 or float64")
+        self.gamma = former_gamma(self.gamma)
+        self._kernel, self._dtype = Kernel.from_tree(state["kernel"]), np.dtype(state["dtype"])
+        self._create_item_table()
+        self._expansions = [
+            self._build(description | {"vectors": self._to_rows(description["vectors"])})
+            for description in state["lists"]
+        ]
+        widths = {expansion.n_features for expansion in self._expansions}
+        if len(self._expansions) != self._n_targets() or widths != {self._width()}:
+            raise ValueError("the kernel expansions do not match the labels or the features")
+
+    def _build(self, description: dict[str, Any], dtype: np.dtype[Any] | None = None) -> Expansion:
+        dtype = self._dtype if dtype is None else dtype
+        arrays = {
+            "vectors": np.ascontiguousarray(description["vectors"], dtype=dtype),
+            "coef": np.ascontiguousarray(description["coef"], dtype=np.float64),
+            "times": np.ascontiguousarray(description["times"], dtype=np.uint64),
+        }
+        numbers = {name: description[name] for name in _NUMBERS}
+        if not all(np.isfinite(values).all() for values in (*arrays.values(), *numbers.values())):
+            raise ValueError("a kernel expansion contains values that are not finite")
+        expansion: Expansion = _expansion_type(dtype).from_state(self._specs()[0], **arrays, **numbers)
+        return expansion
+
+
+def _expansion_type(dtype: np.dtype[Any]) -> Any:
+    return _native.KernelExpansion32 if dtype == np.float32 else _native.KernelExpansion64
+
+
+def _describe(expansion: Expansion) -> dict[str, Any]:
+    arrays = {"vectors": expansion.vectors, "coef": expansion.coef, "times": expansion.times}
+    return arrays | {name: getattr(expansion, name) for name in _NUMBERS}

@@ -1,0 +1,371 @@
+"""Online kernel learners to compare KOIL with: NORMA, RBP, Forgetron and Projectron."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._shared_text import expand_shared_text
+from steelyard.base import Traits
+from steelyard.exceptions import ParameterError
+from steelyard.kernels import SequenceKernel
+from steelyard.online.base import Signs, draw_seed, stored_seed
+from steelyard.online.kernel_base import KernelExpansionLearner
+from steelyard.params import (
+    MAX_COUNT,
+    AnyOf,
+    Constraint,
+    Fraction,
+    Integer,
+    NonNegative,
+    OneOf,
+    Positive,
+    RandomSeed,
+    Switch,
+)
+from steelyard.persistence import storable
+
+__all__ = ["NORMA", "RBP", "Forgetron", "Projectron"]
+
+
+@expand_shared_text
+@storable("NORMA")
+class NORMA(KernelExpansionLearner):
+    r"""NORMA: stochastic gradient descent on the soft margin loss with a kernel, in the nu parametrization.
+
+    Parameters
+    ----------
+    learning_rate : float, default=0.1
+        Step size.
+    regularization : float, default=0.01
+        Decay of old weights; its product with ``learning_rate`` must be below 1.
+    nu : float, default=0.1
+        Target fraction of samples inside the margin, between 0 and 1.
+    memory : int, optional
+        Number of samples after which a support vector is dropped; None keeps all, so memory grows.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
+
+    Attributes
+    ----------
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    With learning rate :math:`\eta`, regularization :math:`\lambda` and margin :math:`\rho` (0 at first), at
+    every sample :math:`\sigma = 1` if :math:`y (f(x) + b) \le \rho`, else 0. Then
+
+    .. math::
+
+        a_i \leftarrow (1 - \eta \lambda) a_i, \quad a_{new} = \eta \sigma y, \quad
+        b \leftarrow b + \eta \sigma y, \quad \rho \leftarrow \rho + \eta (\nu - \sigma) ,
+
+    and samples with :math:`\sigma = 0` are not stored. ``memory`` keeps only the terms of the last ``memory``
+    samples.
+
+    References
+    ----------
+    J. Kivinen, A. J. Smola, R. C. Williamson: Online learning with kernels. IEEE Transactions on Signal
+    Processing 52, 2004.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import NORMA
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(NORMA().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
+        "learning_rate": Positive(),
+        "regularization": NonNegative(),
+        "nu": Fraction(),
+        "memory": AnyOf(OneOf(None), Integer(1, MAX_COUNT)),
+    }
+    _traits = Traits(exact=False, bounded_memory=False)
+
+    def __init__(
+        self,
+        learning_rate: float = 0.1,
+        regularization: float = 0.01,
+        *,
+        nu: float = 0.1,
+        memory: int | None = None,
+        kernel: str | SequenceKernel = "rbf",
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.regularization = regularization
+        self.nu = nu
+        self.memory = memory
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.learning_rate * self.regularization >= 1.0:
+            raise ParameterError(
+                "learning_rate * regularization must be below 1, otherwise old weights change sign; "
+                f"got {self.learning_rate!r} * {self.regularization!r}.",
+                source="NORMA",
+            )
+
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.norma_sweep(
+            self._expansions,
+            rows,
+            signs,
+            learning_rate=float(self.learning_rate),
+            regularization=float(self.regularization),
+            nu=float(self.nu),
+            memory=0 if self.memory is None else int(self.memory),
+        )
+
+
+@expand_shared_text
+@storable("RBP")
+class RBP(KernelExpansionLearner):
+    r"""Randomized budget perceptron: removes a random support vector when the budget is full.
+
+    Parameters
+    ----------
+    budget : int, default=100
+        Maximum number of support vectors.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
+    random_state : int, RandomState or Generator, optional
+        Seed of the random removals.
+
+    Attributes
+    ----------
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    On a mistake, :math:`y f(x) \le 0`, the sample is stored with weight :math:`y`; if the budget is full, a
+    support vector drawn uniformly is removed first. Nothing else changes.
+
+    References
+    ----------
+    G. Cavallanti, N. Cesa-Bianchi, C. Gentile: Tracking the best hyperplane with a simple budget perceptron.
+    Machine Learning 69, 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import RBP
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(RBP(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
+        "budget": Integer(1, MAX_COUNT),
+        "random_state": RandomSeed(),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def __init__(
+        self,
+        budget: int = 100,
+        *,
+        kernel: str | SequenceKernel = "rbf",
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+        random_state: Any = None,
+    ) -> None:
+        self.budget = budget
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.random_state = random_state
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        super()._start_machines(X)
+        self._seed = draw_seed(self.random_state)
+
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.random_budget_sweep(self._expansions, rows, signs, budget=int(self.budget), seed=self._seed)
+
+    def _machines_state(self) -> dict[str, Any]:
+        return super()._machines_state() | {"seed": self._seed}
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._seed = stored_seed(state["seed"])
+        super()._set_machines_state(state)
+
+
+@expand_shared_text
+@storable("Forgetron")
+class Forgetron(KernelExpansionLearner):
+    r"""Forgetron: kernel perceptron that shrinks its weights before it removes the oldest support vector.
+
+    Parameters
+    ----------
+    budget : int, default=100
+        Maximum number of support vectors.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
+
+    Attributes
+    ----------
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    This is the self-tuned form. On a mistake, :math:`y f(x) \le 0`, the sample is stored with weight
+    :math:`y`. If this exceeds the budget, let :math:`\sigma` be the absolute weight of the oldest support
+    vector, :math:`\mu = y_r f(x_r)` its margin and :math:`M` the number of mistakes so far. All weights are
+    multiplied by the largest :math:`\phi \in (0, 1]` with
+
+    .. math::
+
+        Q + \Psi(\sigma \phi, \mu \phi) \le \tfrac{15}{32} M, \qquad
+        \Psi(\lambda, \mu) = \lambda^2 + 2\lambda - 2\lambda\mu ,
+
+    :math:`Q` grows by :math:`\Psi(\sigma \phi, \mu \phi)`, and the oldest support vector is removed.
+
+    References
+    ----------
+    O. Dekel, S. Shalev-Shwartz, Y. Singer: The Forgetron: a kernel-based perceptron on a budget. SIAM Journal
+    on Computing 37, 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import Forgetron
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(Forgetron().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
+        "budget": Integer(1, MAX_COUNT),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def __init__(
+        self,
+        budget: int = 100,
+        *,
+        kernel: str | SequenceKernel = "rbf",
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+    ) -> None:
+        self.budget = budget
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.forgetron_sweep(self._expansions, rows, signs, budget=int(self.budget))
+
+
+@expand_shared_text
+@storable("Projectron")
+class Projectron(KernelExpansionLearner):
+    r"""Projectron: kernel perceptron that projects samples close to the span of the support vectors onto it.
+
+    Parameters
+    ----------
+    threshold : float, default=0.1
+        Largest distance of a sample to the span of the support vectors, in feature space, at which it is
+        projected instead of stored.
+    margin : bool, default=False
+        Whether to update also on correct samples with a margin below 1; True is Projectron++.
+    kernel, gamma, degree, coef0
+        As in all online kernel learners.
+
+    Attributes
+    ----------
+    classes_, support_vectors_, dual_coef_
+        As in all online kernel learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    Let :math:`P` project onto the span of the support vectors and :math:`\delta` be the distance of
+    :math:`k(x, \cdot)` to it. On a mistake, :math:`y f(x) \le 0`: if :math:`\delta` is at most the threshold
+    :math:`\theta`, then :math:`f \leftarrow f + y P k(x, \cdot)`; otherwise the sample is stored with weight
+    :math:`y`. Projectron++ also updates when :math:`0 < y f(x) < 1`: with :math:`\ell = 1 - y f(x)`, if
+    :math:`\ell > \delta / \theta`, then :math:`f \leftarrow f + y \tau P k(x, \cdot)` with
+
+    .. math::
+
+        \tau = \min\Bigl(\frac{\ell}{\lVert P k(x, \cdot) \rVert^2},
+        \; \frac{2 (\ell - \delta / \theta)}{\lVert P k(x, \cdot) \rVert^2}, \; 1\Bigr) .
+
+    The kernel matrix of the support vectors is stored as its Cholesky factor, which grows by one row per
+    support vector. The first sample is always stored. The number of support vectors stays finite if the rows
+    are bounded.
+
+    References
+    ----------
+    F. Orabona, J. Keshet, B. Caputo: Bounded kernel-based online learning. Journal of Machine Learning
+    Research 10, 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import Projectron
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(Projectron().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = KernelExpansionLearner._constraints | {
+        "threshold": Positive(),
+        "margin": Switch(),
+    }
+    _traits = Traits(exact=False, bounded_memory=False)
+
+    def __init__(
+        self,
+        threshold: float = 0.1,
+        *,
+        margin: bool = False,
+        kernel: str | SequenceKernel = "rbf",
+        gamma: float | str = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+    ) -> None:
+        self.threshold = threshold
+        self.margin = margin
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+
+    def _learn_rows(self, rows: Any, signs: Signs) -> None:
+        _native.projectron_sweep(
+            self._expansions, rows, signs, threshold=float(self.threshold), margin=bool(self.margin)
+        )

@@ -1,0 +1,354 @@
+"""Online linear learners to compare KOIL with: OnlinePerceptron, OAM and OPAUC."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import _native
+from steelyard._concurrency import synchronized
+from steelyard._memory import check_fits_memory
+from steelyard._shared_text import expand_shared_text
+from steelyard._types import FloatArray
+from steelyard._validation import check_magnitude
+from steelyard.base import Batch, Traits
+from steelyard.online.base import OnlineLearner, Signs, draw_seed, stored_seed
+from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
+from steelyard.persistence import storable
+from steelyard.thresholds import gmean_threshold
+
+__all__ = ["OAM", "OPAUC", "OnlinePerceptron"]
+
+Arrays = dict[str, NDArray[Any]]
+Shapes = dict[str, tuple[tuple[int, ...], type]]
+
+
+class LinearLearner(OnlineLearner):
+    """Base class of OnlinePerceptron, OAM and OPAUC.
+
+    A subclass defines the arrays of a target in ``_shapes``, "weights" among them, and the update rule in
+    ``_learn_arrays``.
+    """
+
+    _targets: list[Arrays]
+
+    @abstractmethod
+    def _shapes(self, n_features: int) -> Shapes:
+        """Return shape and dtype of each array of a target."""
+
+    @abstractmethod
+    def _learn_arrays(self, arrays: dict[str, list[NDArray[Any]]], X: Any, signs: Signs) -> None:
+        """Learn rows in place; each name maps to one array per target."""
+
+    def _start_machines(self, X: NDArray[Any]) -> None:  # noqa: ARG002 - arrays need only the number of features
+        self._targets = []
+
+    def _add_target(self) -> None:
+        shapes = self._shapes(self.n_features_in_)
+        n_values = sum(math.prod(shape) for shape, _ in shapes.values())
+        check_fits_memory(
+            8 * n_values, f"{type(self).__name__} with these parameters", "use a smaller budget"
+        )
+        self._targets.append({name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()})
+
+    def _copy_target(self) -> None:
+        self._targets += _copied(self._targets[:1])
+
+    def _copy_machines(self) -> None:
+        self._targets = _copied(self._targets)
+
+    def _learn(self, batch: Batch) -> None:
+        check_magnitude(batch.X, type(self).__name__)
+        super()._learn(batch)
+
+    def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
+        arrays = {name: [target[name] for target in self._targets] for name in self._targets[0]}
+        self._learn_arrays(arrays, X, signs)
+
+    def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        # einsum per target: BLAS would make scores depend on the number of rows in the call.
+        rows = X.astype(np.float64, copy=False)
+        return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
+
+    @property
+    @synchronized
+    def coef_(self) -> FloatArray:
+        """Weights of the features: one row, or one row per class for more than two classes."""
+        self._need("coef_")
+        return self._by_class(np.array([arrays["weights"] for arrays in self._targets]))
+
+    @property
+    @synchronized
+    def intercept_(self) -> FloatArray:
+        """Negated thresholds, one per row of ``coef_``."""
+        self._need("intercept_")
+        return self._by_class(-self._target_thresholds())
+
+    def _machines_state(self) -> dict[str, Any]:
+        return {"targets": _copied(self._targets)}
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._targets = [self._checked(arrays) for arrays in state["targets"]]
+        if len(self._targets) != self._n_targets():
+            raise ValueError("the number of targets does not match the number of labels")
+
+    def _checked(self, arrays: Arrays) -> Arrays:
+        shapes = self._shapes(self.n_features_in_)
+        if arrays.keys() != shapes.keys():
+            raise ValueError("the arrays of a target do not match those of this learner")
+        for name, (shape, dtype) in shapes.items():
+            values = arrays[name]
+            if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
+                raise ValueError(
+                    f"the array {name!r} has the wrong shape or dtype, or contains values that are not finite"
+                )
+        return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+
+
+@expand_shared_text
+@storable("OnlinePerceptron")
+class OnlinePerceptron(LinearLearner):
+    r"""Perceptron: linear classifier with Rosenblatt's update rule.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_
+        As in all online linear learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    On a mistake, :math:`y (w^\top x + b) \le 0`, :math:`w \leftarrow w + y x` and
+    :math:`b \leftarrow b + y`. There is no step size, because it would only scale both.
+
+    References
+    ----------
+    F. Rosenblatt: The perceptron: a probabilistic model for information storage and organization in the
+    brain. Psychological Review 65, 1958.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import OnlinePerceptron
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(OnlinePerceptron().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def _shapes(self, n_features: int) -> Shapes:
+        return {"weights": ((n_features,), np.float64), "bias": ((1,), np.float64)}
+
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
+        _native.perceptron_sweep(X, signs, **arrays)
+
+    def _target_thresholds(self) -> FloatArray:
+        return np.array([-arrays["bias"][0] for arrays in self._targets])
+
+
+@expand_shared_text
+@storable("OAM")
+class OAM(LinearLearner):
+    r"""Online AUC maximization (OAM): passive-aggressive steps on pairs with a reservoir of the other class.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Maximum step size.
+    budget : int, default=100
+        Size of the reservoir of each class; fixed by the first rows.
+    random_state : int, RandomState or Generator, optional
+        Seed of the reservoir sampling.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_
+        As in all online linear learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    Notes
+    -----
+    This is the sequential form. A sample :math:`(x, y)` enters the reservoir of its class; then for every row
+    :math:`z` in the reservoir of the other class, one after the other,
+
+    .. math::
+
+        \ell = \max\bigl(0, 1 - y w^\top (x - z)\bigr), \qquad
+        w \leftarrow w + y \min\Bigl(C_t, \frac{\ell}{\lVert x - z \rVert^2}\Bigr) (x - z), \qquad
+        C_t = C \max\Bigl(1, \frac{\text{rows of the other class seen}}{\text{budget}}\Bigr) .
+
+    AUC needs no intercept. The decision threshold maximizes the geometric mean of both recalls on the
+    reservoirs.
+
+    References
+    ----------
+    P. Zhao, S. C. H. Hoi, R. Jin, T. Yang: Online AUC maximization. ICML 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import OAM
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(OAM(random_state=0).partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "C": Positive(),
+        "budget": Integer(1, MAX_COUNT),
+        "random_state": RandomSeed(),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def __init__(self, C: float = 1.0, *, budget: int = 100, random_state: Any = None) -> None:
+        self.C = C
+        self.budget = budget
+        self.random_state = random_state
+
+    def _start_machines(self, X: NDArray[Any]) -> None:
+        super()._start_machines(X)
+        self._budget, self._seed = int(self.budget), draw_seed(self.random_state)
+
+    def _shapes(self, n_features: int) -> Shapes:
+        return {
+            "weights": ((n_features,), np.float64),
+            "buffers": ((2, self._budget, n_features), np.float64),
+            "stored": ((2,), np.uint64),
+            "seen": ((2,), np.uint64),
+        }
+
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
+        _native.oam_sweep(X, signs, **arrays, C=float(self.C), seed=self._seed)
+
+    def _target_thresholds(self) -> FloatArray:
+        return np.array([self._threshold(arrays) for arrays in self._targets])
+
+    def _threshold(self, arrays: Arrays) -> float:
+        stored = zip(arrays["buffers"], arrays["stored"], strict=True)
+        negative, positive = (buffer[: int(n)] @ arrays["weights"] for buffer, n in stored)
+        return gmean_threshold(negative, positive)
+
+    def _machines_state(self) -> dict[str, Any]:
+        return super()._machines_state() | {"seed": self._seed, "budget": self._budget}
+
+    def _set_machines_state(self, state: dict[str, Any]) -> None:
+        self._budget, self._seed = int(state["budget"]), stored_seed(state["seed"])
+        super()._set_machines_state(state)
+        if any((arrays["stored"] > self._budget).any() for arrays in self._targets):
+            raise ValueError("a reservoir holds more rows than its budget")
+
+
+@expand_shared_text
+@storable("OPAUC")
+class OPAUC(LinearLearner):
+    r"""One-pass AUC optimization (OPAUC): gradient steps on the squared pairwise loss from class statistics.
+
+    Parameters
+    ----------
+    learning_rate : float, default=0.001
+        Step size. Features of large magnitude need a smaller one, otherwise the weights diverge.
+    regularization : float, default=0.0001
+        Weight of the squared norm.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_
+        As in all online linear learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    See Also
+    --------
+    steelyard.ProximalSVC : ``objective="auc"`` computes the exact minimizer of the same loss.
+
+    Notes
+    -----
+    For a sample :math:`(x, y)`, with :math:`c` and :math:`S` the mean and covariance of the other class,
+
+    .. math::
+
+        w \leftarrow w - \eta \bigl(\lambda w - y (x - c) + (x - c)(x - c)^\top w + S w\bigr) .
+
+    There is no update while the other class has no rows. For a class that appears late, the earlier rows are
+    the other class. AUC needs no intercept. The decision threshold is the mean of the scores of both class
+    means.
+
+    References
+    ----------
+    W. Gao, R. Jin, S. Zhu, Z.-H. Zhou: One-pass AUC optimization. ICML 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.online import OPAUC
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.3).astype(int)
+    >>> X = rng.normal(size=(500, 2)) + 3.0 * y[:, None]
+    >>> bool(OPAUC().partial_fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "learning_rate": Positive(),
+        "regularization": NonNegative(),
+    }
+    _traits = Traits(exact=False, bounded_memory=True)
+
+    def __init__(self, learning_rate: float = 0.001, regularization: float = 0.0001) -> None:
+        self.learning_rate = learning_rate
+        self.regularization = regularization
+
+    def _shapes(self, n_features: int) -> Shapes:
+        return {
+            "weights": ((n_features,), np.float64),
+            "means": ((2, n_features), np.float64),
+            "covariances": ((2, n_features, n_features), np.float64),
+            "seen": ((2,), np.uint64),
+        }
+
+    def _add_target(self) -> None:
+        """Append a target; all earlier rows belong to its other class, and their statistics are known."""
+        super()._add_target()
+        if len(self._targets) == 1:
+            return
+        new, first = self._targets[-1], self._targets[0]
+        shares = first["seen"] / first["seen"].sum()
+        mean = shares @ first["means"]
+        deviations = first["means"] - mean
+        new["means"][0] = mean
+        new["covariances"][0] = (
+            np.einsum("c,cij->ij", shares, first["covariances"]) + (deviations.T * shares) @ deviations
+        )
+        new["seen"][0] = first["seen"].sum()
+
+    def _learn_arrays(self, arrays: dict[str, Any], X: NDArray[Any], signs: Signs) -> None:
+        _native.opauc_sweep(
+            X,
+            signs,
+            **arrays,
+            learning_rate=float(self.learning_rate),
+            regularization=float(self.regularization),
+        )
+
+    def _target_thresholds(self) -> FloatArray:
+        return np.array([self._threshold(arrays) for arrays in self._targets])
+
+    def _threshold(self, arrays: Arrays) -> float:
+        if not arrays["seen"].all():
+            return 0.0
+        return float(arrays["means"].mean(axis=0) @ arrays["weights"])
+
+
+def _copied(targets: list[Arrays]) -> list[Arrays]:
+    return [{name: values.copy() for name, values in arrays.items()} for arrays in targets]

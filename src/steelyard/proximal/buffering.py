@@ -1,0 +1,229 @@
+"""Buffering of the first rows of a stream until their feature map can be fitted.
+
+A feature map with ``gamma="rows"`` is fitted to the first rows and never changes. It needs enough rows:
+among the first hundred rows of a stream half of the columns may be constant, and a map fitted to these would
+ignore the columns forever. So the first rows are buffered, and the final map is fitted to 1,000 of them.
+Until then, a preliminary map is fitted to the first 1, 2, 4, 8, ... rows: it changes rarely, and it depends
+on the rows only, not on the sizes of the batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from steelyard._labels import check_label_types, check_sortable
+from steelyard._types import FloatArray
+from steelyard.base import Batch, Label
+from steelyard.features import RandomFeatures
+from steelyard.proximal.folds import FoldState
+from steelyard.proximal.quantizer import LARGEST_VALUE
+from steelyard.proximal.statistics import ClassStatistics, never_learned
+
+__all__ = ["BufferedRows", "BufferingState"]
+
+_MAP_ROWS = 1000  # rows to which the final map is fitted
+_MAX_STREAM_ROWS = 4000  # after this many rows, forgotten ones included, the map is fitted to the rows left
+
+
+@dataclass(frozen=True)
+class BufferedRows:
+    """The first rows of a stream in order of arrival. It is immutable."""
+
+    unfitted_map: RandomFeatures
+    X: Any  # array or sparse matrix
+    labels: tuple[Label, ...]
+    weights: FloatArray
+    n_arrived: int  # number of rows that have arrived, including forgotten ones
+
+    @classmethod
+    def start(cls, unfitted_map: RandomFeatures, n_features: int) -> BufferedRows:
+        """Return an empty buffer."""
+        return cls(unfitted_map, np.empty((0, n_features)), (), np.empty(0), 0)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the final map can be fitted."""
+        return self.capacity == 0
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows that can be added until the buffer is full."""
+        return max(min(_MAP_ROWS - len(self), _MAX_STREAM_ROWS - self.n_arrived), 0)
+
+    @property
+    def n_preliminary(self) -> int:
+        """Number of rows to which the preliminary map is fitted: the largest power of two."""
+        return 1 << (len(self).bit_length() - 1) if len(self) else 0
+
+    def fitted_map(self) -> RandomFeatures:
+        """Return the map fitted to these rows: the final one if the buffer is full, else a preliminary."""
+        if not len(self):
+            return self.unfitted_map.fitted_on(np.zeros((1, self.X.shape[1])))
+        return self.unfitted_map.fitted_on(self.X[: len(self) if self.is_full else self.n_preliminary])
+
+    def batch(self) -> Batch:
+        """Return all rows as a batch."""
+        labels = sorted(set(self.labels))
+        places = {label: place for place, label in enumerate(labels)}
+        codes = np.array([places[label] for label in self.labels], dtype=np.int32)
+        return Batch(self.X, labels, codes, self.weights)
+
+    def with_rows(self, batch: Batch) -> BufferedRows:
+        """Return the buffer with more rows at the end."""
+        n = batch.X.shape[0]
+        weights = np.ones(n) if batch.weights is None else np.asarray(batch.weights, dtype=np.float64)
+        X = batch.X
+        if not sp.issparse(X):
+            X = np.asarray(X, dtype=np.float64)
+        if len(self):
+            mixed = sp.issparse(X) != sp.issparse(self.X)
+            both = (_dense(self.X), _dense(X)) if mixed else (self.X, X)
+            X = sp.vstack(both, format="csr") if sp.issparse(both[0]) else np.concatenate(both)
+        else:
+            X = X.copy()
+        return replace(
+            self,
+            X=X,
+            labels=self.labels + tuple(batch.labels[code] for code in batch.codes),
+            weights=np.concatenate([self.weights, weights]),
+            n_arrived=self.n_arrived + n,
+        )
+
+    def without_rows(self, batch: Batch, source: str) -> BufferedRows:
+        """Return the buffer without some rows; raise DataError for rows that it does not contain."""
+        places: defaultdict[tuple[Label, bytes], list[int]] = defaultdict(list)
+        for place, (label, row) in enumerate(zip(self.labels, _dense(self.X), strict=True)):
+            places[label, (row + 0.0).tobytes()].append(place)  # + 0.0 turns -0.0 into 0.0
+        weights = self.weights.copy()
+        to_remove = np.ones(batch.X.shape[0]) if batch.weights is None else batch.weights.copy()
+        for i, row in enumerate(_dense(batch.X)):
+            label = batch.labels[batch.codes[i]]
+            # The newest equal row is removed first, so the order of the other rows does not change.
+            for place in reversed(places.get((label, (row + 0.0).tobytes()), [])):
+                removed = min(to_remove[i], weights[place])
+                to_remove[i] -= removed
+                weights[place] -= removed
+            if to_remove[i] > 0.0:
+                raise never_learned(source, label)
+        return replace(self, weights=weights)._select(np.flatnonzero(weights > 0.0))
+
+    def decayed(self, factor: float, labels: list[Label]) -> BufferedRows:
+        """Return the buffer with all weights multiplied, and only with rows of these classes."""
+        known = set(labels)
+        rows = np.array([i for i, label in enumerate(self.labels) if label in known], dtype=np.intp)
+        return replace(self, weights=self.weights * factor)._select(rows)
+
+    def _select(self, rows: Any) -> BufferedRows:
+        labels = tuple(self.labels[row] for row in rows)
+        return replace(self, X=self.X[rows], labels=labels, weights=self.weights[rows])
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the buffer as arrays and plain values."""
+        return {
+            "unsettled": self.unfitted_map,
+            "X": _dense(self.X),
+            "labels": list(self.labels),
+            "weights": self.weights,
+            "n_come": self.n_arrived,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> BufferedRows:
+        """Return the buffer of :meth:`get_state`; raise ValueError for invalid values."""
+        buffer = cls(
+            state["unsettled"], state["X"], tuple(state["labels"]), state["weights"], int(state["n_come"])
+        )
+        n = len(buffer.labels)
+        if buffer.X.ndim != 2 or len(buffer.X) != n or buffer.weights.shape != (n,):
+            raise ValueError("buffered rows, labels and weights differ in number")
+        # Written as `not <=`, the comparison also refuses NaN.
+        if not (np.abs(buffer.X) <= LARGEST_VALUE).all() or not np.isfinite(buffer.weights).all():
+            raise ValueError("a buffered row has a value that no learner accepts")
+        check_label_types(buffer.labels, "a file")
+        check_sortable(buffer.labels, "a file")
+        return buffer
+
+
+class BufferingState(FoldState):
+    """Fold state of a stream whose feature map is not final yet.
+
+    The rows are buffered beside their statistics under the preliminary map. The result depends neither on the
+    sizes of the batches nor on rows that were forgotten meanwhile. When the buffer is full, the final map is
+    fitted and ``buffer`` becomes None; then this state is equal to a :class:`FoldState`.
+    """
+
+    @classmethod
+    def of(cls, buffer: BufferedRows, n_folds: int) -> FoldState:
+        """Return the state of buffered rows."""
+        state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
+        if len(buffer):
+            FoldState.add(state, buffer.batch())
+        state.buffer = None if buffer.is_full else buffer
+        return state
+
+    def _with(self, statistics: ClassStatistics) -> FoldState:
+        if self.buffer is None:
+            return super()._with(statistics)
+        result = BufferingState(statistics, self.n_folds, self.feature_map)
+        result.buffer = self.buffer
+        return result
+
+    def empty(self) -> FoldState:
+        if self.buffer is None:
+            return super().empty()
+        return self.of(BufferedRows.start(self.buffer.unfitted_map, self.buffer.X.shape[1]), self.n_folds)
+
+    def add(self, batch: Batch) -> None:
+        if self.buffer is None:
+            super().add(batch)
+            return
+        n = min(self.buffer.capacity, batch.X.shape[0])
+        first = _rows_of(batch, slice(0, n))
+        buffer = self.buffer.with_rows(first)
+        if buffer.is_full or buffer.n_preliminary != self.buffer.n_preliminary:
+            result = self.of(buffer, self.n_folds)
+        else:
+            result = self.copy()
+            FoldState.add(result, first)
+            result.buffer = buffer
+        if n < batch.X.shape[0]:
+            result.add(_rows_of(batch, slice(n, None)))
+        self._replace_by(result)
+
+    def remove(self, batch: Batch, source: str) -> None:
+        if self.buffer is None:
+            super().remove(batch, source)
+        else:
+            self._replace_by(self.of(self.buffer.without_rows(batch, source), self.n_folds))
+
+    def decayed(self, factor: float, drop_below: float) -> FoldState:
+        result = super().decayed(factor, drop_below)
+        if result.buffer is not None:
+            result.buffer = result.buffer.decayed(factor, result.total.classes)
+        return result
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "gathered": None if self.buffer is None else self.buffer.get_state()}
+
+    def _replace_by(self, other: FoldState) -> None:
+        selected_C = self.selected_C if other.feature_map is self.feature_map else None
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C}  # atomic: one assignment
+
+
+def _rows_of(batch: Batch, rows: slice) -> Batch:
+    weights = None if batch.weights is None else batch.weights[rows]
+    return Batch(batch.X[rows], batch.labels, batch.codes[rows], weights)
+
+
+def _dense(X: Any) -> FloatArray:
+    rows: FloatArray = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    return rows

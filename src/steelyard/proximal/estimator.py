@@ -1,0 +1,855 @@
+"""ProximalSVC: the proximal SVM that learns, forgets and merges exactly."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import NoneType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from steelyard._concurrency import lock_of, snapshot_read
+from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters
+from steelyard._dict_rows import DictRowsMixin
+from steelyard._labels import check_sortable
+from steelyard._types import FloatArray
+from steelyard._validation import (
+    check_finite,
+    check_magnitude,
+    check_started,
+    nonfinite_error,
+    validate_rows,
+)
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    GrowingMixin,
+    Label,
+    MergingMixin,
+    Traits,
+    check_same_features,
+    transactional,
+)
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.features import RandomFeatures
+from steelyard.params import (
+    AnyOf,
+    ClassWeight,
+    Constraint,
+    Instance,
+    Integer,
+    OneOf,
+    Positive,
+    Switch,
+    prior_factors,
+)
+from steelyard.persistence import storable
+from steelyard.proximal.buffering import BufferedRows, BufferingState
+from steelyard.proximal.certificate import Certificate
+from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
+from steelyard.proximal.model_selection import SelectedC, validate_folds
+from steelyard.proximal.planes import PlaneRule, Planes, Predictor
+from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
+from steelyard.proximal.row_ledger import RowLedger, batch_hashes
+from steelyard.proximal.single_row import SingleRowModel
+from steelyard.proximal.statistics import ClassStatistics
+
+__all__ = ["ProximalSVC"]
+
+
+@renamed_parameters(grid="quantizer", ledger="track_rows")
+@storable("ProximalSVC", former_parameters={"grid": "quantizer", "ledger": "track_rows"})
+class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
+    r"""Proximal support vector machine that learns, forgets and merges exactly.
+
+    For each class, a plane is fitted to the class against the rest by (weighted) least squares. The planes
+    depend on class-wise sums of products only. These sums are integers, so rows can be added, forgotten and
+    merged from several places without rounding. At any time the planes are bit-identical to those of a new
+    learner that is fitted to the current rows (with the same :attr:`quantizer_`), and class weights follow
+    the current class counts.
+
+    Parameters
+    ----------
+    C : float or "auto", default=1.0
+        Regularization parameter: weight of the errors relative to the penalty on the planes. "auto" keeps
+        statistics in ``n_folds`` folds and selects the C of a fixed grid with the smallest error in
+        cross-validation, without another pass over the rows. A row belongs to a fold by its values, so
+        forgetting and merging stay exact. The selection happens at the next prediction, and again after rows
+        were forgotten or merged, after a parameter has changed, after :meth:`reselect_C`, and when the number
+        of rows has doubled.
+    class_weight : "balanced", None or dict, default="balanced"
+        "balanced" gives both sides of a plane the same total weight, by the current counts; None gives every
+        row the weight 1; a dict gives each label a weight (1 for labels that it does not contain).
+    standardize : bool, default=True
+        Whether to scale features to mean 0 and variance 1 over all current rows. The result is that of a
+        ``StandardScaler`` fitted to all current rows, followed by a new fit. Features of a feature map are
+        never standardized, because their scale belongs to the map.
+    objective : {"margin", "auc"}, default="margin"
+        "margin" is the proximal SVM. "auc" minimizes the squared loss over all pairs of rows from both sides,
+        a surrogate of the area under the ROC curve; it does not use class weights.
+    threshold : {"zero", "gmean"}, default="zero"
+        Threshold of the scores: zero, or the threshold with the largest G-mean if the scores of both sides
+        are normal. With two classes, the means and variances are those of leave-one-out scores. The threshold
+        is included in ``intercept_``.
+    penalize_intercept : bool, default=True
+        Whether the penalty includes the intercept, as in the proximal SVM.
+    feature_map : RandomFeatures, optional
+        A random feature map that makes the learner nonlinear; everything stays exact. It is fitted to the
+        rows given to :meth:`fit`, or to the first 1,000 rows of a stream, and then never changes. A fitted
+        map is used as it is.
+    quantizer : Quantizer, optional
+        Steps to which feature values are rounded; see :class:`~steelyard.proximal.Quantizer`. If not given,
+        the first 256 rows determine them. Learners with equal quantizers and equal rows are bit-identical.
+    track_rows : bool, default=False
+        Whether to keep a ledger with eight bytes for each row. Then :meth:`forget` always refuses rows that
+        were never learned, wrong labels, and rows that were already forgotten. Without a ledger it refuses
+        them only if the counts or sums prove it.
+    n_folds : int, default=5
+        Number of folds of ``C="auto"``. It takes effect with the first rows.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows now.
+    class_count_ : ndarray of shape (n_classes,)
+        Number of rows of each class now (sums of weights).
+    coef_ : ndarray of shape (n_planes, n_features)
+        Normals of the planes in units of the raw features; one plane for two classes.
+    intercept_ : ndarray of shape (n_planes,)
+        ``X @ coef_.T + intercept_`` is the decision function if there is no feature map.
+    statistics_ : ClassStatistics
+        Sufficient statistics of the current rows.
+    quantizer_ : Quantizer
+        Steps to which feature values are rounded.
+    feature_map_ : RandomFeatures or None
+        The fitted feature map.
+    C_ : float
+        The C in use.
+    n_features_in_ : int
+        Number of features seen.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if all names are strings.
+
+    See Also
+    --------
+    steelyard.proximal.ClassStatistics : The sufficient statistics.
+    steelyard.proximal.FoldedStatistics : The message that :meth:`statistics` returns and :meth:`merge`
+    accepts. steelyard.RandomFeatures : Feature maps that make the learner nonlinear.
+
+    Notes
+    -----
+    With :math:`E_c = [X_c, -e]`, :math:`M_c = E_c^\top E_c`, :math:`v_c = E_c^\top e`, counts
+    :math:`l_c` and sums over classes :math:`M, v, l`, the balanced plane of class :math:`j` is
+
+    .. math::
+
+        \Bigl(\tfrac{1}{C} I + \tfrac{l_j}{l} M + \tfrac{l - 2 l_j}{l} M_j\Bigr)
+        \begin{bmatrix} w_j \\ b_j \end{bmatrix} = v_j - \tfrac{l_j}{l} v,
+        \qquad f_j(x) = x^\top w_j - b_j .
+
+    In the literature, ``ProximalSVC(class_weight=None, standardize=False)`` is LPSVM, IncLPSVM and
+    McIncLPSVM, and ``ProximalSVC(standardize=False)`` is wLPSVM and DCIL-IncLPSVM [1]_ [2]_.
+
+    Planes are computed at the first prediction after a change. All parameters except ``feature_map`` can be
+    changed at any time with :meth:`set_params` and need no new fit; only a change to ``C="auto"`` must come
+    before the first rows.
+
+    ``predict_proba`` assumes equally frequent classes, like balanced weights, and normal scores of both
+    sides.
+
+    References
+    ----------
+    .. [1] L. Zhu, "Dynamic Class Imbalance Learning for Incremental LPSVM", thesis, Unitec Institute of
+       Technology, 2012.
+    .. [2] L. Zhu, T. Ban, K. Ikeda, P. Pang and A. Sarrafzadeh, "Distributed Incremental wLPSVM Learning".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(2000) < 0.02).astype(int)
+    >>> X = rng.normal(size=(2000, 3)) + 2.0 * y[:, None]
+    >>> model = ProximalSVC().partial_fit(X[:1000], y[:1000])
+    >>> model = model.update(add=(X[1000:], y[1000:]), forget=(X[:500], y[:500]))
+    >>> fresh = ProximalSVC(quantizer=model.quantizer_).fit(X[500:], y[500:])
+    >>> bool((model.coef_ == fresh.coef_).all()), model.digest() == fresh.digest()
+    (True, True)
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "C": AnyOf(Positive(), OneOf("auto")),
+        "class_weight": ClassWeight(),
+        "standardize": Switch(),
+        "objective": OneOf("margin", "auc"),
+        "threshold": OneOf("zero", "gmean"),
+        "penalize_intercept": Switch(),
+        "feature_map": AnyOf(OneOf(None), Instance(RandomFeatures)),
+        "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
+        "track_rows": Switch(),
+        "n_folds": Integer(2),
+    }
+    _traits = Traits(exact=True, bounded_memory=True)
+    _accepts_sparse = True
+    _finds_nonfinite = True
+    _max_feature: ClassVar[float] = LARGEST_VALUE
+    _in_place = ("_state",)
+    _ledger: RowLedger | None = None
+
+    def __init__(
+        self,
+        C: float | str = 1.0,
+        *,
+        class_weight: str | dict[Label, float] | None = "balanced",
+        standardize: bool = True,
+        objective: str = "margin",
+        threshold: str = "zero",
+        penalize_intercept: bool = True,
+        feature_map: RandomFeatures | None = None,
+        quantizer: Quantizer | None = None,
+        track_rows: bool = False,
+        n_folds: int = 5,
+    ) -> None:
+        self.C = C
+        self.class_weight = class_weight
+        self.standardize = standardize
+        self.objective = objective
+        self.threshold = threshold
+        self.penalize_intercept = penalize_intercept
+        self.feature_map = feature_map
+        self.quantizer = quantizer
+        self.track_rows = track_rows
+        self.n_folds = n_folds
+
+    # -- learning and forgetting --------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        # The docstring is inherited. A single row takes one native call after the first one.
+        attributes = self.__dict__
+        if classes is not None or sample_weight is not None or "_state" not in attributes:
+            return super().partial_fit(X, y, classes, sample_weight)
+        single_row: SingleRowModel | None = attributes["_state"].single_row
+        if single_row is not None and single_row.learn(self, attributes, X, y):
+            return self
+        super().partial_fit(X, y)
+        if self._ledger is None and type(X) is np.ndarray and len(X) == 1 and X.dtype.char == "d":
+            self._enable_single_row_path()
+        return self
+
+    def _start_stream(self, batch: Batch) -> None:
+        features = self.feature_map
+        if (
+            features is None
+            or features.is_fitted
+            or not isinstance(features.gamma, str)
+            or self.quantizer is not None
+        ):
+            self._start(batch)
+            return
+        self._check_range(batch.X, "partial_fit")
+        buffer = BufferedRows.start(features, batch.X.shape[1])
+        self._set_empty(BufferingState.of(buffer, self.n_folds if self.C == "auto" else 1))
+
+    def _start(self, batch: Batch) -> None:
+        feature_map = None
+        if self.feature_map is not None:
+            self._check_range(batch.X, "fit")
+            feature_map = self.feature_map.fitted_on(batch.X)
+        n_folds = self.n_folds if self.C == "auto" else 1
+        self._set_empty(FoldState.start(batch.X.shape[1], n_folds, feature_map, self.quantizer))
+
+    def _set_empty(self, state: FoldState) -> None:
+        self._state = state
+        self._ledger = RowLedger() if self.track_rows else None
+
+    def _learn(self, batch: Batch) -> None:
+        if self._ledger is None:
+            self._add(self._state, batch, "partial_fit")
+            return
+        state = self._state.copy()  # so that state and ledger change together
+        state.selected_C = self._state.selected_C
+        self._add(state, batch, "partial_fit")
+        self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
+
+    def _add(self, state: FoldState, batch: Batch, method: str) -> None:
+        if not state.is_plain:  # an error in a later block would leave the first ones learned
+            self._check_range(batch.X, method)
+        try:
+            state.add(batch)
+        except DataError:
+            raise nonfinite_error(self, batch.X, method) from None
+
+    def _check_range(self, X: Any, method: str) -> None:
+        """Raise an error for NaN, infinity and values that could overflow, before anything changes."""
+        check_finite(self, X, method)
+        check_magnitude(X, f"ProximalSVC.{method}", self._max_feature)
+
+    def forget(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        certificate: bool = False,
+    ) -> Self:
+        """Forget rows that were learned before: the model is bit-identical to one that never learned them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows with exactly the values with which they were learned.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights with which they were learned.
+        certificate : bool, default=False
+            Deprecated since 0.3.0 and gone in 0.4.0: call :meth:`certify_forget`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If some of the rows are known not to have been learned, or not as often. Nothing changes.
+        """
+        if certificate:
+            warnings.warn(
+                "the parameter 'certificate' of ProximalSVC.forget is deprecated since 0.3.0 and will be "
+                "gone in 0.4.0; write certify_forget().",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return self.certify_forget(X, y, sample_weight)  # type: ignore[return-value]
+        return super().forget(X, y, sample_weight)
+
+    def certify_forget(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Certificate:
+        """Forget rows like :meth:`forget`, and return a certificate that a third party can verify.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for :meth:`forget`.
+
+        Returns
+        -------
+        Certificate
+        """
+        check_started(self, "certify_forget")
+        with lock_of(self):
+            after = copy.copy(self)
+            after.forget(X, y, sample_weight)
+            forgotten = ProximalSVC(quantizer=after.quantizer_, feature_map=after.feature_map_)
+            certificate = Certificate.of(self, forgotten.fit(X, y, sample_weight), after)
+            self.__dict__.update({"_state": after._state, "_ledger": after._ledger})
+        return certificate
+
+    def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
+        # One copy of the state is changed in place and replaces the state; an error drops it.
+        state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
+        if add is not None:
+            self._add(state, add, method)
+            ledger = ledger and ledger.with_hashes(batch_hashes(add))
+        if forget is not None:
+            try:
+                ledger = ledger and ledger.without_hashes(batch_hashes(forget), source)
+                state.remove(forget, source)
+            except DataError:
+                self._check_range(forget.X, method)  # an error about invalid values comes first
+                raise
+        self._state, self._ledger = state, ledger
+
+    @transactional
+    def decay(self, factor: float, *, drop_below: float = 0.0) -> Self:
+        """Multiply the weight of every row learned so far (exponential decay).
+
+        Parameters
+        ----------
+        factor : float
+            A positive number; below 1 gives old rows less weight than new ones.
+        drop_below : float, default=0.0
+            A class with a smaller total weight is forgotten.
+
+        Returns
+        -------
+        self
+        """
+        check_started(self, "decay")
+        self._check_no_ledger("decay", "rows in a ledger cannot decay")
+        selected_C = self._state.selected_C
+        self._state = self._state.decayed(factor, drop_below)
+        self._state.selected_C = selected_C and selected_C.decayed(factor)
+        return self
+
+    def _grow(self, n_features: int) -> None:
+        self._state = self._state.widened(n_features)
+
+    def permute_features(self, places: Sequence[int], n_features: int) -> Self:
+        """Return a copy with permuted features, bit-identical to a learner of permuted rows.
+
+        Parameters
+        ----------
+        places : sequence of int
+            For each feature, its new place.
+        n_features : int
+            The new number of features; features at other places are zero in all rows.
+
+        Returns
+        -------
+        ProximalSVC
+        """
+        check_started(self, "permute_features")
+        self._check_no_ledger("permute_features", "features of rows in a ledger cannot be permuted")
+        result: Self = clone(self)
+        result.n_features_in_ = int(n_features)
+        result._state = self._state.permuted(places, n_features)
+        return result
+
+    def _check_no_ledger(self, method: str, message: str) -> None:
+        if self._ledger is not None:
+            raise DataError(
+                f"{message}: the ledger has hashes of the rows as they were learned.",
+                source=f"ProximalSVC.{method}",
+                hint="use track_rows=False, and keep track of the learned rows yourself",
+            )
+
+    # -- merging ------------------------------------------------------------------------------------
+
+    def statistics(self) -> FoldedStatistics:
+        """Return everything that was learned, as a message for :meth:`merge` of another learner.
+
+        Returns
+        -------
+        FoldedStatistics
+            With the features and the ledger, independent of the learner. ``to_bytes()`` serializes it.
+        """
+        check_started(self, "statistics")
+        with lock_of(self):
+            return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
+
+    def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
+        """Learn all rows of another learner, which does not change.
+
+        Parameters
+        ----------
+        other : ProximalSVC, FoldedStatistics or ClassStatistics
+            A learner of the same features, with the same feature map and the same kind of C ("auto" or
+            a number), its :meth:`statistics`, or class statistics alone.
+
+        Returns
+        -------
+        self
+        """
+        return self._merge(_message(other))
+
+    @transactional
+    def _merge(self, other: Any) -> Self:
+        self._check_params()
+        theirs = self._mergeable(other)
+        check_sortable([*self._state.total.classes, *theirs.total.classes], "ProximalSVC.merge")
+        if self._ledger is not None:
+            self._ledger = self._ledger.with_hashes(_ledger_of(other).to_array())
+        self._state = self._state.merged(theirs)
+        return self
+
+    def subtract(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
+        """Forget all rows of another learner, which this learner has learned too.
+
+        Parameters
+        ----------
+        other : ProximalSVC, FoldedStatistics or ClassStatistics
+            As for :meth:`merge`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If the counts or sums prove that some of the rows were never learned. Nothing changes.
+        """
+        return self._subtract(_message(other))
+
+    @transactional
+    def _subtract(self, other: Any) -> Self:
+        self._check_params()
+        check_started(self, "subtract")
+        theirs, source = self._mergeable(other), "ProximalSVC.subtract"
+        if self._ledger is not None:
+            self._ledger = self._ledger.without_hashes(_ledger_of(other).to_array(), source)
+        self._state = self._state.subtracted(theirs, source)
+        return self
+
+    def _mergeable(self, other: Any) -> FoldState:
+        """Return the validated state of the other side; a learner without rows starts with its shape."""
+        if isinstance(other, ClassStatistics):
+            if not self._is_started():
+                self.n_features_in_ = other.n_features
+                self._set_empty(FoldState.start(other.n_features, 1, quantizer=self.quantizer))
+            if not self._state.is_plain or self.C == "auto":
+                raise DataError(
+                    "class statistics have neither folds nor a feature map, but this learner has.",
+                    source="ProximalSVC.merge",
+                    hint="merge the learner of the statistics instead",
+                )
+            return FoldState(other)
+        if not isinstance(other, FoldedStatistics):
+            raise DataError(
+                f"expected a ProximalSVC, FoldedStatistics or ClassStatistics; got {type(other).__name__}.",
+                source="ProximalSVC.merge",
+            )
+        if other.state.omitted_map is not None:
+            other = other.with_map(self._map_for(other.n_features))
+        theirs = other.state
+        if not self._is_started():
+            if self.C == "auto":
+                theirs.check_has_folds()
+            self._set_features(other.features)
+            if self.quantizer is None:
+                self._set_empty(theirs.empty())
+            else:
+                width = theirs.statistics.n_features
+                statistics = ClassStatistics(width, quantizer=self.quantizer)
+                self._set_empty(FoldState(statistics, theirs.n_folds, theirs.feature_map))
+        check_same_features(self._features(), other.features, "ProximalSVC.merge")
+        self._state.check_same_kind(theirs)
+        return theirs
+
+    def _map_for(self, n_features: int) -> RandomFeatures | None:
+        """Return the feature map of this learner, for a message without its map."""
+        if self._is_started():
+            return self._state.feature_map
+        return None if self.feature_map is None else self.feature_map.fitted_for(n_features)
+
+    # -- fitted attributes --------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows now."""
+        self._need("classes_")
+        return self._state.class_labels().array
+
+    @property
+    def class_count_(self) -> FloatArray:
+        """Number of rows of each class now."""
+        self._need("class_count_")
+        with lock_of(self):
+            statistics = self._state.total
+            return np.array([statistics.count(label) for label in statistics.classes])
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Normals of the planes in units of the raw (or mapped) features."""
+        self._need("coef_")
+        return self._predictor().planes.coef
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """Intercepts of the planes, including the threshold."""
+        self._need("intercept_")
+        return self._predictor().planes.intercept
+
+    @property
+    def C_(self) -> float:
+        """The C in use."""
+        self._need("C_")
+        return self._predictor().planes.C
+
+    @property
+    def statistics_(self) -> ClassStatistics:
+        """Sufficient statistics of the current rows."""
+        self._need("statistics_")
+        return self._state.total
+
+    @property
+    def feature_map_(self) -> RandomFeatures | None:
+        """The fitted feature map, if there is one."""
+        self._need("feature_map_")
+        return self._state.feature_map
+
+    @property
+    def quantizer_(self) -> Quantizer:
+        """Steps to which values are rounded; before 256 rows, those that the rows so far determine."""
+        self._need("quantizer_")
+        return self._state.statistics.quantizer
+
+    def digest(self) -> str:
+        """Return a hash of everything that was learned: the exact sums of all rows, and the feature map.
+
+        Two learners with equal rows, rounded alike, have equal digests, whatever their histories. After
+        :meth:`forget` it is the digest of a learner that never learned those rows. It does not depend on
+        parameters, nor on the folds of ``C="auto"``, which follow from the rows.
+
+        Returns
+        -------
+        str
+            32 hexadecimal digits.
+        """
+        check_started(self, "digest")
+        return self._state.digest()
+
+    # -- model selection ----------------------------------------------------------------------------
+
+    def cross_validate(self, statistics: FoldedStatistics) -> dict[str, Any]:
+        """Cross-validate the parameters of this learner, without another pass over the rows.
+
+        Parameters
+        ----------
+        statistics : FoldedStatistics
+            Statistics in several folds: the :meth:`statistics` of a learner with ``C="auto"``.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_folds,)
+            See :func:`steelyard.proximal.model_selection.validate_folds`.
+        """
+        statistics.state.check_has_folds()
+        return validate_folds(self._rule(statistics.state), statistics.state)
+
+    @transactional
+    def reselect_C(self) -> Self:
+        """Select C again from all current rows at the next prediction; only useful with ``C="auto"``.
+
+        Returns
+        -------
+        self
+        """
+        check_started(self, "reselect_C")
+        self._state = self._state.copy()  # a copy has no selected C
+        return self
+
+    def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the planes for several C, from one decomposition if the planes share their matrix.
+
+        Parameters
+        ----------
+        Cs : array-like of shape (n_Cs,)
+            Positive numbers.
+
+        Returns
+        -------
+        coefs : ndarray of shape (n_Cs, n_planes, n_features)
+            ``coef_`` for every C.
+        intercepts : ndarray of shape (n_Cs, n_planes)
+            ``intercept_`` for every C.
+        """
+        check_started(self, "regularization_path")
+        try:
+            values = np.asarray(Cs, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.array([])  # refused below
+        if values.ndim != 1 or not len(values) or not (np.isfinite(values).all() and (values > 0.0).all()):
+            raise ParameterError(
+                f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
+            )
+        with lock_of(self):
+            planes = self._rule().path(self._state.total, values)
+        return np.array([p.coef for p in planes]), np.array([p.intercept for p in planes])
+
+    def _rule(self, state: FoldState | None = None) -> PlaneRule:
+        self._check_params()
+        weights = self.class_weight
+        standardize = self.standardize and not (self._state if state is None else state).is_mapped
+        others = self.objective, self.threshold, self.penalize_intercept
+        if isinstance(weights, Mapping):
+            return PlaneRule(self.C, dict(weights), standardize, *others)
+        return _cached_rule(self.C, weights, standardize, *others)
+
+    def _predictor(self) -> Predictor:
+        """Return the planes and classes of the current rows, computed once for each version of the state."""
+        rule, state = self._rule(), self._state
+
+        def make() -> Predictor:
+            classes, total = state.class_labels(), state.total
+            C = self._selected_C(rule, state).C if rule.C == "auto" else float(rule.C)
+            return Predictor(classes, rule.planes(total, C, classes.labels), state.feature_map)
+
+        return state.cached("predictor", rule, make, lock_of(self))
+
+    @staticmethod
+    def _selected_C(rule: PlaneRule, state: FoldState) -> SelectedC:
+        """Return the selected C of the state; select it if there is no valid one."""
+        n_rows = state.statistics.n_rows
+        if state.selected_C is None or not state.selected_C.is_valid(rule, n_rows):
+            state.selected_C = SelectedC(rule.select_C(state.total, state), rule, n_rows)
+        return state.selected_C
+
+    # -- prediction ---------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # The docstring is inherited. The native code writes labels, of a single row without other calls.
+        attributes = self.__dict__
+        state = attributes.get("_state")
+        if state is not None and state.single_row is not None:
+            label: NDArray[Any] | None = state.single_row.label(attributes, X)
+            if label is not None:
+                return label
+        return self._predict(X)
+
+    @snapshot_read
+    def _predict(self, X: ArrayLike) -> NDArray[Any]:
+        rows, predictor = self._validated_rows(X, "predict"), self._predictor()
+        classes, planes = predictor.classes, predictor.planes
+        codes = np.empty(rows.shape[0], dtype=np.uint64)
+        finite = [
+            planes.write_labels(mapped, classes.codes, codes[block])
+            for block, mapped in self._blocks(rows, predictor, "predict")
+        ]
+        self._check_scores(rows, planes, "predict", finite=all(finite))
+        if len(codes) == 1:
+            self._enable_single_row_path()
+        return classes.decode(codes)
+
+    def _enable_single_row_path(self) -> None:
+        """Create the single-row model, if this learner supports it.
+
+        With a ledger the model only predicts, and every learned row discards it. So it is created at the
+        second prediction without a change in between.
+        """
+        if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
+            return  # a subclass may override methods, and another mapping may change unnoticed
+        state, version = self._state, self._state.statistics.version
+        if self._ledger is not None and state.last_predict_version != version:
+            state.last_predict_version = version
+            return
+        with lock_of(self):
+            parameters = {name: self.__dict__[name] for name in self._constraints}
+            self._state.single_row = SingleRowModel.create(
+                self._rule(), self._state, parameters, can_learn=self._ledger is None
+            )
+
+    @snapshot_read
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
+        """Return the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
+            Prior probabilities of the classes: equal, as balanced weights and the threshold zero assume;
+            their frequencies among the current rows; or these proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores, predictor = self._scores(X, "predict_proba")
+        labels = predictor.classes.array.tolist()
+        if len(labels) == 1:
+            return np.ones((len(scores), 1))
+        factors = prior_factors(
+            prior,
+            labels,
+            lambda: np.array([self._state.total.count(label) for label in labels]),
+            "ProximalSVC.predict_proba",
+        )
+        probabilities = predictor.planes.probabilities(scores)
+        if factors is None:
+            return probabilities
+        probabilities = probabilities * factors
+        result: FloatArray = probabilities / probabilities.sum(axis=1, keepdims=True)
+        return result
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        scores, predictor = self._scores(X, method)
+        return scores, predictor.classes.array
+
+    def _scores(self, X: Any, method: str) -> tuple[FloatArray, Predictor]:
+        X, predictor = self._validated_rows(X, method), self._predictor()
+        planes = predictor.planes
+        scores = np.empty((X.shape[0], len(planes.coef)))
+        finite = [
+            planes.write_scores(mapped, scores[block]) for block, mapped in self._blocks(X, predictor, method)
+        ]
+        self._check_scores(X, planes, method, finite=all(finite))
+        return scores, predictor
+
+    def _validated_rows(self, X: Any, method: str) -> Any:
+        rows = validate_rows(self, X, method)
+        # A prediction may select C and store it; a prediction that fails must not.
+        return check_finite(self, rows, method) if self.C == "auto" else rows
+
+    def _blocks(self, X: Any, predictor: Predictor, method: str) -> Iterator[tuple[slice, Any]]:
+        """Yield blocks of (mapped) rows, each with its slice of X."""
+        if predictor.feature_map is not None:
+            self._check_range(X, method)
+        return mapped_blocks(X, predictor.feature_map)
+
+    def _check_scores(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
+        """Raise an error for NaN or infinity in X. If no coefficient is zero, finite scores rule them out."""
+        if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
+            check_finite(self, X, method)
+
+    # -- files and deprecated names -----------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        selected = self._state.selected_C
+        is_current = selected is not None and selected.rule == self._rule()
+        return {
+            **self.statistics().get_state(),
+            "choice": {"C": selected.C, "n_rows": selected.n_rows} if selected and is_current else None,
+            "keys": list(self.__dict__.get("_keys", {})),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        message = FoldedStatistics.from_state(state)
+        self._set_features(message.features)
+        self._state, self._ledger = message.state, message.ledger
+        if state.get("keys"):
+            self._keys = {name: place for place, name in enumerate(state["keys"])}
+        if state.get("choice") is not None:
+            choice = state["choice"]
+            self._state.selected_C = SelectedC(float(choice["C"]), self._rule(), float(choice["n_rows"]))
+
+    fade = renamed_method("decay", "fade")
+    grid_ = renamed_attribute("quantizer_", "grid_")
+    message = renamed_method("statistics", "message")
+    rearranged = renamed_method("permute_features", "rearranged")
+    refresh = renamed_method("reselect_C", "refresh")
+    unmerge = renamed_method("subtract", "unmerge")
+
+
+@lru_cache(maxsize=64, typed=True)
+def _cached_rule(*parameters: Any) -> PlaneRule:
+    """Return the rule of immutable parameters; a stream of single rows needs it for every row."""
+    return PlaneRule(*parameters)
+
+
+def _ledger_of(other: Any) -> RowLedger:
+    """Return the ledger of the other side, for a learner that tracks rows."""
+    ledger = other.ledger if isinstance(other, FoldedStatistics) else None
+    if ledger is None:
+        raise DataError(
+            "this learner keeps a ledger of its rows, and the other side has none; nothing was changed.",
+            source="ProximalSVC.merge",
+            hint="give track_rows=True to both, or to neither",
+        )
+    return ledger
+
+
+def _message(other: Any) -> Any:
+    """Return the message of another learner, taken under its own lock: no thread ever waits for two locks."""
+    if not isinstance(other, ProximalSVC):
+        return other
+    check_started(other, "merge")
+    return other.statistics()

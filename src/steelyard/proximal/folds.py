@@ -1,0 +1,603 @@
+"""State and message of ProximalSVC: class statistics by fold, and the feature map in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.base import Batch, Label, check_same_features, sorted_classes
+from steelyard.exceptions import DataError, DataTypeError, FileFormatError
+from steelyard.features import RandomFeatures
+from steelyard.persistence.tree import decode, encode
+from steelyard.proximal import serialization
+from steelyard.proximal.quantizer import Quantizer
+from steelyard.proximal.row_ledger import FoldLabel, RowLedger, fold_numbers
+from steelyard.proximal.statistics import ClassStatistics, ClassSubset, never_learned
+
+if TYPE_CHECKING:
+    from steelyard.proximal.buffering import BufferedRows
+    from steelyard.proximal.model_selection import SelectedC
+    from steelyard.proximal.single_row import SingleRowModel
+
+__all__ = ["ClassLabels", "FoldState", "FoldedStatistics", "mapped_blocks"]
+
+_BLOCK_ROWS = 2048  # rows that a feature map transforms at a time
+_MAX_FOLDS = 100  # largest number in a file; the cost of selecting C grows with the number of folds
+_MAX_ROWS_FOR_TOTAL_UPDATE = (
+    512  # up to this size, adding a batch to the total is faster than adding up the folds
+)
+
+_FORMAT = "steelyard folded statistics"
+_VERSION = 1
+
+T = TypeVar("T")
+
+
+def mapped_blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
+    """Yield blocks of rows behind the feature map, each with its slice of X; without a map, X itself."""
+    if feature_map is None:
+        yield slice(None), X
+        return
+    for begin in range(0, X.shape[0], _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        yield block, feature_map.map_rows(X[block])
+
+
+class ClassLabels:
+    """Sorted labels of the classes, and their 8-byte codes that the native code writes."""
+
+    def __init__(self, labels: list[Label]) -> None:
+        self.labels = labels
+        self.array = sorted_classes(labels)
+        # Numeric labels of eight bytes are their own codes; other labels are coded by their position.
+        self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
+        codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
+        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class is on both sides
+
+    def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return the labels of codes."""
+        return codes.view(self.array.dtype) if self._is_code else self.array.take(codes.view(np.int64))
+
+
+class OmittedMap(NamedTuple):
+    """Feature map that was left out of a message: number of its input features, and its digest if known."""
+
+    n_features: int
+    digest: str | None
+
+
+class FoldState:
+    """Everything that ProximalSVC learns from rows: class statistics by fold, behind a feature map.
+
+    All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
+    every change applies to all folds at once. ``add`` changes the state in place by one native call; all
+    methods named by a participle return a new state.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Statistics of all (mapped) rows; with several folds, the class keys are :class:`FoldLabel`.
+    n_folds : int, default=1
+        Number of folds.
+    feature_map : RandomFeatures, optional
+        The fitted map that transforms every row.
+    omitted_map : OmittedMap, optional
+        Description of the map, if the map itself was left out of a message.
+    """
+
+    def __init__(
+        self,
+        statistics: ClassStatistics,
+        n_folds: int = 1,
+        feature_map: RandomFeatures | None = None,
+        omitted_map: OmittedMap | None = None,
+    ) -> None:
+        self.statistics = statistics
+        self.n_folds = n_folds
+        self.feature_map = feature_map
+        self.omitted_map = omitted_map
+        self.is_plain = feature_map is None and n_folds == 1
+        self.buffer: BufferedRows | None = None  # used by BufferingState only
+        self.selected_C: SelectedC | None = None  # kept while rows are only added
+        self.single_row: SingleRowModel | None = None
+        self.last_predict_version: int | None = (
+            None  # version of the statistics at the last single prediction
+        )
+        self._cache: dict[str, tuple[Any, Any]] = {}
+        self._class_labels: ClassLabels | None = None
+
+    @classmethod
+    def start(
+        cls,
+        n_features: int,
+        n_folds: int,
+        feature_map: RandomFeatures | None = None,
+        quantizer: Quantizer | None = None,
+    ) -> Self:
+        """Return a state without rows. Values of a feature map are multiples of its step."""
+        width = n_features if feature_map is None else feature_map.n_components
+        if feature_map is not None and quantizer is None:
+            quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
+        return cls(ClassStatistics(width, quantizer=quantizer), n_folds, feature_map)
+
+    def empty(self) -> FoldState:
+        """Return a state without rows, with the same folds, map and quantizer."""
+        return self._with(self.statistics.empty())
+
+    def copy(self) -> FoldState:
+        """Return an independent copy (copy-on-write), without caches."""
+        return self._with(self.statistics.copy())
+
+    def _with(self, statistics: ClassStatistics) -> FoldState:
+        return FoldState(statistics, self.n_folds, self.feature_map, self.omitted_map)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of the rows, before the map."""
+        if self.omitted_map is not None:
+            return self.omitted_map.n_features
+        return (
+            self.statistics.n_features if self.feature_map is None else int(self.feature_map.n_features_in_)
+        )
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows passed through a feature map."""
+        return self.feature_map is not None or self.omitted_map is not None
+
+    @property
+    def map_digest(self) -> str | None:
+        """Digest of the feature map, if there is one and its digest is known."""
+        if self.omitted_map is not None:
+            return self.omitted_map.digest
+        return None if self.feature_map is None else self.feature_map.digest()
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Identifies the contents; it changes with every change in place."""
+        return id(self.statistics), self.statistics.version
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def add(self, batch: Batch) -> None:
+        """Add a validated batch in place; on error nothing changes."""
+        if self.is_plain:  # fast for single rows
+            self.statistics.add_batch(batch)
+            return
+        n_rows = batch.X.shape[0]
+        one_block = self.feature_map is None or n_rows <= _BLOCK_ROWS
+        statistics = self.statistics if one_block else self.statistics.copy()
+        total = None
+        for block in self._blocks(batch):
+            if n_rows <= _MAX_ROWS_FOR_TOTAL_UPDATE:
+                total = self._updated_total(batch, block)
+            statistics.add_batch(block)
+        self.statistics = statistics
+        if total is not None:
+            self._cache["total"] = (self.version, None), total
+
+    def _updated_total(self, batch: Batch, block: Batch) -> ClassStatistics | None:
+        """Return the cached total with this batch added, if the total is cached."""
+        entry = self._cache.pop("total", None)
+        if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
+            return None
+        total: ClassStatistics = entry[1].copy()
+        del entry  # without other references to the old total, its matrices are changed in place
+        total.add_batch(Batch(block.X, batch.labels, block.codes // self.n_folds, block.weights))
+        return total
+
+    def remove(self, batch: Batch, source: str) -> None:
+        """Remove a validated batch in place; raise DataError for rows that were never added.
+
+        After an error the state may be changed: the caller works on a copy and drops it.
+        """
+        for block in (batch,) if self.is_plain else self._blocks(batch):
+            self.statistics.remove_batch(block, source)
+
+    def _blocks(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the batch in mapped blocks, with one class code for each pair of label and fold."""
+        labels, codes = batch.labels, batch.codes
+        if self.n_folds > 1:
+            labels = [FoldLabel(label, fold) for label in labels for fold in range(self.n_folds)]
+            codes = codes * self.n_folds + fold_numbers(batch.X, self.n_folds).astype(np.int32)
+        for rows, X in mapped_blocks(batch.X, self.feature_map):
+            yield Batch(X, labels, codes[rows], None if batch.weights is None else batch.weights[rows])
+
+    # -- statistics ---------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> ClassStatistics:
+        """Statistics of all rows."""
+        if self.n_folds == 1:
+            return self.statistics
+        return self.cached("total", None, self._merged_folds, nullcontext())
+
+    def _merged_folds(self) -> ClassStatistics:
+        return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
+
+    def class_labels(self) -> ClassLabels:
+        """Return the classes; the same object as long as the classes are the same."""
+        labels = self.total.classes
+        if self._class_labels is None or self._class_labels.labels != labels:
+            self._class_labels = ClassLabels(labels)
+        return self._class_labels
+
+    @property
+    def folds(self) -> list[ClassStatistics]:
+        """Statistics of each fold."""
+        if self.n_folds == 1:
+            return [self.statistics]
+        return [self.statistics.regrouped(self._labels_in({fold})) for fold in range(self.n_folds)]
+
+    def subset(self, folds: Container[int]) -> ClassSubset:
+        """Return a view of the rows of some folds."""
+        return ClassSubset(self.statistics, self._labels_in(folds))
+
+    def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
+        """Return the label of each class key that belongs to some folds."""
+        return {key: key.label for key in self.statistics.classes if key.fold in folds}
+
+    def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
+        """Return ``make()``, cached until the statistics or ``key`` change.
+
+        A valid cache entry is returned without waiting for the lock, which calls that learn hold.
+        """
+        entry = self._cache.get(name)
+        if entry is None or entry[0] != (self.version, key):
+            with lock:
+                entry = (self.version, key), make()
+                self._cache[name] = entry
+        value: T = entry[1]
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and pickles have no caches.
+        return self.__dict__ | {
+            "single_row": None,
+            "last_predict_version": None,
+            "_cache": {},
+            "_class_labels": None,
+        }
+
+    def digest(self) -> str:
+        """Return a hash of the sums of all rows and of the map; it does not depend on the folds."""
+        total, map_digest = self.total.digest(), self.map_digest
+        if map_digest is None:
+            return total
+        name = blake2b(total.encode(), digest_size=16)
+        name.update(map_digest.encode())
+        return name.hexdigest()
+
+    # -- new states ---------------------------------------------------------------------------------
+
+    def merged(self, other: FoldState) -> FoldState:
+        """Return the state of the rows of both; buffered rows are mapped by the map of the other side."""
+        if other.buffer is None and self.buffer is None:
+            return self._with(self.statistics + other.statistics)
+        result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
+        assert rows is not None
+        result = result.copy()
+        if len(rows):
+            result.add(rows.batch())
+        return result
+
+    def subtracted(self, other: FoldState, source: str) -> FoldState:
+        """Return the state without the rows of the other; raise DataError for rows that it does not have."""
+        if other.buffer is not None:
+            result = self.copy()
+            result.remove(other.buffer.batch(), source)
+            return result
+        if self.buffer is not None:
+            raise never_learned(source, other.total.classes[0] if other.total.classes else None)
+        return self._with(self.statistics.copy().subtract(other.statistics, source))
+
+    def widened(self, n_features: int) -> FoldState:
+        """Return the state with more features at the end, which are zero in all rows so far."""
+        if self.feature_map is not None:
+            raise DataError(
+                "the feature map fixes the number of features, so it cannot grow.",
+                source="ProximalSVC.grow",
+                hint="reserve features for new categories before the map, for example by hashing",
+            )
+        return self._with(self.statistics.copy().grow(n_features))
+
+    def permuted(self, places: Sequence[int], n_features: int) -> FoldState:
+        """Return the state with feature ``k`` at ``places[k]``."""
+        if self.feature_map is not None:
+            raise DataError(
+                "the order of features before a feature map cannot change.",
+                source="ProximalSVC.permute_features",
+            )
+        return self._with(self.statistics.permute_features(places, n_features))
+
+    def decayed(self, factor: float, drop_below: float) -> FoldState:
+        """Return the state with all weights multiplied, without classes of weight below ``drop_below``."""
+        result = self._with(self.statistics.copy().scale(factor))
+        total = result.total
+        for label in [label for label in total.classes if total.count(label) < drop_below]:
+            for fold in range(self.n_folds):
+                result.statistics.forget_class(label if self.n_folds == 1 else FoldLabel(label, fold))
+        return result
+
+    # -- checks and files ---------------------------------------------------------------------------
+
+    def check_same_kind(self, other: FoldState) -> None:
+        """Raise DataError if two states have different feature maps or numbers of folds."""
+        mine, theirs = self.feature_map, other.feature_map
+        if self.omitted_map is not None or other.omitted_map is not None:
+            same = self.map_digest == other.map_digest
+        elif self.buffer is not None or other.buffer is not None:
+            # At least one map is preliminary: equal parameters are enough.
+            same = mine is not None and theirs is not None and mine.get_params() == theirs.get_params()
+        else:
+            same = theirs is None if mine is None else mine.same_map(theirs)
+        if not same:
+            raise _different_maps()
+        if self.n_folds != other.n_folds:
+            raise _different_folds()
+
+    def check_has_folds(self) -> None:
+        """Raise DataError if there is only one fold: C="auto" needs several."""
+        if self.n_folds == 1:
+            raise _different_folds()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state as arrays and plain values, for files and messages."""
+        return {
+            "map": self.feature_map,
+            "left_map": None if self.omitted_map is None else self.omitted_map.digest,
+            "n_folds": self.n_folds,
+            "statistics": serialization.get_state(self.statistics),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> FoldState:
+        """Return the state of :meth:`get_state`; raise ValueError for invalid values."""
+        n_features = int(state["n_features"])
+        n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
+        if not 1 <= n_folds <= _MAX_FOLDS:
+            raise ValueError(f"there are 1 to {_MAX_FOLDS} folds")
+        if state.get("gathered") is not None:
+            from steelyard.proximal.buffering import BufferedRows, BufferingState  # which imports this module
+
+            buffer = BufferedRows.from_state(state["gathered"])
+            if buffer.X.shape[1] != n_features:
+                raise ValueError("the buffered rows do not have the width of the features")
+            return BufferingState.of(buffer, n_folds)
+        if "folds" in state:  # version 0.1 wrote one statistics object per fold
+            statistics = _joined(state["folds"])
+        else:
+            statistics = serialization.from_state(state["statistics"], ClassStatistics)
+        omitted = None if state.get("left_map") is None else OmittedMap(n_features, str(state["left_map"]))
+        width = n_features if state["map"] is None else state["map"].n_components
+        if omitted is None and statistics.n_features != width:
+            raise ValueError("the statistics do not have the width of the features")
+        if any(isinstance(key, FoldLabel) != (n_folds > 1) for key in statistics.classes):
+            raise ValueError("the statistics have another number of folds")
+        return cls(statistics, n_folds, state["map"], omitted)
+
+
+class FoldedStatistics:
+    """Message of a ProximalSVC: its state, the names of its features and the ledger of its rows.
+
+    :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
+    Messages with equal feature maps and numbers of folds are added by ``+``; ``-`` removes rows that a
+    message contains; :meth:`to_bytes` and :meth:`from_bytes` send messages over a network. A message is
+    immutable.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Statistics of all (mapped) rows; with several folds, the class keys are pairs of label and fold.
+    n_folds : int, default=1
+        Number of folds.
+    feature_map : RandomFeatures, optional
+        The fitted map that transforms every row.
+    feature_names : ndarray, optional
+        Names of the features, if the learner knows them.
+    ledger : RowLedger, optional
+        Hashes of the rows, if the learner tracks rows.
+
+    Examples
+    --------
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.proximal import FoldedStatistics
+    >>> here = ProximalSVC().fit([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
+    >>> there = ProximalSVC(quantizer=here.quantizer_).fit([[5.0, 6.0]], ["ok"])
+    >>> received = FoldedStatistics.from_bytes(there.statistics().to_bytes())
+    >>> total = here.statistics() + received
+    >>> ProximalSVC().merge(total).classes_.tolist(), (total - received).digest() == here.digest()
+    (['fraud', 'ok'], True)
+    """
+
+    def __init__(
+        self,
+        statistics: ClassStatistics,
+        n_folds: int = 1,
+        feature_map: RandomFeatures | None = None,
+        *,
+        feature_names: Any = None,
+        ledger: RowLedger | None = None,
+    ) -> None:
+        self.state = FoldState(statistics, n_folds, feature_map)
+        self.feature_names = feature_names
+        self.ledger = ledger
+
+    @classmethod
+    def of(
+        cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
+    ) -> FoldedStatistics:
+        """Return the message of a state, which must not be changed afterwards."""
+        message = cls.__new__(cls)
+        message.state, message.feature_names, message.ledger = state, feature_names, ledger
+        return message
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """Statistics of all rows by class and fold."""
+        return self.state.statistics
+
+    @property
+    def total(self) -> ClassStatistics:
+        """Statistics of all rows by class."""
+        return self.state.total
+
+    @property
+    def folds(self) -> list[ClassStatistics]:
+        """Statistics of each fold."""
+        return self.state.folds
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds."""
+        return self.state.n_folds
+
+    @property
+    def feature_map(self) -> RandomFeatures | None:
+        """The feature map, if the message contains it."""
+        return self.state.feature_map
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of the rows, before the map."""
+        return self.state.n_features
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Number and names of the features of the rows."""
+        return {"n_features": self.n_features, "feature_names": self.feature_names}
+
+    @property
+    def kind(self) -> tuple[int, str | None]:
+        """Number of folds and digest of the map; both are equal in messages that can be added."""
+        return self.n_folds, self.state.map_digest
+
+    def digest(self) -> str:
+        """Return a hash of the sums of all rows and of the map; it does not depend on the folds."""
+        return self.state.digest()
+
+    def without_map(self) -> FoldedStatistics:
+        """Return the message without its map, for a receiver that has the map: maps are often large."""
+        state = self.state
+        if state.feature_map is None:
+            return self
+        omitted = OmittedMap(state.n_features, state.feature_map.digest())
+        state = FoldState(state.statistics, state.n_folds, omitted_map=omitted)
+        return self.of(state, self.feature_names, self.ledger)
+
+    def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
+        """Return the message with its omitted map; raise DataError for another map."""
+        state = self.state
+        if state.omitted_map is None:
+            return self
+        if feature_map is None or state.omitted_map.digest not in {None, feature_map.digest()}:
+            raise _different_maps()
+        state = FoldState(state.statistics, state.n_folds, feature_map)
+        return self.of(state, self.feature_names, self.ledger)
+
+    def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
+        """Return the message of the rows of both."""
+        names = self._check_addable(other)
+        ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
+        return self.of(self.state.merged(other.state), names, ledger)
+
+    def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
+        """Return the message without the rows of the other; raise DataError for unknown rows."""
+        names, source = self._check_addable(other), "FoldedStatistics"
+        ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
+        return self.of(self.state.subtracted(other.state, source), names, ledger)
+
+    def _check_addable(self, other: FoldedStatistics) -> Any:
+        """Raise an error if two messages cannot be added; return the names of the features if known."""
+        if not isinstance(other, FoldedStatistics):
+            raise DataTypeError(
+                f"expected FoldedStatistics; got {type(other).__name__}.", source="FoldedStatistics"
+            )
+        check_same_features(self.features, other.features, "FoldedStatistics")
+        try:
+            self.state.check_same_kind(other.state)
+        except DataError as error:
+            raise error.with_source("FoldedStatistics") from error
+        return other.feature_names if self.feature_names is None else self.feature_names
+
+    def to_bytes(self) -> bytes:
+        """Return the message as bytes: one triangle per class and fold, a version and a checksum."""
+        state = serialization.convert_maps(serialization.map_to_array, self.get_state())
+        return encode({"format": _FORMAT, "version": _VERSION, **state})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> FoldedStatistics:
+        """Return the message that :meth:`to_bytes`, or ``ClassStatistics.to_bytes``, wrote."""
+        source = "FoldedStatistics.from_bytes"
+        tree = decode(data)
+        if isinstance(tree, Mapping) and tree.get("format") == _FORMAT:
+            return serialization.open_message(
+                tree,
+                (_VERSION,),
+                lambda state: cls.from_state(serialization.convert_maps(serialization.map_from_array, state)),
+                source,
+            )
+        if isinstance(tree, Mapping) and "format" in tree:
+            return cls(ClassStatistics.from_bytes(data))
+        if isinstance(tree, Mapping) and isinstance(tree.get("statistics"), Mapping):
+            return serialization.open_message({**tree, "version": 0}, (0,), _partition_message, source)
+        raise FileFormatError("these bytes are not statistics.", source=source)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the message as arrays and plain values; files of models contain the same."""
+        ledger = None if self.ledger is None else self.ledger.to_array()
+        return {**self.features, **self.state.get_state(), "ledger": ledger}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
+        """Return the message of :meth:`get_state`; raise ValueError for invalid values."""
+        ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
+        return cls.of(FoldState.from_state(state), state["feature_names"], ledger)
+
+
+def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
+    """Return one statistics object from the folds of a file of version 0.1."""
+    folds = [serialization.from_state(fold, ClassStatistics) for fold in states]
+    if len(folds) == 1:
+        return folds[0]
+    total = ClassStatistics(folds[0].n_features)
+    for number, fold in enumerate(folds):
+        total.merge(fold.regrouped({label: FoldLabel(label, number) for label in fold.classes}))
+    return total
+
+
+def _partition_message(tree: Mapping[str, Any]) -> FoldedStatistics:
+    """Return the message of a partition of version 0.1, which did not describe its feature map."""
+    names, statistics = tree["feature_names"], tree["statistics"]
+    message = FoldedStatistics.from_state(
+        {
+            **statistics,
+            "n_features": statistics["statistics"]["n_features"],
+            "feature_names": None if names is None else np.array(names, dtype=object),
+            "ledger": tree["ledger"],
+        }
+    )
+    if message.n_features != tree["n_features"]:
+        message.state.omitted_map = OmittedMap(int(tree["n_features"]), None)
+    return message
+
+
+def _different_maps() -> DataError:
+    return DataError(
+        "the two learners have different feature maps; nothing was changed.",
+        source="ProximalSVC.merge",
+        hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
+    )
+
+
+def _different_folds() -> DataError:
+    return DataError(
+        'one learner keeps fold statistics (C="auto") and the other does not.',
+        source="ProximalSVC.merge",
+        hint='start both with C="auto" or both with a number',
+    )

@@ -1,0 +1,212 @@
+"""Cross-validation and the choice of C from statistics of folds, without another pass over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
+from steelyard.proximal.solver import PlaneEquations, plane_classes, score_moments, solve_path
+from steelyard.proximal.statistics import ClassStatistics, ClassSubset
+from steelyard.proximal.system import System
+
+if TYPE_CHECKING:
+    from steelyard.proximal.folds import FoldState
+    from steelyard.proximal.planes import PlaneRule
+
+__all__ = ["C_GRID", "SelectedC", "measure", "select_C", "validate_folds"]
+
+C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
+_TIE_TOLERANCE = 1e-9  # losses with a smaller relative difference are equal, and the smallest C is selected
+_MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
+
+
+@dataclass(frozen=True)
+class SelectedC:
+    """A selected C, the rule and the number of rows for which it was selected.
+
+    Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
+    number of rows has doubled.
+    """
+
+    C: float
+    rule: Any
+    n_rows: float
+
+    def is_valid(self, rule: Any, n_rows: float) -> bool:
+        """Return whether the selection is valid for a rule and a number of rows."""
+        return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
+
+    def decayed(self, factor: float) -> SelectedC:
+        """Return the selection after the weights of all rows were multiplied."""
+        return replace(self, n_rows=factor * self.n_rows)
+
+
+def select_C(
+    splits: Iterable[tuple[ClassSubset, ClassSubset]],
+    system: System,
+    equations: PlaneEquations,
+    make_equations: Callable[[System], PlaneEquations],
+) -> float:
+    """Return the C of ``C_GRID`` with the smallest squared error in cross-validation.
+
+    The loss of a fold is at most the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
+    cannot decide the selection.
+
+    ``splits`` are the test and training rows of each split, and ``make_equations`` returns the equations of a
+    training system. ``system`` and ``equations``, of all rows, give the weights and the kind of the error.
+    """
+    losses = np.zeros(len(C_GRID))
+    for test_rows, training_rows in splits:
+        if test_rows.classes and training_rows.classes:
+            test, training = System(test_rows), System(training_rows, standardize=system.standardize)
+            paths = solve_path(make_equations(training), C_GRID)
+            # Scores of an extreme test row may overflow; the loss of its fold is bounded anyway.
+            with np.errstate(over="ignore", invalid="ignore"):
+                losses += _loss(system, equations, training, paths, test)
+    best = losses.min()
+    return float(C_GRID[int(np.argmax(losses <= best + _TIE_TOLERANCE * abs(best)))])
+
+
+def _loss(
+    system: System, equations: PlaneEquations, training: System, paths: FloatArray, test: System
+) -> FloatArray:
+    """Return the squared error of the planes of the training rows on the test rows, for every C."""
+    loss = np.zeros(len(paths))
+    planes = {
+        training.labels[index]: plane for plane, index in enumerate(plane_classes(len(training.labels)))
+    }
+    for index in equations.classes:
+        label = system.labels[index]
+        if label not in planes or (len(system.labels) > 2) != (len(training.labels) > 2):
+            continue  # a class in a single fold cannot be tested
+        scores = _Scores(
+            training, paths[:, planes[label]], test, label, has_intercept=equations.has_intercept
+        )
+        rest = system.n_rows - system.counts[index]
+        if equations.has_intercept:
+            share = system.counts[index] / system.n_rows
+            loss += scores.squared_error(1.0 - share, share)
+        elif rest > 0.0:
+            loss += scores.pair_error() / (system.counts[index] * rest)
+    return loss
+
+
+class _Scores:
+    """Counts, sums and sums of squares of the scores of test rows, of a class and of the rest."""
+
+    def __init__(
+        self, training: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
+    ) -> None:
+        w = training.raw(solutions)
+        b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
+        # The same planes relative to the origin of the test rows.
+        u = np.column_stack([w * test.unit, b - w @ (test.origin - training.origin)])
+        own = [i for i, known in enumerate(test.labels) if known == label]
+        self.counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
+        total_sums, total_squares = u @ test.v.sum(axis=0), test.quadratics(None, u)
+        sums = sum((u @ test.v[i] for i in own), np.zeros(len(u)))
+        squares = sum((test.quadratics(i, u) for i in own), np.zeros(len(u)))
+        self.sums = np.stack([sums, total_sums - sums])
+        self.squares = np.stack([squares, total_squares - squares])
+
+    def squared_error(self, positive_weight: float, negative_weight: float) -> FloatArray:
+        errors = self.counts[:, None] + self.squares - 2.0 * np.array([[1.0], [-1.0]]) * self.sums
+        weights = np.array([positive_weight, negative_weight])
+        result: FloatArray = np.fmin(weights @ errors, weights @ self.counts)
+        return result
+
+    def pair_error(self) -> FloatArray:
+        """Return the squared error summed over all pairs; zero without pairs."""
+        if (self.counts <= 0.0).any():
+            return np.zeros(self.sums.shape[1])
+        means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
+        variances = squares - np.square(means)
+        error: FloatArray = np.square(1.0 - means[0] + means[1]) + variances.sum(axis=0)
+        return self.counts.prod() * np.fmin(error, 1.0)
+
+
+# -- measures ---------------------------------------------------------------------------------------
+
+
+def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
+    """Return measures of each fold under the planes of the other folds.
+
+    Parameters
+    ----------
+    rule : PlaneRule
+        The parameters of the learner.
+    state : FoldState
+        Statistics in at least two folds.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_folds,)
+        ``test_squared_error`` is exact: the mean of ``(score - target)**2``, targets +1 and -1, with equal
+        weight of both sides of a plane. ``test_auc``, ``test_sensitivity``, ``test_specificity`` and
+        ``test_gmean`` are those of normal distributions with the exact means and variances of the scores of
+        both sides. All are means over the planes, and ``nan`` if a fold lacks a side. ``test_rows`` is the
+        number of rows of the fold, and ``C`` the regularization parameter.
+    """
+    folds = state.folds
+    measured = [_validate_fold(rule, state, folds, test) for test in range(len(folds))]
+    return {name: np.array([measures[name] for measures in measured]) for name in measured[0]}
+
+
+def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
+    """Return the measures of :func:`validate_folds` for a learner on the rows of statistics."""
+    found = _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
+    return {name.removeprefix("test_"): value for name, value in found.items()}
+
+
+def _validate_fold(
+    rule: PlaneRule, state: FoldState, folds: list[ClassStatistics], test: int
+) -> dict[str, float]:
+    others = [number for number, fold in enumerate(folds) if number != test and fold.classes]
+    training = folds[0].empty()
+    for number in others:
+        training.merge(folds[number])
+    if len(training.classes) < 2:
+        raise DataError(
+            f"without fold {test} there are rows of {len(training.classes)} class(es); "
+            "at least two are needed.",
+            source="cross_validate",
+            hint="use more rows or fewer folds",
+        )
+    planes = rule.planes(training, rule.select_C(training, state, others))
+    return {**_measures(planes.coef, planes.intercept, training.classes, folds[test]), "C": planes.C}
+
+
+def _measures(
+    coefs: FloatArray, intercepts: FloatArray, labels: list[object], fold: ClassStatistics
+) -> dict[str, float]:
+    if not fold.classes:
+        return {**{f"test_{name}": np.nan for name in _MEASURES}, "test_rows": 0.0}
+    test = System(fold)
+    rows = [
+        _plane_measures(coef, intercept, test, labels[index])
+        for index, coef, intercept in zip(plane_classes(len(labels)), coefs, intercepts, strict=True)
+    ]
+    means = np.mean(rows, axis=0)
+    return {
+        **{f"test_{name}": float(mean) for name, mean in zip(_MEASURES, means, strict=True)},
+        "test_rows": test.n_rows,
+    }
+
+
+def _plane_measures(coef: FloatArray, intercept: float, test: System, label: object) -> FloatArray:
+    """Return the five measures of one plane."""
+    if label not in test.labels or len(test.labels) < 2:
+        return np.full(len(_MEASURES), np.nan)
+    u = np.append(coef * test.unit, -(intercept + coef @ test.origin))  # relative to the origin of the fold
+    means, variances = score_moments(test, test.labels.index(label), u).T
+    deviations = np.sqrt(np.maximum(variances, np.finfo(np.float64).tiny))
+    squared_error = 0.5 * float(np.sum(variances + np.square(means - np.array([1.0, -1.0]))))
+    auc = ndtr((means[0] - means[1]) / np.hypot(*deviations))
+    recalls = ndtr(np.array([1.0, -1.0]) * means / deviations)
+    return np.array([squared_error, auc, *recalls, np.sqrt(recalls.prod())])

@@ -1,0 +1,368 @@
+"""Planes of the proximal SVM: the rule that computes them from statistics, and their scores.
+
+Two solvers compute the planes. :func:`uses_native_solver` is the only place that chooses between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from scipy.special import expit, softmax
+
+from steelyard import _native
+from steelyard._labels import all_forgotten_error, winners
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard.base import Label
+from steelyard.exceptions import ParameterError
+from steelyard.features import RandomFeatures
+from steelyard.params import class_factors
+from steelyard.proximal.folds import ClassLabels, FoldState
+from steelyard.proximal.model_selection import select_C
+from steelyard.proximal.solver import (
+    PlaneEquations,
+    all_score_moments,
+    auc_equations,
+    margin_equations,
+    solve,
+    solve_path,
+)
+from steelyard.proximal.statistics import ClassStatistics
+from steelyard.proximal.system import System
+from steelyard.thresholds import normal_gmean_threshold
+
+__all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
+
+# Limits of the native solver, each where LAPACK begins to be faster.
+_MAX_NATIVE_FEATURES = 2000  # with more features, the threads of LAPACK outweigh the cost of the Python code
+_MAX_NATIVE_CLASSES = 30  # with more classes, LAPACK shares one Cholesky factor among the planes
+_MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to this number, SIMD over the planes beats a shared factor
+_MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # with more features, LAPACK inverts the matrix faster
+_MIN_FEATURES_FOR_THREADS = 101  # with fewer features, starting threads costs more than they save
+_MIN_ROWS_FOR_THREADS = 17  # with fewer rows to score, starting threads costs more than they save
+
+_MAX_LEVERAGE = 0.95  # limit of a mean leverage; that of a class with a single row is 1
+_TARGETS = np.array([1.0, -1.0])
+_MEAN_TOLERANCE = 1e-12  # relative rounding error of means of scores
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Fitted planes: scores are ``x @ coef.T + intercept``."""
+
+    coef: FloatArray  # normals in units of the (mapped) features, of shape (n_planes, n_features)
+    intercept: FloatArray
+    slope: float  # log-odds per unit of score
+    C: float
+
+    def write_scores(self, rows: Any, scores: FloatArray) -> bool:
+        """Write the scores of rows for all planes; return whether all are finite."""
+        if type(rows) is np.ndarray or not sp.issparse(rows):
+            threads = _threads_for(rows)
+            finite = _native.linear_scores(rows, self.coef, self.intercept, scores, threads)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add(rows @ self.coef.T, self.intercept, out=scores)
+            finite = bool(np.isfinite(scores).all())
+        return finite or self._rewrite_overflown(rows, scores)
+
+    def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
+        """Recompute scores with overflown terms by mantissas and exponents; return whether all are finite.
+
+        A score beyond the largest double becomes the largest double. Rows with NaN or inf are left as they
+        are.
+        """
+        for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
+            row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
+            if np.isfinite(row).all():
+                scores[i] = self._scaled_scores(row.astype(np.float64))
+        return bool(np.isfinite(scores).all())
+
+    def _scaled_scores(self, row: FloatArray) -> FloatArray:
+        values, powers = np.frexp(np.append(row, 1.0))
+        weights, more_powers = np.frexp(np.column_stack([self.coef, self.intercept]))
+        terms, exponents = values * weights, powers + more_powers
+        top = np.where(terms != 0.0, exponents, -4000).max(axis=1, keepdims=True)
+        sums = np.ldexp(terms, exponents - top).sum(axis=1)
+        with np.errstate(over="ignore"):
+            limit = np.finfo(np.float64).max
+            return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
+
+    def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
+        """Write the label of the plane with the highest score; return whether all scores are finite.
+
+        A single plane has two labels: of its negative and of its positive side.
+        """
+        if type(rows) is np.ndarray or not sp.issparse(rows):
+            threads = _threads_for(rows)
+            if _native.linear_labels(rows, self.coef, self.intercept, labels_of, labels, threads):
+                return True
+        scores = np.empty((rows.shape[0], len(self.coef)))
+        finite = self.write_scores(rows, scores)
+        labels_of.take(winners(scores, len(labels_of)), out=labels)
+        return finite
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Return probabilities for equally frequent classes; a single plane has two columns."""
+        scaled = self.slope * scores
+        if scaled.shape[1] == 1:
+            return np.column_stack([expit(-scaled[:, 0]), expit(scaled[:, 0])])
+        return np.asarray(softmax(scaled, axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Everything that a prediction needs, for one version of the statistics."""
+
+    classes: ClassLabels
+    planes: Planes
+    feature_map: RandomFeatures | None
+
+
+def uses_native_solver(rule: PlaneRule, n_features: int, n_classes: int) -> bool:
+    """Return whether the native solver (``src/native/proximal/planes.cpp``) computes the planes.
+
+    It is faster for small systems, such as those of a stream of single rows. :mod:`steelyard.proximal.solver`
+    uses LAPACK; it is the reference, and it also solves systems that are not positive definite in
+    floating-point arithmetic. The choice depends on the rule and on sizes only, so equal rows give equal
+    planes.
+    """
+    if rule.threshold == "gmean" and (
+        rule.objective == "auc" or (n_classes == 2 and n_features > _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT)
+    ):
+        return False
+    if n_classes <= _MAX_NATIVE_CLASSES:
+        return n_features <= _MAX_NATIVE_FEATURES
+    return rule.objective == "margin" and n_features <= _MAX_NATIVE_FEATURES_MANY_CLASSES
+
+
+@dataclass(frozen=True)
+class PlaneRule:
+    """The parameters of :class:`~steelyard.ProximalSVC` that determine the planes of given statistics."""
+
+    C: float | str
+    class_weight: Any
+    standardize: bool
+    objective: str
+    threshold: str
+    penalize_intercept: bool
+
+    def planes(self, statistics: ClassStatistics, C: float, labels: list[Label] | None = None) -> Planes:
+        """Return the planes for one C; ``labels`` are the classes, if the caller knows them."""
+        labels = labels or _labels(statistics)
+        if uses_native_solver(self, statistics.n_features, len(labels)):
+            planes = self.native_planes(statistics, C, labels)
+            if planes is not None:
+                return planes
+        return self.reference_planes(statistics, C)
+
+    def native_planes(self, statistics: ClassStatistics, C: float, labels: list[Label]) -> Planes | None:
+        """Return the planes of the native solver; None if a matrix is not positive definite."""
+        d, n_classes = statistics.n_features, len(labels)
+        n_planes = n_classes if n_classes > 2 else 1
+        coef, intercept = np.empty((n_planes, d)), np.empty(n_planes)
+        threads = num_threads() if d >= _MIN_FEATURES_FOR_THREADS else 1
+        sums, slots = statistics.slots_of(labels)
+        slope = _native.solve_planes(sums, slots, coef, intercept, *self.native_arguments(C, labels), threads)
+        return Planes(coef, intercept, slope, C) if slope >= 0.0 else None
+
+    def native_arguments(
+        self, C: float, labels: list[Label]
+    ) -> tuple[float, bool, bool, bool, bool, bool, list[float]]:
+        """Return the rule as arguments of native functions."""
+        weights = self.class_weight
+        return (
+            C,
+            weights == "balanced",
+            self.standardize,
+            self.objective == "auc",
+            self.penalize_intercept,
+            self.threshold == "gmean",
+            [] if weights is None or weights == "balanced" else class_factors(weights, labels).tolist(),
+        )
+
+    def reference_planes(self, statistics: ClassStatistics, C: float) -> Planes:
+        """Return the planes of the LAPACK solver, which solves every case."""
+        system = self._system(statistics)
+        equations = self._equations(system)
+        return self._finish(system, equations, solve(equations, C), C)
+
+    def select_C(
+        self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
+    ) -> float:
+        """Return the given C, or for ``C="auto"`` the one that cross-validation on some or all folds selects.
+
+        ``statistics`` are those of all rows of these folds.
+        """
+        if self.C != "auto":
+            return float(self.C)
+        folds = range(state.n_folds) if folds is None else folds
+        if len(folds) == 1:
+            raise ParameterError(
+                'ProximalSVC: C="auto" needs statistics of folds, which are kept only if C is "auto" from '
+                "the first rows on.",
+                hint='set C="auto" before fit() or the first partial_fit()',
+            )
+        system = self._system(statistics)
+        splits = ((state.subset({fold}), state.subset({*folds} - {fold})) for fold in folds)
+        return select_C(splits, system, self._equations(system), self._equations)
+
+    def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
+        """Return the planes for several C."""
+        system = self._system(statistics)
+        equations = self._equations(system)
+        return [
+            self._finish(system, equations, solutions, C)
+            for solutions, C in zip(solve_path(equations, Cs), Cs, strict=True)
+        ]
+
+    def _system(self, statistics: ClassStatistics) -> System:
+        return System(statistics, _labels(statistics), standardize=self.standardize)
+
+    def _equations(self, system: System) -> PlaneEquations:
+        regularizer = system.regularizer(
+            standardize=self.standardize, penalize_intercept=self.penalize_intercept
+        )
+        if self.objective == "auc":
+            return auc_equations(system, regularizer)
+        return margin_equations(system, self.class_weight, regularizer)
+
+    def _side_weights(self, system: System) -> FloatArray:
+        """Return the weight of a row of the second of two classes, and of the first."""
+        if self.objective == "auc":
+            return 1.0 / system.counts[::-1]
+        if self.class_weight == "balanced":
+            return system.counts / system.n_rows
+        return class_factors(self.class_weight, system.labels)[::-1]
+
+    def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
+        """Return the planes in raw units, with thresholds and probabilities, of solutions of the system."""
+        if not equations.has_intercept:
+            solutions = np.column_stack([solutions, np.zeros(len(solutions))])
+        moments = all_score_moments(system, equations.classes, solutions)
+        positive, negative = moments[:, 0], moments[:, 1]
+        if len(system.labels) == 1:
+            threshold = np.zeros(1)
+        elif self.threshold == "gmean":
+            left_out = leave_one_out_moments(system, equations, moments, self._side_weights(system), C)
+            threshold = normal_gmean_threshold(left_out[:, 1], left_out[:, 0])
+        elif equations.has_intercept:
+            threshold = np.zeros(len(solutions))
+        else:
+            threshold = 0.5 * (positive[:, 0] + negative[:, 0])
+        coef = system.raw(solutions)
+        intercept = -(coef @ system.origin) - solutions[:, -1] - threshold
+        return Planes(coef, intercept, float(_logistic_slope(positive, negative).mean()), C)
+
+
+def _labels(statistics: ClassStatistics) -> list[Label]:
+    labels = statistics.classes
+    if not labels:
+        raise all_forgotten_error("ProximalSVC")
+    return labels
+
+
+def _threads_for(rows: Any) -> int:
+    return num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
+
+
+def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
+    """Return the log-odds per unit of score if both sides are normal with their mean variance.
+
+    ``positive`` and ``negative`` are mean and variance of the scores of both sides, one row per plane.
+    """
+    gap = positive[:, 0] - negative[:, 0]
+    # If a plane has the same score for all rows (a class of weight zero), the gap is only rounding error.
+    gap[np.abs(gap) <= _MEAN_TOLERANCE * np.maximum(np.abs(positive[:, 0]), np.abs(negative[:, 0]))] = 0.0
+    variance = 0.5 * (positive[:, 1] + negative[:, 1])
+    slope = np.divide(
+        gap, variance, out=np.where(gap == 0.0, 0.0, np.inf), where=(variance > 0.0) & (gap != 0.0)
+    )
+    # A positive lower bound keeps the order of the scores in the probabilities.
+    return np.clip(slope, 1e-9, 1e9)
+
+
+# -- leave-one-out scores ---------------------------------------------------------------------------
+
+
+def leave_one_out_moments(
+    system: System, equations: PlaneEquations, moments: FloatArray, weights: FloatArray, C: float
+) -> FloatArray:
+    """Return mean and variance of leave-one-out scores for two classes; for more, the given moments.
+
+    A training row pulls the plane towards itself, so training scores are farther apart than scores of new
+    rows, and a threshold belongs between the latter. For a (weighted) ridge regression with the matrix ``A``,
+    the score of row ``i`` of a plane fitted without that row is
+
+        s_i' = y_i - (y_i - s_i) / (1 - h_i),      h_i = sigma_i x_i' inv(A) x_i.
+
+    The leverage ``h_i`` of one row needs the row, but the mean leverage of a class follows from its
+    statistics: ``trace(inv(A) M_c) * sigma_c / l_c``.
+
+    ``moments`` are [[mean, variance] of the positive side, of the negative side] of the training scores of
+    each plane, and ``weights`` the weights of a positive and of a negative row.
+    """
+    if len(system.labels) != 2:
+        return moments
+    inverse = _inverse(equations.penalized(equations.matrix(0), C))
+    if inverse is None:
+        return moments
+    index = equations.classes[0]
+    counts = system.counts[[index, 1 - index]]
+    matrices = [system.matrix(index), system.all_rows - system.matrix(index)]
+    means, variances = moments[0].T
+    if equations.has_intercept:
+        traces = np.array([_trace(inverse, matrix) for matrix in matrices])
+        scale, center = 1.0, 0.0
+    else:
+        # Ranking all pairs is least squares with weights 1 / l_c and a free intercept, up to the scale of w:
+        # with B the matrix without dd', w is inv(B) d / (1 + q) here and inv(B) d / (1 + q / 2) there. The
+        # difference of the means is q / (1 + q), which gives q.
+        scale, center = 2.0 / (2.0 - float(means[0] - means[1])), float(means.mean())
+        traces = _pair_traces(inverse, equations.rhs[0], matrices, counts)
+    rest = 1.0 - np.clip(weights * traces / counts, 0.0, _MAX_LEVERAGE)
+    left_out = _TARGETS - (_TARGETS - scale * (means - center)) / rest
+    return np.column_stack([left_out / scale + center, variances / np.square(rest)])[None]
+
+
+def _pair_traces(
+    inverse: FloatArray, difference: FloatArray, matrices: list[FloatArray], counts: FloatArray
+) -> FloatArray:
+    """Return ``l_c`` times the trace of each class, relative to the middle of both means, with intercept."""
+    symmetric = inverse + np.tril(inverse, -1).T
+    pull = symmetric @ difference
+    half = 0.5 / (1.0 - 0.5 * float(difference @ pull))  # Sherman-Morrison: subtracts dd' / 2 from the matrix
+    traces = np.empty(2)
+    for side, (matrix, count) in enumerate(zip(matrices, counts, strict=True)):
+        mean = -matrix[-1, :-1] / count
+        scatter = matrix[:-1, :-1] / count
+        spread = _trace(inverse, scatter) - float(mean @ symmetric @ mean)
+        spread += half * (_quadratic(scatter, pull) - float(mean @ pull) ** 2)
+        between = 0.25 * (float(difference @ pull) + half * float(difference @ pull) ** 2)
+        traces[side] = count * (0.5 + spread + between)
+    return traces
+
+
+def _inverse(lower: FloatArray) -> FloatArray | None:
+    """Return the lower triangle of the inverse; None if the matrix is numerically singular."""
+    factor, failed = lapack.dpotrf(lower.T, lower=0, clean=0)
+    if failed:
+        return None
+    inverse, failed = lapack.dpotri(factor, lower=0, overwrite_c=1)
+    return None if failed else np.tril(inverse.T)
+
+
+def _trace(left: FloatArray, right: FloatArray) -> float:
+    """Return the trace of the product of two symmetric matrices, given by their lower triangles."""
+    return float(2.0 * np.vdot(left, right) - left.diagonal() @ right.diagonal())
+
+
+def _quadratic(lower: FloatArray, vector: FloatArray) -> float:
+    product = lower @ vector
+    return float(2.0 * (vector @ product) - np.square(vector) @ lower.diagonal())

@@ -1,0 +1,281 @@
+"""Serialization of class statistics as plain values and as bytes, for files and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard import persistence
+from steelyard._labels import check_label_types, check_sortable
+from steelyard.base import Batch
+from steelyard.exceptions import DataError, FileFormatError
+from steelyard.features import RandomFeatures
+from steelyard.persistence.tree import decode, encode
+from steelyard.proximal.quantizer import LARGEST_VALUE, WEIGHT_FRACTION_BITS, Quantizer
+from steelyard.proximal.row_ledger import FoldLabel
+
+if TYPE_CHECKING:
+    from steelyard.proximal.statistics import ClassStatistics
+
+__all__ = [
+    "convert_maps",
+    "from_bytes",
+    "from_state",
+    "from_sums",
+    "get_state",
+    "map_from_array",
+    "map_to_array",
+    "open_message",
+    "to_bytes",
+]
+
+_FORMAT = "steelyard class statistics"
+_VERSION = 2
+_FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
+_DEVIATION_BITS = 37  # a standard deviation of floating-point sums has at least 2**37 steps
+
+T = TypeVar("T")
+
+
+def to_bytes(statistics: ClassStatistics) -> bytes:
+    """Return statistics as bytes: one triangle per class, a version and a checksum."""
+    return encode({"format": _FORMAT, "version": _VERSION, **get_state(statistics)})
+
+
+def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
+    """Return the statistics that :func:`to_bytes` wrote; raise FileFormatError for other bytes."""
+    source = "ClassStatistics.from_bytes"
+    tree = decode(data)
+    if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
+        raise FileFormatError("these bytes are not class statistics.", source=source)
+    return open_message(tree, (_VERSION, _FLOAT_VERSION), lambda state: from_state(state, cls), source)
+
+
+def open_message(
+    tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], source: str
+) -> T:
+    """Return ``make(tree)``; raise FileFormatError for other versions (the newest is first) and damage."""
+    if tree.get("version") not in versions:
+        raise FileFormatError(
+            f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
+            source=source,
+            hint="update the library on this side",
+        )
+    try:
+        return make(tree)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FileFormatError(f"the message is damaged ({error}).", source=source) from error
+
+
+def get_state(statistics: ClassStatistics) -> dict[str, Any]:
+    """Return the statistics as arrays and plain values."""
+    sums, slots = statistics._sums.copy(), statistics._slots
+    frozen, exponents, origins, rounds, mixed = sums.quantizer()
+    rows, weights, early_slots, sparse = sums.get_early()
+    present = sums.has_rows(len(slots))
+    used = {label: slot for label, slot in slots.items() if present[slot]}
+    renumber = np.full(len(slots), -1, dtype=np.int32)
+    renumber[list(used.values())] = np.arange(len(used))
+    return {
+        "n_features": statistics.n_features,
+        "grid": Quantizer(exponents, origins, rounds, mixed).to_dict() if frozen else None,
+        "weight_exponent": sums.weight_exponent,
+        "from_floats": statistics.from_floats,
+        "early": {
+            "rows": rows,
+            "weights": weights,
+            "classes": renumber[early_slots],
+            "sparse": sparse,
+        },
+        "classes": [_class_state(label, sums.get_slot(slot)) for label, slot in used.items()],
+    }
+
+
+def _class_state(label: Any, block: Any) -> dict[str, Any]:
+    name, fold = (label.label, label.fold) if isinstance(label, FoldLabel) else (label, None)
+    if block is None:  # all rows of the class came before the quantizer was fixed
+        return {"label": name, "fold": fold, "sums": None}
+    sums, bytes_per_number, rows, weights = block
+    return {
+        "label": name,
+        "fold": fold,
+        "sums": None if sums is None else np.frombuffer(sums, dtype=np.uint8),
+        "each": bytes_per_number,
+        "rows": rows,
+        "weights": weights,
+    }
+
+
+def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
+    """Return the statistics of :func:`get_state`; raise ValueError and the like for invalid values."""
+    if "origin" in state:
+        return _from_float_state(state, cls)
+    quantizer = None if state["grid"] is None else Quantizer(**state["grid"])
+    statistics = cls(state["n_features"], quantizer=quantizer)
+    sums = statistics._sums
+    sums.set_weight_exponent(state["weight_exponent"])
+    for slot, entry in enumerate(state["classes"]):
+        label = entry["label"] if entry["fold"] is None else FoldLabel(entry["label"], int(entry["fold"]))
+        statistics._slots[label] = slot
+        if "rows" in entry:
+            triangle = None if entry["sums"] is None else _array(entry["sums"], np.uint8).tobytes()
+            weights = _array(entry["weights"], np.int64)
+            sums.set_slot(slot, triangle, int(entry["each"]), _rows(entry["rows"]), weights)
+    if len(statistics._slots) != len(state["classes"]):
+        raise ValueError("a class occurs twice")
+    if len({entry["fold"] is None for entry in state["classes"]}) > 1:
+        raise ValueError("some classes are in folds and others are not")
+    labels = [entry["label"] for entry in state["classes"]]
+    check_label_types(labels, "a message")
+    check_sortable(labels, "a message")
+    early = state["early"]
+    if len(early["weights"]):
+        classes = _array(early["classes"], np.int32)
+        if classes.min() < 0 or classes.max() >= len(statistics._slots):
+            raise ValueError("some rows belong to no class")
+        weights = _array(early["weights"], np.int64)
+        sums.set_early(_rows(early["rows"]), weights, classes, bool(early["sparse"]))
+    statistics.from_floats = bool(state["from_floats"])
+    return statistics
+
+
+def from_sums(
+    quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
+) -> ClassStatistics:
+    """Return the statistics with these integer sums; raise DataError if no rows can have them."""
+    statistics = cls(quantizer.n_features, quantizer=quantizer)
+    statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
+    n = quantizer.n_features + 1
+    diagonal = [k * (k + 3) // 2 for k in range(n)]
+    for label, triangle in sums.items():
+        if len(triangle) != n * (n + 1) // 2 or min(triangle[place] for place in diagonal) < 0:
+            raise DataError(
+                f"the sums of class {label!r} are not those of rows with {quantizer.n_features} features.",
+                source="ClassStatistics.from_sums",
+            )
+        _set_triangle(statistics, label, triangle)
+    return statistics
+
+
+def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[int]) -> None:
+    """Set the sums of a new class, in its own slot."""
+    slot = statistics._slots.setdefault(label, len(statistics._slots))
+    bytes_per_number = max(value.bit_length() for value in triangle) // 8 + 1
+    data = b"".join(value.to_bytes(bytes_per_number, "little", signed=True) for value in triangle)
+    statistics._sums.set_slot(slot, data, bytes_per_number, np.empty(0), np.empty(0, dtype=np.int64))
+
+
+def _rows(values: Any) -> NDArray[np.float64]:
+    """Return values of rows; raise ValueError for NaN and for values that no learner accepts."""
+    rows = _array(values, np.float64)
+    if not (np.abs(rows) <= LARGEST_VALUE).all():
+        raise ValueError("a row has a value that no learner accepts")
+    return rows
+
+
+def _array(values: Any, dtype: Any) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"a list of {np.dtype(dtype).name} numbers was expected")
+    return np.ascontiguousarray(array)
+
+
+# -- feature maps -----------------------------------------------------------------------------------
+
+
+def convert_maps(convert: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with converted feature maps: files of models contain objects, messages only arrays."""
+    result = {**state, "map": convert(state["map"])}
+    if state.get("gathered") is not None:
+        result["gathered"] = {**state["gathered"], "unsettled": convert(state["gathered"]["unsettled"])}
+    return result
+
+
+def map_to_array(feature_map: RandomFeatures | None) -> NDArray[np.uint8] | None:
+    """Return a feature map as an array of bytes."""
+    return None if feature_map is None else np.frombuffer(persistence.to_bytes(feature_map), dtype=np.uint8)
+
+
+def map_from_array(data: Any) -> RandomFeatures | None:
+    """Return the feature map that :func:`map_to_array` wrote."""
+    feature_map = None if data is None else persistence.from_bytes(data.tobytes())
+    if not isinstance(feature_map, RandomFeatures | None):
+        raise TypeError("a feature map must be a RandomFeatures")
+    return feature_map
+
+
+# -- files of version 0.1 ---------------------------------------------------------------------------
+
+
+def _from_float_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
+    """Return statistics of version 0.1: triangles of doubles relative to an origin, and pending rows."""
+    n_features, origin = state["n_features"], state["origin"]
+    entries = [
+        (
+            entry["label"],
+            None if entry["triangle"] is None else _lower_triangle(entry["triangle"], n_features),
+            _finite(entry["rows"], (len(entry["weights"]), n_features)),
+            _finite(entry["weights"], (len(entry["weights"]),)),
+        )
+        for entry in state["classes"]
+    ]
+    grams = [gram for _, gram, _, _ in entries if gram is not None]
+    if not grams:
+        statistics = cls(n_features)
+    else:
+        if origin is None:
+            raise ValueError("a matrix without an origin")
+        quantizer = _fit_quantizer(_finite(origin, (n_features,)), np.sum(grams, axis=0))
+        statistics = cls(n_features, quantizer=quantizer)
+        statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS)
+        statistics.from_floats = True
+        for label, gram, _, _ in entries:
+            statistics._slots[label] = len(statistics._slots)
+            if gram is not None:
+                _set_triangle(statistics, label, _rounded(gram, quantizer))
+    for label, _, rows, weights in entries:
+        if len(weights):
+            codes = np.zeros(len(weights), dtype=np.int32)
+            statistics.add_batch(Batch(rows, [label], codes, weights))
+    return statistics
+
+
+def _fit_quantizer(origin: NDArray[np.float64], total: NDArray[np.float64]) -> Quantizer:
+    """Return steps that resolve the deviation of each feature, with origins that are integers."""
+    count = max(float(total[-1, -1]), 1.0)
+    variance = np.diagonal(total)[:-1] / count - np.square(total[-1, :-1] / count)
+    deviation = np.sqrt(np.maximum(variance, 0.0))
+    size = np.where(deviation > 0.0, deviation, np.maximum(np.abs(origin), 1.0))
+    wanted = np.frexp(size)[1] - _DEVIATION_BITS
+    # The origin has 53 bits: with steps that are not finer than its last one it stays an integer.
+    last_bit = np.frexp(np.where(origin == 0.0, 1e-300, origin))[1] - 52
+    exponents = np.maximum(wanted, np.where(origin == 0.0, wanted, last_bit))
+    return Quantizer(exponents, np.round(np.ldexp(origin, -exponents)))
+
+
+def _rounded(gram: NDArray[np.float64], quantizer: Quantizer) -> list[int]:
+    """Return the lower triangle of a matrix of doubles in steps; the last column of its rows was -1, is 1."""
+    scales = [*(Fraction(2) ** -int(exponent) for exponent in quantizer.exponents), Fraction(-1)]
+    return [
+        round(Fraction(float(gram[a, b])) * scales[a] * scales[b] * 2**WEIGHT_FRACTION_BITS)
+        for a in range(len(scales))
+        for b in range(a + 1)
+    ]
+
+
+def _lower_triangle(triangle: Any, n_features: int) -> NDArray[np.float64]:
+    places = np.tril_indices(n_features + 1)
+    lower = np.zeros((n_features + 1,) * 2)
+    lower[places] = _finite(triangle, (len(places[0]),))
+    return lower
+
+
+def _finite(values: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite numbers was expected")
+    return array.copy()

@@ -1,0 +1,426 @@
+"""Solver of the planes with LAPACK: Cholesky, eigendecomposition and the Woodbury identity.
+
+For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` minimizes
+
+    |[w; b]|^2 / C + sum_i sigma_i (y_i - (x_i'w - b))^2,      y_i = +1 for class j, else -1,
+
+so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs`` with ``T`` the (weighted) sum of all class
+matrices. Classes with equal counts have equal ``a``; planes with a common matrix share its factor.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import blas, eigh, lapack
+
+from steelyard._memory import check_fits_memory
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
+from steelyard.params import class_factors
+from steelyard.proximal.system import Regularizer, System, symmetric
+
+__all__ = ["PlaneEquations", "auc_equations", "margin_equations", "solve", "solve_path"]
+
+_FACTORS_PER_EIGEN = 30  # an eigendecomposition costs about as much as this many Cholesky factors
+_MAX_RANK_FRACTION = 0.6  # use a low-rank factor when n_rows <= 0.6 * n_features
+_EPS = float(np.finfo(np.float64).eps)
+_REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
+
+
+@dataclass
+class PlaneEquations:
+    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``."""
+
+    classes: list[int]  # index of the positive class of each plane
+    total: FloatArray  # lower triangle of the common matrix
+    a: FloatArray  # coefficient of the common matrix, by plane
+    kappa: FloatArray  # coefficient of the plane's own matrix, by plane
+    own: Callable[[int], FloatArray]  # lower triangle of the own matrix of a class
+    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]  # the same as few weighted rows, or None
+    rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
+    regularizer: Regularizer
+    n_rows: float  # weight of all rows, an upper bound of the rank if all weights are 1
+    has_intercept: bool = True  # whether the last coordinate is the intercept; if not, there is only w
+
+    def matrix(self, plane: int) -> FloatArray:
+        """Return the lower triangle of one plane's matrix without the penalty."""
+        matrix: FloatArray = self.a[plane] * self.total
+        if self.kappa[plane] != 0.0:
+            own = self.own(self.classes[plane])
+            matrix = blas.daxpy(own.ravel(), matrix.ravel(), a=self.kappa[plane]).reshape(own.shape)
+        return matrix
+
+    def penalized(self, matrix: FloatArray, C: float) -> FloatArray:
+        """Return ``matrix + penalty / C``."""
+        if self.has_intercept:
+            return self.regularizer.add_to(matrix, 1.0 / C)
+        result = matrix.copy()
+        result[np.diag_indices_from(result)] += np.square(self.regularizer.scale) / C
+        return result
+
+
+def plane_classes(n_classes: int) -> list[int]:
+    """Return the positive class of each plane; two classes share one plane, positive for the second."""
+    return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
+
+
+def margin_equations(system: System, class_weight: Any, regularizer: Regularizer) -> PlaneEquations:
+    """Return the systems of the (weighted) least squares planes."""
+    classes = plane_classes(len(system.labels))
+    factors = None if class_weight == "balanced" else class_factors(class_weight, system.labels)
+    if factors is None:  # balanced weights depend on the plane
+        shares = system.counts[classes] / system.n_rows
+        a, kappa = shares, 1.0 - 2.0 * shares
+        rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)
+        if len(system.labels) == 1:  # without a rest, both weights and the plane are zero
+            a, kappa = np.ones(1), np.zeros(1)
+    else:
+        a, kappa = np.ones(len(classes)), np.zeros(len(classes))
+        rhs = 2.0 * factors[classes, None] * system.v[classes] - factors @ system.v
+    total = system.all_rows if factors is None or (factors == 1.0).all() else system.total(factors)
+    return PlaneEquations(
+        classes, total, a, kappa, system.matrix, system.factor, rhs, regularizer, system.n_rows
+    )
+
+
+def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
+    """Return the systems of the squared pairwise loss: ``S_+ + S_- + dd'`` with right-hand side ``d``."""
+    classes = plane_classes(len(system.labels))
+    d = system.n_features
+    total = system.all_rows
+    counts, sums = system.counts, system.sums
+    rest_counts, rest_sums = counts.sum() - counts, sums.sum(axis=0) - sums
+    if len(system.labels) == 1:  # nothing to rank against
+        zero = np.zeros((d, d))
+        return PlaneEquations(
+            classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
+            np.zeros((1, d)), regularizer, system.n_rows, has_intercept=False,
+        )  # fmt: skip
+    own_means, rest_means = sums / counts[:, None], rest_sums / rest_counts[:, None]
+    difference = own_means - rest_means
+
+    def pairs(index: int) -> FloatArray:
+        own = system.matrix(index)[:d, :d]
+        scatter = own / counts[index] + (total[:d, :d] - own) / rest_counts[index]
+        means = np.stack([own_means[index], rest_means[index], difference[index]])
+        scatter += np.tril((means.T * [-1.0, -1.0, 1.0]) @ means)
+        return scatter
+
+    ones, zeros = np.ones(len(classes)), np.zeros(len(classes))
+    return PlaneEquations(
+        classes, np.zeros((d, d)), zeros, ones, pairs, lambda _: None,
+        difference[classes], regularizer, system.n_rows, has_intercept=False,
+    )  # fmt: skip
+
+
+# -- one C ------------------------------------------------------------------------------------------
+
+
+def solve(equations: PlaneEquations, C: float) -> FloatArray:
+    """Return the solutions of all planes, one per row."""
+    solutions = np.empty_like(equations.rhs)
+    alone, families = _families(equations)
+    if len(families) > _FACTORS_PER_EIGEN and equations.regularizer.center is not None:
+        eigen = _Eigen(equations.total, equations)
+        for planes in families.values():
+            for plane in planes:
+                solutions[plane] = eigen.solve(plane, [C])[0]
+    else:
+        for planes in families.values():
+            solutions[planes] = _solve_family(equations, planes, C)
+    for plane in alone:
+        matrix = equations.penalized(equations.matrix(plane), C)
+        solutions[plane] = _solve_definite(matrix, equations.rhs[plane][:, None])[:, 0]
+    return solutions
+
+
+def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[int]]]:
+    """Return planes with their own matrix, and planes near a common matrix by their ``a``."""
+    alone: list[int] = []
+    families: dict[float, list[int]] = defaultdict(list)
+    size = equations.rhs.shape[1]
+    for plane, index in enumerate(equations.classes):
+        rows = equations.own_rows(index) if equations.kappa[plane] != 0.0 else None
+        if equations.kappa[plane] == 0.0 or (
+            rows is not None and len(equations.classes) > 1 and 3 * len(rows[0]) < size
+        ):
+            families[float(equations.a[plane])].append(plane)
+        else:
+            alone.append(plane)
+    return alone, families
+
+
+def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
+    """Solve planes of one ``a``: a Cholesky factor of the common matrix, and the Woodbury identity."""
+    common = equations.penalized(equations.a[planes[0]] * equations.total, C)
+    rows, weights, starts = _own_rows(equations, planes)
+    solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
+    base, spread = solved[: len(planes)], solved[len(planes) :]
+    for position, plane in enumerate(planes):
+        own = slice(starts[position], starts[position + 1])
+        if own.stop > own.start:
+            base[position] -= _correction(
+                rows[own], equations.kappa[plane] * weights[own], spread[own], base[position]
+            )
+    return base
+
+
+def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
+    """Return the own rows of some planes in one matrix, their weights, and the first row of each plane."""
+    rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
+    for plane in planes:
+        own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
+        if own is not None:
+            rows.append(own[0])
+            weights.append(own[1])
+        starts.append(starts[-1] + (0 if own is None else len(own[1])))
+    check_fits_memory(
+        3 * 8 * equations.rhs.shape[1] * (starts[-1] + len(planes)),
+        f"the planes of {len(planes):,} classes",
+        "merge rare classes, or remove classes with few rows",
+    )
+    return np.concatenate(rows), np.concatenate(weights), starts
+
+
+def _correction(
+    rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
+) -> FloatArray:
+    """Return the Woodbury term for ``spread = inv(B) rows'`` (as rows) and ``solution = inv(B) rhs``."""
+    small = np.diag(1.0 / weights) + rows @ spread.T
+    correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
+    return correction
+
+
+def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
+    """Solve for a positive definite matrix; if it is numerically singular, by its pseudo-inverse."""
+    factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
+    if info == 0:
+        solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
+        return solution
+    values, vectors = _eigh(symmetric(lower))
+    keep = values > len(lower) * _EPS * values[-1]
+    usable = vectors[:, keep]
+    result: FloatArray = usable @ ((usable.T @ rhs) / values[keep, None])
+    return result
+
+
+def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues and eigenvectors; raise DataError for overflown sums of a damaged file."""
+    if not np.isfinite(matrix).all():
+        raise DataError(
+            "the sums of products are not finite, so the planes cannot be computed.",
+            source="ProximalSVC",
+            hint="valid rows cannot have such sums; the file of the model may be damaged",
+        )
+    values, vectors = eigh(matrix, driver=driver, check_finite=False)
+    return values, vectors
+
+
+# -- several C --------------------------------------------------------------------------------------
+
+
+def _translated(lower: FloatArray, center: FloatArray) -> FloatArray:
+    """Return a lower triangle in coordinates with the intercept at ``center``."""
+    side, corner = lower[-1, :-1], float(lower[-1, -1])
+    half, full = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
+    result: FloatArray = blas.dsyr2(1.0, half, full, a=lower.T, lower=0).T
+    result[-1, :-1] = side + corner * center
+    return result
+
+
+class _Eigen:
+    """Generalized eigendecomposition of a matrix and the penalty, valid for every C.
+
+    ``U' penalty U = I`` and ``U' matrix U = diag(values)``, hence
+    ``inv(a * matrix + penalty / C) = U diag(1 / (a * values + 1 / C)) U'``.
+    """
+
+    def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
+        self.equations = equations
+        regularizer = equations.regularizer
+        self._free: tuple[FloatArray, float] | None = None  # an intercept without penalty is eliminated
+        if not equations.has_intercept:
+            self._scale = sp.diags_array(1.0 / regularizer.scale)
+            lower = matrix.copy()
+        elif regularizer.center is None:
+            column, corner = matrix[-1, :-1].copy(), float(matrix[-1, -1])
+            self._free = (column, corner)
+            self._scale = sp.diags_array(1.0 / regularizer.scale)
+            lower = matrix[:-1, :-1] - np.outer(column, column) / corner
+        else:
+            self._scale = regularizer.congruence()
+            lower = _translated(matrix, regularizer.center)
+        d = len(regularizer.scale)
+        if (regularizer.scale != 1.0).any():
+            lower[:, :d] /= regularizer.scale
+            lower[:d] /= regularizer.scale[:, None]
+        self._decompose(lower)
+
+    def _decompose(self, lower: FloatArray) -> None:
+        """Decompose a matrix given by its lower triangle, which is overwritten."""
+        self.values, vectors = _eigh(lower, driver="evd")
+        self.U = self._scale @ vectors
+
+    def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
+        """Return the solutions of a plane for several C, one per row; own rows by the Woodbury identity."""
+        equations = self.equations
+        kappa = equations.kappa[plane]
+        own = equations.own_rows(equations.classes[plane]) if kappa != 0.0 else None
+        if own is None:
+            return self.solve_rhs(equations.rhs[plane], Cs, equations.a[plane])
+        projected = own[0] @ self.U
+        right = equations.rhs[plane] @ self.U
+        solutions = np.empty((len(Cs), len(right)))
+        for i, C in enumerate(Cs):
+            inverse = 1.0 / (equations.a[plane] * self.values + 1.0 / C)
+            base, spread = inverse * right, projected * inverse
+            solutions[i] = base - _correction(projected, kappa * own[1], spread, base)
+        result: FloatArray = solutions @ self.U.T
+        return result
+
+    def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
+        """Return the solutions for one right-hand side and several C, without own rows."""
+        reduced = rhs
+        if self._free is not None:
+            column, corner = self._free
+            reduced = rhs[:-1] - column * (rhs[-1] / corner)
+        solutions = self._reduced_solutions(reduced, Cs, a)
+        if self._free is not None:
+            intercepts = (rhs[-1] - solutions @ column) / corner
+            solutions = np.column_stack([solutions, intercepts])
+        return solutions
+
+    def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
+        inverse = 1.0 / (a * self.values + 1.0 / np.asarray(Cs, dtype=np.float64)[:, None])
+        solutions: FloatArray = (inverse * (rhs @ self.U)) @ self.U.T
+        return solutions
+
+
+class _Tridiagonal(_Eigen):
+    """Householder tridiagonalization, a third of the cost of an eigendecomposition for one right-hand side.
+
+    With fewer rows than features, the matrix ``S = F'F`` has low rank and the right-hand side ``F'g`` is in
+    its range. Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and only the small ``FF'`` is
+    tridiagonalized.
+    """
+
+    def _decompose(self, lower: FloatArray) -> None:
+        few_rows = self.equations.n_rows <= _MAX_RANK_FRACTION * len(lower)
+        self._factor = _Factor.of(lower) if few_rows else None
+        if self._factor is not None:
+            lower = self._factor.products()
+        work = int(lapack.dsytrd_lwork(len(lower), lower=1)[0])
+        reflectors, self._diagonal, self._off_diagonal, self._tau, _ = lapack.dsytrd(
+            np.asfortranarray(lower), lower=1, lwork=work, overwrite_a=1
+        )
+        self._reflectors = np.asfortranarray(reflectors[1:, :-1])
+
+    def _reduced_solutions(self, rhs: FloatArray, Cs: ArrayOfC, a: float) -> FloatArray:
+        right = self._scale.T @ rhs
+        if self._factor is not None:
+            right = self._factor.coordinates(right)
+        right = self._rotate(right, "T")[:, 0]
+        solutions = np.empty((len(right), len(Cs)))
+        off_diagonal = a * self._off_diagonal
+        for i, C in enumerate(Cs):
+            solutions[:, i] = lapack.dgtsv(off_diagonal, a * self._diagonal + 1.0 / C, off_diagonal, right)[3]
+        solutions = self._rotate(solutions, "N")
+        if self._factor is not None:
+            solutions = self._factor.combined(solutions)
+        result: FloatArray = (self._scale @ solutions).T
+        return result
+
+    def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
+        """Apply the product of the reflectors, which does not change the first coordinate."""
+        columns = np.array(vectors.reshape(len(vectors), -1), order="F")
+        if len(columns) > 1:
+            rest = np.asfortranarray(columns[1:])
+            work = _REFLECTOR_BLOCK * (rest.shape[1] + _REFLECTOR_BLOCK + 1)
+            columns[1:] = lapack.dormqr("L", trans, self._reflectors, self._tau, rest, work, overwrite_c=1)[0]
+        return columns
+
+
+class _Factor:
+    """Pivoted Cholesky factor: few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
+
+    def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
+        self._lower = lower  # F' with its rows in `order`
+        self._order = order
+
+    @classmethod
+    def of(cls, lower: FloatArray) -> _Factor | None:
+        """Return the factor of a lower triangle; None if its rank is 1 or too large."""
+        # A row-major lower triangle is a column-major upper one, which LAPACK expects.
+        factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
+        if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
+            return None
+        return cls(np.triu(factored[:rank]).T, pivots - 1)
+
+    def products(self) -> FloatArray:
+        """Return ``FF'``."""
+        products: FloatArray = self._lower.T @ self._lower
+        return products
+
+    def coordinates(self, vector: FloatArray) -> FloatArray:
+        """Return ``g`` with ``F'g`` equal to a vector of the range."""
+        rank = self._lower.shape[1]
+        solved: FloatArray = lapack.dtrtrs(self._lower[:rank], vector[self._order[:rank]], lower=1)[0]
+        return solved
+
+    def combined(self, columns: FloatArray) -> FloatArray:
+        """Return ``F'`` times columns."""
+        result = np.empty((len(self._order), columns.shape[1]))
+        result[self._order] = self._lower @ columns
+        return result
+
+
+ArrayOfC = list[float] | FloatArray
+
+
+def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
+    """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size).
+
+    Planes that share a matrix, or differ from the common one by few rows, share one decomposition.
+    """
+    paths = np.empty((len(Cs), *equations.rhs.shape))
+    alone, families = _families(equations)
+    shared = [plane for planes in families.values() for plane in planes]
+    if equations.regularizer.center is None and (equations.kappa[shared] != 0.0).any():
+        alone, shared = sorted(alone + shared), []
+    if shared:
+        eigen = _Eigen(equations.total, equations)
+        for plane in shared:
+            paths[:, plane] = eigen.solve(plane, Cs)
+    for plane in alone:
+        matrix = equations.matrix(plane)
+        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # dsytrd needs more than one entry
+        paths[:, plane] = decomposition(matrix, equations).solve_rhs(equations.rhs[plane], Cs)
+    return paths
+
+
+def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
+    """Return mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
+    moments: FloatArray = all_score_moments(system, [index], u[None])[0]
+    return moments
+
+
+def all_score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
+    """Return :func:`score_moments` of several planes, each with its class: of shape (n_planes, 2, 2)."""
+    counts = system.counts[classes]
+    own = np.array(
+        [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]
+    )
+    sums = np.einsum("ij,ij->i", system.v[classes], solutions)
+    counts = np.stack([counts, system.n_rows - counts], axis=1)
+    squares = np.stack([own, system.quadratics(None, solutions) - own], axis=1)
+    sums = np.stack([sums, solutions @ system.v.sum(axis=0) - sums], axis=1)
+    means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0.0)
+    mean_squares = np.divide(squares, counts, out=np.zeros_like(sums), where=counts > 0.0)
+    return np.stack([means, np.maximum(mean_squares - np.square(means), 0.0)], axis=2)

@@ -1,1 +1,0 @@
-"""What a proximal learner keeps of its rows: class-wise statistics, in folds, as messages."""

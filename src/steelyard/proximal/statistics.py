@@ -1,0 +1,595 @@
+"""Class statistics: class-wise Gram matrices in exact integer arithmetic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_array, column_or_1d
+
+from steelyard import _native
+from steelyard._deprecation import renamed_attribute, renamed_method
+from steelyard._labels import check_sortable, encode_labels, numpy_labels, too_many_rows_error
+from steelyard._memory import check_fits_memory
+from steelyard._threads import num_threads
+from steelyard._types import FloatArray
+from steelyard._validation import canonical_csr, magnitude_error
+from steelyard.base import Batch, Label
+from steelyard.exceptions import DataError
+from steelyard.params import Integer, Positive
+from steelyard.proximal import serialization
+from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
+from steelyard.proximal.row_ledger import FoldLabel
+
+__all__ = ["ClassStatistics", "ClassSubset", "never_learned"]
+
+_MAX_SCALE_FACTOR = 2.0**32  # largest factor of one call of scale()
+_INDEFINITE_TOLERANCE = (
+    1e-8  # relative to the diagonal; far above the rounding error of one conversion to double
+)
+_TOO_MANY_ROWS = 1  # code of this refusal in the native code
+_MIN_ROWS_FOR_THREADS = 9  # to add fewer rows, one thread is faster
+_MIN_VALUES_FOR_THREADS = 1_000_000  # to check fewer values, one thread is faster
+
+
+class ClassStatistics:
+    """Sufficient statistics of a proximal SVM: one Gram matrix per class, in integers.
+
+    For each class ``c`` with extended rows ``E_c = [X_c, -1]`` this is the matrix ``E_c' E_c``. A
+    :class:`Quantizer` turns values into integers, so sums of products are integers too. Rows are added and
+    removed, and statistics of several places are summed, without rounding. The statistics are always
+    bit-identical to those computed from the current rows only.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features.
+    quantizer : Quantizer, optional
+        Steps of the features. If not given, the first 256 rows determine them. Until then the rows are
+        stored, and all results are computed with the steps that the rows so far determine.
+
+    Notes
+    -----
+    The rows of a class with few rows are stored as they are. Memory is at most
+    ``1.5 * 8 * (n_features + 1)**2`` bytes per class for any number of rows, unless a sum needs more than 128
+    bits; then all sums of that class get 64 bits more. Integer weights are exact; others are rounded to
+    multiples of 2**-20.
+
+    The statistics of a class with fewer rows than features reveal these rows.
+
+    **Detection of rows that were never added.** ``remove`` and ``subtract`` always detect: more rows of a
+    class than it has; a class that would be left without rows but with nonzero sums; negative sums of
+    squares; a mean that is too large for the sum of squares; a direction in which the matrix is negative by
+    more than 1e-8 of its size; a value between the steps of a feature that was never rounded; and any unknown
+    row while the rows of the class are stored. A removal that leaves possible sums cannot be detected; only a
+    ledger of the rows detects it (``ProximalSVC(track_rows=True)``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.proximal import ClassStatistics
+    >>> here, there = ClassStatistics(2), ClassStatistics(2)
+    >>> here.add([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
+    >>> there.add([[5.0, 6.0]], ["ok"])
+    >>> both = here + there
+    >>> both.classes
+    ['fraud', 'ok']
+    >>> both.gram("ok")
+    array([[26., 32., -6.],
+           [32., 40., -8.],
+           [-6., -8.,  2.]])
+    >>> there.add([[1.0, 2.0], [3.0, 4.0]], ["ok", "fraud"])
+    >>> there.digest() == both.digest()
+    True
+    """
+
+    def __init__(self, n_features: int, *, quantizer: Quantizer | None = None) -> None:
+        if not Integer(1).accepts(n_features):
+            raise DataError(
+                f"n_features must be {Integer(1).description}; got {n_features!r}.", source="ClassStatistics"
+            )
+        _check_fits_memory(n_features, 1)
+        self._sums = _native.ExactSums(int(n_features))
+        self._slots: dict[Label, int] = {}  # native slot of every label; labels without rows are no classes
+        self.from_floats = False  # whether it contains floating-point sums of a file of version 0.1
+        if quantizer is not None:
+            if quantizer.n_features != n_features:
+                raise DataError(
+                    f"the quantizer has {quantizer.n_features} features; {n_features} were expected.",
+                    source="ClassStatistics",
+                )
+            self._sums.set_quantizer(*quantizer.arrays())
+
+    @classmethod
+    def from_sums(
+        cls, quantizer: Quantizer, sums: Mapping[Label, Sequence[int]], *, fractions: bool = False
+    ) -> ClassStatistics:
+        """Return statistics from sums that were computed elsewhere, such as in a database.
+
+        Parameters
+        ----------
+        quantizer : Quantizer
+            Steps of the features.
+        sums : mapping of label to sequence of int
+            For each class the lower triangle, row by row, of the sum of ``w e e'`` over its rows, with
+            weights ``w`` and ``e = [v, 1]``, where ``v`` are the values in steps relative to the origins.
+        fractions : bool, default=False
+            Whether weights are multiples of 2**-20, because some are not integers.
+
+        Returns
+        -------
+        ClassStatistics
+            Bit-identical to statistics to which the rows were added.
+
+        Examples
+        --------
+        >>> from steelyard.proximal import ClassStatistics, Quantizer
+        >>> from_database = ClassStatistics.from_sums(
+        ...     Quantizer([0]), {"ok": [9 + 16, 3 + 4, 2]}
+        ... )  # of the rows 3 and 4
+        >>> from_rows = ClassStatistics(1, quantizer=Quantizer([0]))
+        >>> from_rows.add([[3.0], [4.0]], ["ok", "ok"])
+        >>> from_database.digest() == from_rows.digest()
+        True
+        """
+        return serialization.from_sums(quantizer, sums, cls, fractions=fractions)
+
+    # -- contents -----------------------------------------------------------------------------------
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self._sums.n_features
+
+    @property
+    def version(self) -> int:
+        """Number of changes so far; cached results are valid for one version."""
+        return self._sums.version
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels of the classes that have rows, sorted."""
+        slots = self._slots
+        present = self._sums.has_rows(len(slots))
+        if all(present):
+            return sorted(slots)
+        return sorted(label for label, slot in slots.items() if present[slot])
+
+    def count(self, label: Label) -> float:
+        """Return the number of rows (sum of weights) of a class, 0 for an unknown label."""
+        return self._sums.count(self._slots[label]) if label in self._slots else 0.0
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows (sum of weights) of all classes."""
+        return sum(map(self.count, self.classes))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return self._sums.n_bytes
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the quantizer is fixed."""
+        return bool(self._sums.quantizer()[0])
+
+    is_settled = renamed_attribute("is_frozen", "is_settled")
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """Steps of the features; before they are fixed, those that the rows so far determine."""
+        sums = self._sums
+        if not self.is_frozen:
+            sums = sums.copy()
+            sums.freeze_quantizer()
+        frozen, exponents, origins, rounds, mixed = sums.quantizer()
+        if not frozen:
+            return Quantizer(np.zeros(self.n_features), rounds=np.zeros(self.n_features))
+        return Quantizer(exponents, origins, rounds, mixed)
+
+    def view(self, labels: Sequence[Label] | None = None) -> _native.ExactView:
+        """Return counts, sums and matrices of some classes, or of all, as correctly rounded doubles."""
+        sums, slots = self.slots_of(self.classes if labels is None else labels)
+        return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
+
+    def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
+        """Return the native sums, and the slot of each of these classes."""
+        return self._sums, [self._slots[label] for label in labels]
+
+    def gram(self, label: Label) -> FloatArray:
+        """Return the matrix ``E_c' E_c`` of a class in raw coordinates, ``E_c = [X_c, -1]``."""
+        if label not in self.classes:
+            raise DataError(
+                f"there is no class {label!r}; there are {_first_labels(self.classes)}.",
+                source="ClassStatistics.gram",
+            )
+        view = self.view([label])
+        lower = view.matrix(0)
+        units, origin = np.append(np.ldexp(1.0, view.units), 1.0), view.origin
+        full = (lower + np.tril(lower, -1).T) * units * units[:, None]
+        sums, count = -full[-1, :-1], full[-1, -1]
+        cross = np.outer(sums, origin)
+        full[:-1, :-1] += cross + cross.T + count * np.outer(origin, origin)
+        full[-1, :-1] = full[:-1, -1] = -(sums + count * origin)
+        return full
+
+    def mean_offset(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of each feature over all rows."""
+        view = self.view()
+        units, total = np.ldexp(1.0, view.units), max(self.n_rows, 1e-300)
+        sums = sum((view.sums(k) for k in range(len(self.classes))), np.zeros(self.n_features))
+        return view.origin + sums / total * units, view.variance * np.square(units)
+
+    def digest(self) -> str:
+        """Return a hash of the statistics: equal sums have equal digests, whatever their history.
+
+        It depends on the exact counts, sums and sums of products of all classes. It does not depend on the
+        origins of the quantizer or on the size of its steps, as long as values were rounded alike.
+        """
+        name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
+        classes = self.classes
+        view = self.view(classes)
+        name.update((view.origin + 0.0).tobytes())  # + 0.0 turns -0.0 into 0.0
+        for k, label in enumerate(classes):
+            name.update(_label_bytes(label))
+            name.update(view.canonical(k))
+        return name.hexdigest()
+
+    # -- adding and removing rows -------------------------------------------------------------------
+
+    def add(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Add rows; on error nothing changes."""
+        batch = _validated_batch(X, y, sample_weight, self.n_features, "ClassStatistics.add")
+        check_sortable([*self._slots, *batch.labels], "ClassStatistics.add")
+        self.add_batch(batch)
+
+    def remove(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        """Remove rows that were added before; on error nothing changes."""
+        source = "ClassStatistics.remove"
+        result = self.copy()
+        result.remove_batch(_validated_batch(X, y, sample_weight, self.n_features, source), source)
+        self._slots, self._sums = result._slots, result._sums
+
+    def add_batch(self, batch: Batch) -> None:
+        """Add a batch in one native call, which also validates the values; on error nothing changes."""
+        slots = self._slots_of(batch)
+        try:
+            if type(batch.X) is not np.ndarray and sp.issparse(batch.X):
+                self._sums.add_sparse(*_sparse_arrays(batch.X), slots, batch.weights)
+            else:
+                threads = num_threads() if len(slots) >= _MIN_ROWS_FOR_THREADS else 1
+                self._sums.add(batch.X, slots, batch.weights, threads)
+        except ValueError as error:
+            raise _bad_values(batch, error) from error
+
+    def remove_batch(self, batch: Batch, source: str) -> None:
+        """Remove a validated batch in place; raise DataError for rows that were never added.
+
+        After an error the statistics may be changed: the caller works on a copy and drops it.
+        """
+        slots = self._slots_of(batch)
+        try:
+            if sp.issparse(batch.X):
+                refusal = self._sums.remove_sparse(*_sparse_arrays(batch.X), slots, batch.weights)
+            else:
+                refusal = self._sums.remove(batch.X, slots, batch.weights, num_threads())
+        except ValueError as error:
+            raise _bad_values(batch, error) from error
+        self._check_removal(refusal, self._sums, batch.labels, source)
+
+    def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
+        """Return the slot of every row; new labels get a new slot."""
+        known = self._slots
+        if len(batch.codes) == len(batch.labels) == 1 and batch.labels[0] in known:  # fast for single rows
+            return np.array([known[batch.labels[0]]], dtype=np.int32)
+        missing = [label for label in batch.labels if label not in known]
+        if missing:
+            _check_fits_memory(self.n_features, len(missing))
+            # A new dict in one assignment: other threads may be reading the old one.
+            self._slots = {**known, **{label: len(known) + k for k, label in enumerate(missing)}}
+            known = self._slots
+        if len(batch.labels) == 1:
+            return np.full(len(batch.codes), known[batch.labels[0]], dtype=np.int32)
+        table = np.array([known[label] for label in batch.labels], dtype=np.int32)
+        slots: NDArray[np.int32] = table.take(batch.codes)
+        return slots
+
+    def _check_removal(
+        self,
+        refusal: tuple[int, int, float, float],
+        left: _native.ExactSums,
+        labels: Sequence[Label],
+        source: str,
+        hint: str | None = None,
+    ) -> None:
+        """Raise DataError if the native code refused a removal, or left sums that no rows can have."""
+        kind, refused_slot, wanted, present = refusal
+        if kind:
+            label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
+            if kind == _TOO_MANY_ROWS:
+                raise too_many_rows_error(wanted, present, source, label)
+            raise never_learned(source, label, hint)
+        for label in labels:
+            slot = self._slots[label]
+            if left.has_sums(slot):
+                view = _native.ExactView(left, [[slot]], num_threads())
+                if not view.is_semidefinite(0, _INDEFINITE_TOLERANCE):
+                    raise never_learned(source, _class_label(label), hint)
+
+    # -- whole statistics ---------------------------------------------------------------------------
+
+    def merge(self, other: ClassStatistics) -> Self:
+        """Add the rows of ``other``, which does not change."""
+        self._combine(other, 1, None)
+        return self
+
+    def subtract(self, other: ClassStatistics, source: str = "ClassStatistics.subtract") -> Self:
+        """Remove the rows of ``other``, which were added here before; on error nothing changes."""
+        self._combine(other, -1, source)
+        return self
+
+    def __add__(self, other: ClassStatistics) -> ClassStatistics:
+        return self.copy().merge(other)
+
+    def __sub__(self, other: ClassStatistics) -> ClassStatistics:
+        """Return the difference: merged into ``other`` it gives ``self``. Counts may be negative."""
+        result = self.copy()
+        result._combine(other, -1, None)
+        return result
+
+    def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
+        if not isinstance(other, ClassStatistics):
+            raise DataError(
+                f"expected other ClassStatistics; got {type(other).__name__}.", source="ClassStatistics"
+            )
+        if other.n_features != self.n_features:
+            raise DataError(
+                f"both sides need the same number of features; got {self.n_features} and "
+                f"{other.n_features}; nothing was changed.",
+                source="ClassStatistics",
+                hint="if features were added at the end, call grow() on the narrower one first",
+            )
+        theirs = other._slots
+        check_sortable([*self._slots, *theirs], "ClassStatistics.merge")
+        mine = self._slots
+        new = [label for label in theirs if label not in mine]
+        mine = {**mine, **{label: len(mine) + k for k, label in enumerate(new)}}
+        places = np.array([mine[label] for label in theirs], dtype=np.int32)
+        checked = source is not None
+        sums = self._sums.copy() if checked else self._sums
+        self._slots = mine
+        refusal = sums.merge(other._sums, places, sign, checked, num_threads())
+        if source is not None:
+            same_steps = (self.quantizer.exponents == other.quantizer.exponents).all()
+            hint = (
+                None
+                if same_steps
+                else "subtract statistics with the same quantizer: quantizer=model.quantizer_"
+            )
+            self._check_removal(refusal, sums, other.classes, source, hint)
+            self._sums = sums
+        self.from_floats |= other.from_floats
+
+    def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
+        """Return a copy with new labels by class; equal labels are merged, classes without one left out."""
+        slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
+        places = np.full(len(self._slots), -1, dtype=np.int32)
+        for label, new in labels.items():
+            if label in self._slots:
+                places[self._slots[label]] = slots[new]
+        sums = self._sums
+        if not self.is_frozen:  # all subsets share one quantizer, also a preliminary one
+            sums = sums.copy()
+            sums.freeze_quantizer()
+        result = self._with(sums.regrouped(places, len(slots), num_threads()))
+        result._slots = slots
+        return result
+
+    def _with(self, sums: _native.ExactSums) -> ClassStatistics:
+        result = object.__new__(ClassStatistics)
+        result._sums, result._slots, result.from_floats = sums, self._slots, self.from_floats
+        return result
+
+    def empty(self) -> ClassStatistics:
+        """Return statistics without rows, with the same quantizer if it is fixed."""
+        return ClassStatistics(self.n_features, quantizer=self.quantizer if self.is_frozen else None)
+
+    def copy(self) -> ClassStatistics:
+        """Return an independent copy; unchanged matrices are shared (copy-on-write)."""
+        return self._with(self._sums.copy())
+
+    def __copy__(self) -> ClassStatistics:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ClassStatistics:
+        return self.copy()
+
+    def freeze_quantizer(self) -> Self:
+        """Fix the quantizer by the current rows, even if there are fewer than 256."""
+        self._sums.freeze_quantizer(num_threads())
+        return self
+
+    settle = renamed_method("freeze_quantizer", "settle")
+
+    def fold(self) -> Self:
+        """Add all stored rows to the sums, so that no single row is sent with the statistics."""
+        self._sums.fold_all(num_threads())
+        return self
+
+    def scale(self, factor: float) -> Self:
+        """Multiply the weight of every row (exponential decay).
+
+        Sums are rounded to multiples of 2**-20 of a weight of 1; a class whose weight becomes zero is
+        removed.
+        """
+        if not Positive().accepts(factor) or factor > _MAX_SCALE_FACTOR:
+            raise DataError(
+                f"factor must be a positive number, at most {_MAX_SCALE_FACTOR:g}; got {factor!r}.",
+                source="ClassStatistics.scale",
+            )
+        try:
+            self._sums.decay(float(factor), num_threads())
+        except (OverflowError, RuntimeError) as error:
+            raise DataError(f"{error}; nothing was changed.", source="ClassStatistics.scale") from error
+        return self
+
+    def permute_features(self, places: Sequence[int], n_features: int) -> ClassStatistics:
+        """Return a copy with feature ``k`` at ``places[k]`` of ``n_features``; other features are zero."""
+        if len(set(places)) != self.n_features or not set(places) <= set(range(n_features)):
+            raise DataError(
+                f"places must be distinct and below n_features={n_features}; got {places}.",
+                source="ClassStatistics.permute_features",
+            )
+        _check_fits_memory(n_features, 2 * max(1, len(self.classes)))
+        sources = np.full(n_features, -1, dtype=np.int64)
+        sources[list(places)] = np.arange(self.n_features)
+        return self._with(self._sums.permute_features(sources))
+
+    def forget_class(self, label: Label) -> Self:
+        """Remove all rows of a class, if there are any."""
+        if label in self._slots:
+            self._sums.drop(self._slots[label])
+        return self
+
+    def grow(self, n_features: int) -> Self:
+        """Append features that are zero in all rows so far."""
+        if not Integer(self.n_features).accepts(n_features):
+            raise DataError(
+                f"n_features must be at least the present {self.n_features}; got {n_features!r}.",
+                source="ClassStatistics.grow",
+            )
+        if n_features > self.n_features:
+            self._sums = self.permute_features(range(self.n_features), int(n_features))._sums
+        return self
+
+    # -- files and messages -------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Return the statistics as bytes: one triangle per class, a version and a checksum."""
+        return serialization.to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ClassStatistics:
+        """Return the statistics that :meth:`to_bytes` wrote; raise FileFormatError for other bytes."""
+        return serialization.from_bytes(data, cls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClassStatistics.from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        classes = self.classes
+        counts = {label: self.count(label) for label in classes[:10]}
+        more = "" if len(classes) <= 10 else f", and {len(classes) - 10} more classes"
+        return f"ClassStatistics(n_features={self.n_features}, counts={counts}{more})"
+
+
+class ClassSubset:
+    """View of some classes of statistics under new labels; classes with equal labels are merged. No copy.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Statistics of all classes.
+    labels : mapping of label to label
+        New label of each class in the subset; all these classes have rows.
+    """
+
+    def __init__(self, statistics: ClassStatistics, labels: Mapping[Label, Label]) -> None:
+        self._statistics = statistics
+        self._members: defaultdict[Label, list[Label]] = defaultdict(list)
+        for member, label in labels.items():
+            self._members[label].append(member)
+
+    @property
+    def classes(self) -> list[Label]:
+        """The new labels, sorted."""
+        return sorted(self._members)
+
+    def view(self, labels: Sequence[Label]) -> _native.ExactView:
+        """Return counts, sums and matrices of some classes as correctly rounded doubles."""
+        sums, _ = self._statistics.slots_of(())
+        groups = [self._statistics.slots_of(self._members[label])[1] for label in labels]
+        return _native.ExactView(sums, groups, num_threads())
+
+
+def never_learned(source: str, label: Label, hint: str | None = None) -> DataError:
+    """Return the error for rows to forget that were never learned."""
+    return DataError(
+        f"some rows of class {label!r} that were to be forgotten were never learned; nothing was changed.",
+        source=source,
+        hint=hint or "forget rows with exactly the values, labels and weights with which they were learned",
+    )
+
+
+def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source: str) -> Batch:
+    """Return a batch from arguments of a public method; values may still be NaN, infinite or too large."""
+    try:
+        X = check_array(
+            X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
+        )
+        labels, codes = encode_labels(column_or_1d(numpy_labels(y)))
+        if sample_weight is not None:
+            sample_weight = np.array(column_or_1d(sample_weight), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{error}", source=source) from error
+    if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+        raise DataError("y has missing values, which are no labels.", source=source)
+    if X.shape[1] != n_features:
+        raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
+    lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}
+    if len(lengths) > 1:
+        raise DataError(
+            f"X, y and sample_weight must have the same number of rows; got {lengths}.", source=source
+        )
+    if sample_weight is not None and not (np.isfinite(sample_weight).all() and (sample_weight >= 0).all()):
+        raise DataError("sample_weight must be finite and not negative.", source=source)
+    return Batch(canonical_csr(X) if sp.issparse(X) else X, labels, codes, sample_weight)
+
+
+def _bad_values(batch: Batch, error: ValueError) -> DataError:
+    """Return the error for values that the native code has refused."""
+    values = batch.X.data if sp.issparse(batch.X) else batch.X
+    threads = num_threads() if values.size >= _MIN_VALUES_FOR_THREADS else 1
+    largest = _native.largest_magnitude(values, threads)
+    if LARGEST_VALUE < largest < np.inf:
+        return magnitude_error(largest, "ClassStatistics", LARGEST_VALUE)
+    if not largest < np.inf:  # also true for NaN
+        return DataError("X has NaN or inf; nothing was changed.", source="ClassStatistics")
+    return DataError(f"{error}; nothing was changed.", source="ClassStatistics")
+
+
+def _check_fits_memory(n_features: int, n_matrices: int) -> None:
+    """Raise an error for a number of features whose matrices do not fit in memory, before any allocation."""
+    check_fits_memory(
+        8 * (n_features + 1) ** 2 * max(n_matrices, 1),
+        f"class statistics of {n_features:,} features",
+        "use fewer columns: hash them (sklearn.feature_extraction.FeatureHasher) or put "
+        "feature_map=RandomFeatures(...) in front, which has a width of your choice",
+    )
+
+
+def _class_label(label: Label) -> Label:
+    return label.label if isinstance(label, FoldLabel) else label
+
+
+def _sparse_arrays(X: Any) -> tuple[FloatArray, Any, Any]:
+    return X.data.astype(np.float64, copy=False), X.indices, X.indptr
+
+
+def _label_bytes(label: Label) -> bytes:
+    """Return a label as bytes; equal numbers of different types have equal bytes."""
+    if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
+        return f"int:{int(label)};".encode()
+    return f"{type(label).__name__}:{label!r};".encode()
+
+
+def _first_labels(labels: list[Label]) -> str:
+    if not labels:
+        return "no classes yet"
+    return ", ".join(map(repr, labels[:10])) + (", ..." if len(labels) > 10 else "")

@@ -1,0 +1,215 @@
+"""Linear systems of the planes: matrices of all classes as doubles, and the regularizer.
+
+All matrices are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
+Standardization of the rows is the congruence ``[z, -1] = e T``. A solution for ``e`` with the regularizer
+``inv(T)' inv(T) / C`` is the solution for ``z`` with ``I / C``. So standardization changes the regularizer
+only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import blas
+
+from steelyard._types import FloatArray
+from steelyard.base import Label
+from steelyard.proximal.statistics import ClassStatistics, ClassSubset
+
+__all__ = ["Regularizer", "System", "symmetric", "times"]
+
+_EPS = float(np.finfo(np.float64).eps)
+_MIN_RAW_SCALE = (
+    2.0**-200
+)  # least penalty of a raw feature; a smaller one has no effect in floating-point arithmetic
+_MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
+
+
+def symmetric(lower: FloatArray) -> FloatArray:
+    """Return the full matrix of a lower triangle."""
+    return lower + np.tril(lower, -1).T
+
+
+def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the product of a symmetric matrix, given by its lower triangle, with a vector or columns."""
+    # The transpose of a row-major lower triangle is a column-major upper one, which BLAS needs no copy of.
+    if vectors.ndim == 1:
+        product: FloatArray = blas.dsymv(1.0, lower.T, vectors, lower=0)
+    else:
+        product = blas.dsymm(1.0, lower.T, vectors, lower=0)
+    return product
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized."""
+
+    scale: FloatArray  # standard deviations of the features, or ones
+    center: FloatArray | None  # point of the penalized intercept, relative to the origin; None: no penalty
+
+    def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
+        """Return ``lower + factor * penalty`` as a new lower triangle."""
+        result = lower.copy()
+        d = len(self.scale)
+        if self.center is not None:
+            result[:d, :d] += np.tril(np.outer(factor * self.center, self.center))
+            result[d, :d] -= factor * self.center
+            result[d, d] += factor
+        result[np.arange(d), np.arange(d)] += factor * np.square(self.scale)
+        return result
+
+    def congruence(self) -> Any:
+        """Return the sparse matrix ``T`` with ``T' penalty T = I``; only for a penalized intercept."""
+        assert self.center is not None
+        d = len(self.scale)
+        places = np.arange(d + 1)
+        values = np.concatenate([1.0 / self.scale, self.center / self.scale, [1.0]])
+        rows = np.concatenate([places[:d], np.full(d + 1, d)])
+        columns = np.concatenate([places[:d], places])
+        return sp.csr_array((values, (rows, columns)), shape=(d + 1, d + 1))
+
+
+class System:
+    """Counts, sums and matrices of all classes, relative to one origin.
+
+    All values are correctly rounded exact sums, so equal rows give equal bits with every quantizer and after
+    every history.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics or ClassSubset
+        Statistics of the rows.
+    labels : list, optional
+        The classes of the statistics, if the caller knows them.
+    standardize : bool
+        Whether the features are standardized. If not, units below 1 become 1: tiny features are practically
+        constant then, and the inverse square of their unit would overflow.
+
+    Attributes
+    ----------
+    origin : ndarray of shape (n_features,)
+        A point near the mean of all rows; for a constant feature its value.
+    unit : ndarray of shape (n_features,)
+        Coordinates are ``z = (x - origin) / unit``; 1 except for features of extreme size.
+    """
+
+    def __init__(
+        self,
+        statistics: ClassStatistics | ClassSubset,
+        labels: list[Label] | None = None,
+        *,
+        standardize: bool = True,
+    ) -> None:
+        self.labels: list[Label] = statistics.classes if labels is None else labels
+        self._view = statistics.view(self.labels)
+        self.origin: FloatArray = self._view.origin
+        self.unit: FloatArray = np.ldexp(1.0, self._view.units)
+        self.standardize = standardize
+        self._scaling = None if standardize else self._raise_small_units()
+        self._dense: dict[int, FloatArray] = {}
+        self._factors: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self.counts = np.array([self._view.count(k) for k in range(len(self.labels))])
+        self.sums = np.array([self._view.sums(k) for k in range(len(self.labels))])
+        if self._scaling is not None:
+            self.sums *= self._scaling[:-1]
+
+    def _raise_small_units(self) -> FloatArray | None:
+        """Raise units to at least 1; return the factors of all coordinates, None if all are 1."""
+        if (self.unit >= 1.0).all():
+            return None
+        scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
+        self.unit = np.maximum(self.unit, 1.0)
+        return scaling
+
+    def _scaled(self, lower: FloatArray) -> FloatArray:
+        return lower if self._scaling is None else lower * np.outer(self._scaling, self._scaling)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.origin)
+
+    @property
+    def n_rows(self) -> float:
+        return float(self.counts.sum())
+
+    @cached_property
+    def v(self) -> FloatArray:
+        """``E_c' 1`` of every class, one per row."""
+        return np.column_stack([self.sums, -self.counts])
+
+    @cached_property
+    def offset(self) -> FloatArray:
+        """Mean of all rows relative to the origin."""
+        offset: FloatArray = self.sums.sum(axis=0) / self.n_rows
+        return offset
+
+    @cached_property
+    def scale(self) -> FloatArray:
+        """Standard deviations of the features; 1 where a feature is constant."""
+        variance = self._view.variance
+        # Deviations near the floating-point resolution of the values are rounding errors of a constant.
+        resolution = np.square(4.0 * _EPS * (self.origin / self.unit + self.offset))
+        varies = (variance > 0.0) & (variance > resolution)
+        return np.where(varies, np.sqrt(variance), 1.0)
+
+    def regularizer(self, *, standardize: bool, penalize_intercept: bool) -> Regularizer:
+        scale = self.scale if standardize else np.maximum(1.0 / self.unit, _MIN_RAW_SCALE)
+        center = self.offset if standardize else -self.origin / self.unit
+        return Regularizer(scale, center if penalize_intercept else None)
+
+    def matrix(self, index: int) -> FloatArray:
+        """Return the lower triangle of ``E_c' E_c`` of one class."""
+        if index not in self._dense:
+            self._dense[index] = self._scaled(self._view.matrix(index))
+        return self._dense[index]
+
+    def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return few rows ``F`` with ``F' F = E_c' E_c``, and their weights 1; None if this is not faster.
+
+        They are computed from the matrix, so they depend on the current rows only.
+        """
+        many_classes = len(self.labels) > _MAX_CLASSES_WITHOUT_FACTORS
+        if not many_classes or 3.0 * self.counts[index] >= self.n_features + 1:
+            return None
+        if index not in self._factors:
+            rows = self._view.factor(index, np.append(self.scale, 1.0))
+            self._factors[index] = rows if self._scaling is None else rows * self._scaling, np.ones(len(rows))
+        return self._factors[index]
+
+    def total(self, class_factors: FloatArray | None = None) -> FloatArray:
+        """Return the lower triangle of the sum of all class matrices, each times its factor."""
+        if class_factors is None:
+            return self._scaled(self._view.total())
+        total = np.zeros((self.n_features + 1,) * 2)
+        for index, factor in enumerate(class_factors):
+            total += factor * self.matrix(index)
+        return total
+
+    def quadratics(self, index: int | None, vectors: FloatArray) -> FloatArray:
+        """Return ``u' E_c' E_c u`` of one class, or of all rows, for each row ``u`` of ``vectors``."""
+        factor = None if index is None else self.factor(index)
+        if factor is not None:
+            rows, weights = factor
+            result: FloatArray = weights @ np.square(rows @ vectors.T)
+            return result
+        matrix = self.all_rows if index is None else self.matrix(index)
+        return np.einsum("ij,ji->i", vectors, times(matrix, vectors.T))
+
+    @cached_property
+    def all_rows(self) -> FloatArray:
+        """Lower triangle of ``E'E`` of all rows."""
+        return self.total()
+
+    def raw(self, solutions: FloatArray) -> FloatArray:
+        """Return normals in units of the raw features, of planes in the coordinates of the system.
+
+        For a subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
+        """
+        largest = np.finfo(np.float64).max
+        with np.errstate(over="ignore"):
+            normals: FloatArray = np.ascontiguousarray(solutions[:, : self.n_features]) / self.unit
+        return np.clip(normals, -largest, largest, out=normals)

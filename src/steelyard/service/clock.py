@@ -1,0 +1,64 @@
+"""Wall clock that ignores jumps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["SteadyClock"]
+
+_log = logging.getLogger("steelyard.service")
+_MAX_DRIFT_SECONDS = 60.0  # larger differences between the two clocks are jumps
+_MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer is a correction, and the clock follows it
+
+
+def _seconds_since_boot() -> float:
+    """Return a monotonic time that, where the system offers it, also advances during suspend."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class SteadyClock:
+    """Wall clock, checked against a monotonic clock.
+
+    The service expires rows and stored responses by age. If the system clock is set ahead by mistake, they
+    must not be deleted. When the wall clock differs from the monotonic clock by more than a minute, this
+    clock continues at the old rate and logs a warning; it follows a difference that lasts for an hour.
+
+    Parameters
+    ----------
+    wall, monotonic : callable
+        Return seconds.
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = _seconds_since_boot,
+    ) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._lock = threading.Lock()
+        self._offset = wall() - monotonic()
+        self._jumped_at: float | None = None  # monotonic time at which the current jump was noticed
+
+    def __call__(self) -> float:
+        """Return the time in seconds since 1970."""
+        with self._lock:
+            elapsed = self._monotonic()
+            difference = self._wall() - elapsed - self._offset
+            if abs(difference) <= _MAX_DRIFT_SECONDS:
+                if self._jumped_at is not None:
+                    self._jumped_at = None
+                    _log.warning("the system clock is back to normal")
+                self._offset += difference
+            elif self._jumped_at is None:
+                self._jumped_at = elapsed
+                _log.warning("the system clock jumped by %+.0f seconds; the jump is ignored", difference)
+            elif elapsed - self._jumped_at >= _MAX_JUMP_SECONDS:
+                self._jumped_at = None
+                self._offset += difference
+                _log.warning("the system clock differs by %+.0f seconds for an hour; accepted", difference)
+            return elapsed + self._offset

@@ -1,0 +1,53 @@
+"""Durable storage of the service: ``sql`` has the statements, ``sqlite`` and ``postgres`` the databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = [
+    "BackgroundWork",
+    "CommitOutcomeUnknown",
+    "Event",
+    "PendingRow",
+    "RowReference",
+    "Snapshot",
+]
+
+# Called when a commit begins; returns work to do during the commit, or None.
+BackgroundWork = Callable[[], Callable[[], None] | None]
+RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
+
+
+class CommitOutcomeUnknown(Exception):  # noqa: N818  a state, not an error of the caller
+    """The store failed during a commit, so the transaction may or may not be durable."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change of a model; events are ordered by version."""
+
+    version: int
+    at: float
+    kind: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The complete state of a model at one version."""
+
+    version: int
+    at: float
+    digest: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class PendingRow:
+    """A predicted row that is stored until its label arrives."""
+
+    id: str
+    at: float
+    subject: str | None
+    body: bytes

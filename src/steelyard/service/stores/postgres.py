@@ -1,0 +1,320 @@
+"""Store in PostgreSQL: one process writes, any number of processes follow it.
+
+The write lock is an advisory lock of the database session that writes. A commit therefore implies that the
+lock is still held: a process that lost its connection cannot write after its successor has taken over.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+
+from steelyard.exceptions import FileAccessError, FileFormatError
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.sql import Store
+
+__all__ = ["PostgresStore"]
+
+_SCHEMA_VERSION = 2  # the same as in SQLite
+_WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
+_SETUP_LOCK = _WRITE_LOCK + 1
+_CHANNEL = "steelyard"
+_CONNECT_SECONDS = 5
+_ERASE_LOCK_SECONDS = 2
+# The server notices within half a minute that a client machine has disappeared.
+_KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+_SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS steelyard;
+CREATE TABLE steelyard.about (version INTEGER NOT NULL);
+CREATE TABLE steelyard.models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at DOUBLE PRECISION NOT NULL);
+CREATE TABLE steelyard.events (
+  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
+  body BYTEA NOT NULL, PRIMARY KEY (model, version));
+CREATE TABLE steelyard.snapshots (
+  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, digest TEXT NOT NULL,
+  body BYTEA NOT NULL, PRIMARY KEY (model, version));
+CREATE TABLE steelyard.chunks (
+  chunk BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, model TEXT NOT NULL, n INTEGER NOT NULL,
+  retired INTEGER NOT NULL, body BYTEA NOT NULL);
+CREATE INDEX chunks_by_model ON steelyard.chunks (model);
+CREATE TABLE steelyard.row_index (
+  model TEXT NOT NULL, id TEXT, subject TEXT, chunk BIGINT NOT NULL, position INTEGER NOT NULL);
+CREATE UNIQUE INDEX rows_by_id ON steelyard.row_index (model, id) WHERE id IS NOT NULL;
+CREATE INDEX rows_by_subject ON steelyard.row_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX rows_by_chunk ON steelyard.row_index (chunk);
+CREATE TABLE steelyard.waiting (
+  model TEXT NOT NULL, id TEXT NOT NULL, at DOUBLE PRECISION NOT NULL, subject TEXT, body BYTEA NOT NULL,
+  PRIMARY KEY (model, id));
+CREATE INDEX waiting_by_subject ON steelyard.waiting (model, subject) WHERE subject IS NOT NULL;
+CREATE TABLE steelyard.answers (
+  model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL,
+  at DOUBLE PRECISION NOT NULL, PRIMARY KEY (model, key));
+CREATE TABLE steelyard.answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT);
+CREATE INDEX answers_by_id ON steelyard.answer_index (model, id);
+CREATE INDEX answers_by_subject ON steelyard.answer_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX answers_by_key ON steelyard.answer_index (model, key);
+CREATE TABLE steelyard.points (
+  rowid BIGINT GENERATED ALWAYS AS IDENTITY, model TEXT NOT NULL, at DOUBLE PRECISION NOT NULL,
+  row BIGINT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX points_by_time ON steelyard.points (model, at);
+CREATE TABLE steelyard.certificates (
+  model TEXT NOT NULL, version BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, body TEXT NOT NULL);
+-- The bodies are compact already; compressing them again only costs time.
+ALTER TABLE steelyard.chunks ALTER COLUMN body SET STORAGE EXTERNAL;
+ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
+"""
+_TABLES_WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index")
+
+
+class PostgresStore(Store):
+    """Store in the schema ``steelyard`` of a PostgreSQL database.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``postgresql://learner@db.example/payments``. Put the password in ``~/.pgpass`` or in the
+        environment variable ``PGPASSWORD`` rather than into the URL.
+    """
+
+    errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.path = _without_password(url)
+        self._reader_lock = threading.Lock()
+        self._db: psycopg.Connection[Any] | None = None
+        self._reader: psycopg.Connection[Any] | None = None
+        self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
+        self._has_changes = False  # whether the transaction must notify followers
+        self._to_erase = set(_TABLES_WITH_ROWS)  # at first all: an earlier process may have deleted rows
+        try:
+            self._check_schema(self._session())
+        except psycopg.Error as error:
+            self.close()
+            raise FileAccessError(f"{_first_line(error)}.", source=self.path) from error
+
+    # -- sessions -----------------------------------------------------------------------------------
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        parameters = conninfo.conninfo_to_dict(self._url)
+        options = f"{parameters.pop('options', '')} {_KEEPALIVE} -c search_path=steelyard"
+        settings: dict[str, Any] = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "steelyard",
+            **parameters,
+        }
+        db = psycopg.connect(conninfo.make_conninfo(**settings, options=options), autocommit=True)
+        if db.execute("SHOW fsync").fetchone() == ("off",):
+            db.close()
+            raise FileAccessError(
+                "the server runs with fsync=off, so a commit is not durable.",
+                source=self.path,
+                hint="set fsync = on in postgresql.conf",
+            )
+        if db.execute("SHOW synchronous_commit").fetchone() in {("off",), ("local",)}:
+            db.execute("SET synchronous_commit = on")
+        return db
+
+    def _session(self) -> psycopg.Connection[Any]:
+        """Return the session of the writer; reconnect if it is closed."""
+        if self._db is None or self._db.closed:
+            self._lock_holder = None
+            self._db = self._connect()
+            self._db.execute(f"LISTEN {_CHANNEL}")
+        return self._db
+
+    def _check_schema(self, db: psycopg.Connection[Any]) -> None:
+        exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
+        if db.execute(exists).fetchone() == (False,):
+            with db.transaction():
+                db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                if db.execute(exists).fetchone() == (False,):  # no other process has created it meanwhile
+                    db.execute(_SCHEMA)
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (_SCHEMA_VERSION,))
+        found = db.execute("SELECT version FROM steelyard.about").fetchone()
+        if found != (_SCHEMA_VERSION,):
+            raise FileFormatError(
+                f"the store has version {found and found[0]}; this library reads version {_SCHEMA_VERSION}.",
+                source=self.path,
+                hint="update the library",
+            )
+
+    def close(self) -> None:
+        if self._db is not None and self.holds_write_lock:
+            with suppress(psycopg.Error):  # immediately, not when the server notices the end of the session
+                self._db.execute("SELECT pg_advisory_unlock(%s)", (_WRITE_LOCK,))
+        for db in (self._reader, self._db):
+            if db is not None:
+                with suppress(psycopg.Error):
+                    db.close()
+        self._lock_holder = None
+
+    # -- write lock ---------------------------------------------------------------------------------
+
+    @property
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock, without asking the server."""
+        return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
+
+    def acquire_write_lock(self) -> bool:
+        """Acquire or confirm the write lock by asking the server; return False if another process has it."""
+        db = self._session()
+        if self.holds_write_lock:
+            db.execute("SELECT 1")  # raises if the session is broken
+            return True
+        if db.execute("SELECT pg_try_advisory_lock(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
+            self._lock_holder = db
+        return self.holds_write_lock
+
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait for a notification of the writing process, or until the time is over."""
+        for _ in self._session().notifies(timeout=seconds, stop_after=1):
+            pass
+
+    # -- statements ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:  # noqa: ARG002
+        """Commit all changes or none; they are on the server's disk when the context manager returns."""
+        db = self._db
+        if db is None or not self.holds_write_lock:
+            raise FileAccessError("this process does not hold the write lock.", source=self.path)
+        db.execute("BEGIN")
+        self._has_changes = False
+        try:
+            yield
+            if self._has_changes:
+                db.execute(f"NOTIFY {_CHANNEL}")
+            self._commit(db)
+        except BaseException:
+            with suppress(psycopg.Error):  # a closed session has rolled back already
+                db.execute("ROLLBACK")
+            raise
+
+    @staticmethod
+    def _commit(db: psycopg.Connection[Any]) -> None:
+        try:
+            db.execute("COMMIT")
+        except psycopg.OperationalError as error:  # the server may have committed before the connection broke
+            raise CommitOutcomeUnknown(type(error).__name__) from error
+
+    @contextmanager
+    def read_snapshot(self) -> Iterator[None]:
+        """Let the writer thread read one consistent state."""
+        db = self._session()
+        db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):
+                db.execute("ROLLBACK")
+
+    def _do(self, sql: str, *values: Any) -> list[Any]:
+        cursor = self._session().execute(_with_placeholders(sql), values)
+        self._note_deletions(sql, cursor.rowcount)
+        if cursor.description is not None:
+            return cursor.fetchall()
+        self._has_changes = True
+        return []
+
+    def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self._session().cursor() as cursor:
+            cursor.executemany(_with_placeholders(sql), rows)
+            self._note_deletions(sql, cursor.rowcount)
+        self._has_changes = True
+
+    def _note_deletions(self, sql: str, n_rows: int) -> None:
+        """Remember the table of a DELETE or UPDATE statement: both leave dead rows."""
+        if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
+            table = sql.removeprefix("DELETE FROM ").removeprefix("UPDATE ").partition(" ")[0]
+            self._to_erase |= {table} & set(_TABLES_WITH_ROWS)
+
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        with self._reader_lock:
+            try:
+                return self._query(sql, values)
+            except psycopg.OperationalError:  # the server was restarted: reconnect once
+                return self._query(sql, values)
+
+    def _query(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        if self._reader is None or self._reader.closed:
+            self._reader = self._connect()
+        return self._reader.execute(_with_placeholders(sql), values).fetchall()
+
+    # -- erasing ------------------------------------------------------------------------------------
+
+    def erase(self) -> None:
+        """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
+
+        A table that another session has locked, for example a backup, is not waited for longer than
+        ``_ERASE_LOCK_SECONDS``, because learning stops meanwhile; the next call rewrites it. The write-ahead
+        log of the server loses the bytes when the server recycles it.
+        """
+        db = self._session()
+        db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")
+        try:
+            for table in sorted(self._to_erase):
+                if self._rewrite(db, table):
+                    self._to_erase.discard(table)
+        except psycopg.errors.LockNotAvailable:
+            pass  # the table stays in the set
+        finally:
+            db.execute("RESET lock_timeout")
+        if self._to_erase:
+            raise FileAccessError(
+                f"another session uses the table {min(self._to_erase)!r}, so the forgotten rows are still on "
+                "the disk of the database.",
+                source=self.path,
+                hint="forget again when backups and open transactions have ended",
+            )
+
+    @staticmethod
+    def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
+        """Rewrite a table without its deleted rows; return False if another session can still see some."""
+        for _ in range(3):
+            counter = _DeadRowCounter()
+            db.add_notice_handler(counter)
+            try:
+                db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
+            finally:
+                db.remove_notice_handler(counter)
+            if not counter.n_rows:
+                return True
+        return False
+
+
+class _DeadRowCounter:
+    """Notice handler that reads from VACUUM how many dead rows it had to keep."""
+
+    n_rows = 0
+
+    def __call__(self, notice: Any) -> None:
+        found = re.search(r"\d+", notice.message_detail or "")  # the first number, in any language
+        self.n_rows += int(found.group()) if found else 0
+
+
+def _with_placeholders(sql: str) -> str:
+    return sql.replace("?", "%s")
+
+
+def _without_password(url: str) -> str:
+    """Return host and database of a URL."""
+    try:
+        parameters = conninfo.conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise FileAccessError(
+            "this is not the URL of a PostgreSQL database.",
+            source="the store",
+            hint="for example postgresql://learner@db.example/payments",
+        ) from error
+    return f"postgresql://{parameters.get('host', '')}/{parameters.get('dbname', '')}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

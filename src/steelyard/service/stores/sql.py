@@ -1,0 +1,332 @@
+"""Store: models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from steelyard.exceptions import FileFormatError
+from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowReference, Snapshot
+
+__all__ = ["Store"]
+
+_MAX_PARAMETERS = 500  # in one statement
+_TABLES_BY_MODEL = (
+    "events",
+    "snapshots",
+    "chunks",
+    "row_index",
+    "waiting",
+    "answers",
+    "answer_index",
+    "points",
+    "certificates",
+)
+
+
+class Store:
+    """Durable storage of the service.
+
+    Only the writer thread of the process that holds the write lock changes a store, inside
+    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
+    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    """
+
+    path: str  # names the store in error messages
+    errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
+
+    # -- implemented by each database ---------------------------------------------------------------
+
+    def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
+        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
+        raise NotImplementedError
+
+    def read_snapshot(self) -> AbstractContextManager[None]:
+        """Let the writer thread read one consistent state."""
+        raise NotImplementedError
+
+    @property
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock."""
+        raise NotImplementedError
+
+    def acquire_write_lock(self) -> bool:
+        """Acquire or confirm the write lock; return False, or raise, if another process has it."""
+        raise NotImplementedError
+
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait until another process commits, or until the time is over."""
+        raise NotImplementedError
+
+    def erase(self) -> None:
+        """Remove deleted data from the files of the database."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all connections and release the write lock."""
+        raise NotImplementedError
+
+    def _do(self, sql: str, *values: Any) -> list[Any]:
+        """Execute one statement on the connection of the writer; ``?`` marks a value."""
+        raise NotImplementedError
+
+    def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute one statement of the writer for many rows."""
+        raise NotImplementedError
+
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        """Run a query on the connection of the readers, which sees only committed data."""
+        raise NotImplementedError
+
+    # -- models, events, snapshots ------------------------------------------------------------------
+
+    def models(self) -> list[tuple[str, str]]:
+        return self._do("SELECT name, spec FROM models ORDER BY name")
+
+    def put_model(self, name: str, spec: str, at: float) -> None:
+        sql = (
+            "INSERT INTO models (name, spec, at) VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
+        )
+        self._do(sql, name, spec, at)
+
+    def drop_model(self, name: str) -> None:
+        for table in _TABLES_BY_MODEL:
+            self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  a constant name
+        self._do("DELETE FROM models WHERE name = ?", name)
+
+    def append(self, model: str, event: Event) -> None:
+        sql = "INSERT INTO events (model, version, at, kind, body) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, event.version, event.at, event.kind, event.body)
+
+    def events_after(self, model: str, version: int) -> Iterator[Event]:
+        sql = "SELECT version, at, kind, body FROM events WHERE model = ? AND version > ? ORDER BY version"
+        for row in self._do(sql, model, version):
+            yield Event(*row)
+
+    def drop_events(self, model: str, until: int) -> None:
+        self._do("DELETE FROM events WHERE model = ? AND version <= ?", model, until)
+
+    def put_snapshot(self, model: str, snapshot: Snapshot, keep: int) -> None:
+        self._do("DELETE FROM snapshots WHERE model = ? AND version = ?", model, snapshot.version)
+        sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
+        sql = (
+            "DELETE FROM snapshots WHERE model = ? AND version NOT IN "
+            "(SELECT version FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT ?)"
+        )
+        self._do(sql, model, model, keep)
+
+    def last_snapshot(self, model: str) -> Snapshot | None:
+        """Return the newest snapshot that the writer sees, inside a transaction or not."""
+        sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT 1"
+        found = self._do(sql, model)
+        return Snapshot(*found[0]) if found else None
+
+    def last_versions(self) -> dict[str, int]:
+        """Return the version of the newest event or snapshot of every model that has one."""
+        sql = (
+            "SELECT model, max(version) FROM ("
+            "SELECT model, max(version) AS version FROM events GROUP BY model "
+            "UNION ALL SELECT model, max(version) AS version FROM snapshots GROUP BY model) AS latest "
+            "GROUP BY model"
+        )
+        return dict(self._do(sql))
+
+    def snapshot(self, model: str, *, version: int | None = None, at: float | None = None) -> Snapshot | None:
+        sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ?"
+        values: list[Any] = [model]
+        for column, limit in (("version", version), ("at", at)):
+            if limit is not None:
+                sql, values = f"{sql} AND {column} <= ?", [*values, limit]
+        found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
+        return Snapshot(*found[0]) if found else None
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def add_chunk(self, model: str, n_rows: int, body: bytes) -> int:
+        sql = "INSERT INTO chunks (model, n, retired, body) VALUES (?, ?, 0, ?) RETURNING chunk"
+        return int(self._do(sql, model, n_rows, body)[0][0])
+
+    def chunk(self, chunk: int) -> bytes:
+        found = self._do("SELECT body FROM chunks WHERE chunk = ?", chunk)
+        if not found:
+            raise FileFormatError(f"the rows of chunk {chunk} are not in the store.", source=self.path)
+        return bytes(found[0][0])
+
+    def replace_chunk(self, chunk: int, n_rows: int, body: bytes) -> None:
+        self._do("UPDATE chunks SET n = ?, retired = 0, body = ? WHERE chunk = ?", n_rows, body, chunk)
+        self._do("DELETE FROM row_index WHERE chunk = ?", chunk)
+
+    def retire_rows(self, chunk: int, begin: int) -> None:
+        self._do("UPDATE chunks SET retired = ? WHERE chunk = ?", begin, chunk)
+
+    def drop_chunks(self, chunks: Iterable[int]) -> None:
+        parameters = [(chunk,) for chunk in chunks]
+        self._do_many("DELETE FROM chunks WHERE chunk = ?", parameters)
+        self._do_many("DELETE FROM row_index WHERE chunk = ?", parameters)
+
+    def chunks(self, model: str) -> list[tuple[int, int, int]]:
+        """Return (chunk, number of rows, number of expired rows at its beginning), oldest chunk first."""
+        return self._do("SELECT chunk, n, retired FROM chunks WHERE model = ? ORDER BY chunk", model)
+
+    def index_rows(
+        self, model: str, chunk: int, ids: Sequence[str | None], subjects: Sequence[str | None]
+    ) -> None:
+        rows = [
+            (model, row_id, subject, chunk, position)
+            for position, (row_id, subject) in enumerate(zip(ids, subjects, strict=True))
+            if row_id is not None or subject is not None
+        ]
+        sql = "INSERT INTO row_index (model, id, subject, chunk, position) VALUES (?, ?, ?, ?, ?)"
+        self._do_many(sql, rows)
+
+    def find_rows(
+        self, model: str, *, ids: Sequence[str] = (), subject: str | None = None
+    ) -> list[tuple[int, int]]:
+        if subject is not None:
+            sql = "SELECT chunk, position FROM row_index WHERE model = ? AND subject = ?"
+            return self._do(sql, model, subject)
+        return self._do_in(
+            "SELECT chunk, position FROM row_index WHERE model = ? AND id IN (...)", model, ids
+        )
+
+    def known_ids(self, model: str, ids: Sequence[str]) -> list[str]:
+        found = self._do_in("SELECT id FROM row_index WHERE model = ? AND id IN (...)", model, ids)
+        return [row[0] for row in found]
+
+    def _do_in(self, sql: str, model: str, ids: Sequence[str]) -> list[Any]:
+        """Execute a statement with ``IN (...)`` for any number of ids, in slices."""
+        found: list[Any] = []
+        for begin in range(0, len(ids), _MAX_PARAMETERS):
+            some = ids[begin : begin + _MAX_PARAMETERS]
+            found += self._do(sql.replace("...", ",".join("?" * len(some))), model, *some)
+        return found
+
+    # -- pending rows -------------------------------------------------------------------------------
+
+    def put_pending(self, model: str, rows: Sequence[PendingRow]) -> None:
+        self._do_many(
+            "INSERT INTO waiting (model, id, at, subject, body) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (model, id) DO UPDATE SET at = excluded.at, subject = excluded.subject, "
+            "body = excluded.body",
+            [(model, row.id, row.at, row.subject, row.body) for row in rows],
+        )
+
+    def pending(self, model: str, ids: Sequence[str]) -> list[PendingRow]:
+        sql = "SELECT id, at, subject, body FROM waiting WHERE model = ? AND id IN (...)"
+        return [PendingRow(*row) for row in self._do_in(sql, model, ids)]
+
+    def drop_pending(
+        self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
+    ) -> int:
+        """Delete pending rows, selected in one way; return their number."""
+        if subject is not None:
+            sql = "DELETE FROM waiting WHERE model = ? AND subject = ? RETURNING 1"
+            return len(self._do(sql, model, subject))
+        if before is not None:
+            return len(self._do("DELETE FROM waiting WHERE model = ? AND at < ? RETURNING 1", model, before))
+        return len(self._do_in("DELETE FROM waiting WHERE model = ? AND id IN (...) RETURNING 1", model, ids))
+
+    def count_pending(self, model: str) -> int:
+        """Return the number of pending rows, including uncommitted changes of the writer."""
+        return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
+
+    def n_pending(self, model: str) -> int:
+        """Return the committed number of pending rows."""
+        return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
+
+    # -- responses to requests with an idempotency key ----------------------------------------------
+
+    def response_to(self, model: str, key: str) -> tuple[str, str] | None:
+        sql = "SELECT fingerprint, body FROM answers WHERE model = ? AND key = ?"
+        found = self._do(sql, model, key)
+        return found[0] if found else None
+
+    def put_response(
+        self,
+        model: str,
+        key: str,
+        fingerprint: str,
+        body: str,
+        *,
+        at: float,
+        rows: Sequence[RowReference] = (),
+    ) -> None:
+        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
+        self._do(sql, model, key, fingerprint, body, at)
+        self._index_response(model, key, rows)
+
+    def _index_response(self, model: str, key: str, rows: Sequence[RowReference]) -> None:
+        self._do_many(
+            "INSERT INTO answer_index (model, key, id, subject) VALUES (?, ?, ?, ?)",
+            [(model, key, row_id, subject) for row_id, subject in rows],
+        )
+
+    def blank_responses(
+        self,
+        model: str,
+        blank: str,
+        *,
+        ids: Sequence[str] = (),
+        subject: str | None = None,
+        before: float | None = None,
+    ) -> int:
+        """Overwrite stored responses that mention rows selected in one way; return their number."""
+        if subject is not None:
+            sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
+            found = self._do(sql, model, subject)
+        elif before is not None:
+            sql = (
+                "SELECT DISTINCT a.key FROM answers AS a JOIN answer_index AS i "
+                "ON i.model = a.model AND i.key = a.key WHERE a.model = ? AND a.at < ?"
+            )
+            found = self._do(sql, model, before)
+        else:
+            found = self._do_in("SELECT key FROM answer_index WHERE model = ? AND id IN (...)", model, ids)
+        keys = sorted({row[0] for row in found})
+        self._do_many(
+            "UPDATE answers SET body = ? WHERE model = ? AND key = ?", [(blank, model, k) for k in keys]
+        )
+        self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", [(model, k) for k in keys])
+        return len(keys)
+
+    def drop_responses(self, before: float) -> None:
+        dropped = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
+        self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
+
+    def index_old_responses(self) -> None:
+        """Build the index of responses in a store of schema version 1, which had none."""
+        for model, key, body in self._do("SELECT model, key, body FROM answers"):
+            response = json.loads(body)
+            ids = [*response.get("ids", ()), *response.get("unknown", ())]
+            self._index_response(model, key, [(row_id, None) for row_id in ids])
+
+    # -- quality over time, certificates ------------------------------------------------------------
+
+    def add_points(self, model: str, points: Sequence[dict[str, Any]]) -> None:
+        self._do_many(
+            "INSERT INTO points (model, at, row, body) VALUES (?, ?, ?, ?)",
+            [(model, point["at"], point["row"], json.dumps(point)) for point in points],
+        )
+
+    def points(self, model: str, since: float | None, limit: int) -> list[dict[str, Any]]:
+        later, values = ("", []) if since is None else (" AND at >= ?", [since])
+        found = self._read(
+            f"SELECT body FROM (SELECT rowid AS place, body FROM points WHERE model = ?{later} "  # noqa: S608
+            "ORDER BY rowid DESC LIMIT ?) AS latest ORDER BY place",
+            model,
+            *values,
+            limit,
+        )
+        return [json.loads(row[0]) for row in found]
+
+    def add_certificate(self, model: str, version: int, at: float, body: str) -> None:
+        sql = "INSERT INTO certificates (model, version, at, body) VALUES (?, ?, ?, ?)"
+        self._do(sql, model, version, at, body)
+
+    def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
+        sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
+        return [json.loads(row[0]) for row in self._read(sql, model, limit)]

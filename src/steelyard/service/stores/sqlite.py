@@ -1,0 +1,265 @@
+"""Store in one SQLite file: one thread writes, and every commit is synced to disk before it returns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import apsw
+
+from steelyard.exceptions import FileAccessError, FileFormatError
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.sql import Store
+
+__all__ = ["SQLiteStore", "check_sqlite"]
+
+_APPLICATION_ID = 0x53746C79  # "Stly"
+_SCHEMA_VERSION = 2
+_MIN_SQLITE = (
+    3,
+    51,
+    3,
+)  # in older versions a checkpoint could reset the log under a reader and lose a commit
+_POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
+_SCHEMA = """
+CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
+CREATE TABLE events (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (model, version)) STRICT, WITHOUT ROWID;
+CREATE TABLE snapshots (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, digest TEXT NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (model, version)) STRICT;
+CREATE TABLE chunks (
+  chunk INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, n INTEGER NOT NULL, retired INTEGER NOT NULL,
+  body BLOB NOT NULL) STRICT;
+CREATE INDEX chunks_by_model ON chunks (model);
+CREATE TABLE row_index (
+  model TEXT NOT NULL, id TEXT, subject TEXT, chunk INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
+CREATE UNIQUE INDEX rows_by_id ON row_index (model, id) WHERE id IS NOT NULL;
+CREATE INDEX rows_by_subject ON row_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX rows_by_chunk ON row_index (chunk);
+CREATE TABLE waiting (
+  model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, subject TEXT, body BLOB NOT NULL,
+  PRIMARY KEY (model, id)) STRICT, WITHOUT ROWID;
+CREATE INDEX waiting_by_subject ON waiting (model, subject) WHERE subject IS NOT NULL;
+CREATE TABLE answers (
+  model TEXT NOT NULL, key TEXT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (model, key)) STRICT, WITHOUT ROWID;
+CREATE TABLE answer_index (model TEXT NOT NULL, key TEXT NOT NULL, id TEXT, subject TEXT) STRICT;
+CREATE INDEX answers_by_id ON answer_index (model, id);
+CREATE INDEX answers_by_subject ON answer_index (model, subject) WHERE subject IS NOT NULL;
+CREATE INDEX answers_by_key ON answer_index (model, key);
+CREATE TABLE points (model TEXT NOT NULL, at REAL NOT NULL, row INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX points_by_time ON points (model, at);
+CREATE TABLE certificates (
+  model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
+"""
+_PAGE_BYTES = 16_384
+_CHECKPOINT_PAGES = 1_000  # size of the write-ahead log at which SQLite copies it into the file
+# Schema version 2 added the index of stored responses.
+_ANSWER_INDEX = _SCHEMA[_SCHEMA.index("CREATE TABLE answer_index") : _SCHEMA.index("CREATE TABLE points")]
+
+
+def check_sqlite() -> None:
+    """Raise FileAccessError if the SQLite library is older than the fix of a bug that loses commits."""
+    found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
+    if found < _MIN_SQLITE:
+        raise FileAccessError(
+            f"SQLite {apsw.sqlite_lib_version()} has a bug that can lose committed data; "
+            f"{'.'.join(map(str, _MIN_SQLITE))} or newer is needed.",
+            hint="pip install --upgrade apsw",
+        )
+
+
+class SQLiteStore(Store):
+    """Store in one SQLite file.
+
+    Parameters
+    ----------
+    path : path or ":memory:"
+        The file; created if it does not exist.
+    vfs : str, optional
+        Name of an apsw virtual file system; used by tests that simulate failing disks.
+    """
+
+    errors: tuple[type[Exception], ...] = (apsw.Error, OSError)
+
+    def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
+        check_sqlite()
+        self.path, self._vfs = str(path), vfs
+        self._lock_file: IO[bytes] | None = None
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # starts its thread when first used
+        # The writer thread and the request threads use different connections; request threads share one.
+        self._reader_lock = threading.Lock()
+        try:
+            self._db = apsw.Connection(self.path, vfs=vfs)
+            self._configure(exclusive=vfs is not None)
+            self._check_schema()
+            self._reader = (
+                self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+            )
+        except (apsw.Error, CommitOutcomeUnknown) as error:
+            raise FileAccessError(f"{error}.", source=self.path) from error
+
+    def _configure(self, *, exclusive: bool) -> None:
+        self._db.set_busy_timeout(10_000)
+        if exclusive:  # the virtual file systems of the tests have no shared memory
+            self._db.pragma("locking_mode", "EXCLUSIVE")
+        # Large pages need fewer writes for a batch of rows. An existing file keeps its page size.
+        self._db.pragma("page_size", _PAGE_BYTES)
+        self._db.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
+        for name, value, expected in (
+            ("journal_mode", "WAL", "wal"),
+            ("synchronous", "FULL", 2),
+            ("secure_delete", "ON", 1),
+            ("foreign_keys", "ON", 1),
+        ):
+            self._db.pragma(name, value)
+            got = self._db.pragma(name)
+            if got != expected and not (name == "journal_mode" and got == "memory"):
+                raise FileAccessError(
+                    f"SQLite did not accept {name}={value} (got {got!r}), which durability requires.",
+                    source=self.path,
+                    hint="network file systems often do not support it; put the store on a local disk",
+                )
+
+    def _check_schema(self) -> None:
+        application, version = self._db.pragma("application_id"), self._db.pragma("user_version")
+        if application == 0 and not list(self._db.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
+            with self.transaction():
+                self._db.execute(_SCHEMA)
+                self._db.pragma("application_id", _APPLICATION_ID)
+                self._db.pragma("user_version", _SCHEMA_VERSION)
+        elif application != _APPLICATION_ID:
+            raise FileFormatError("this database is not a store of the service.", source=self.path)
+        elif version == 1:
+            self._upgrade()
+        elif version != _SCHEMA_VERSION:
+            raise FileFormatError(
+                f"the store has version {version}; this library reads version {_SCHEMA_VERSION}.",
+                source=self.path,
+                hint="update the library",
+            )
+
+    def _upgrade(self) -> None:
+        with self.transaction():
+            if self._db.pragma("user_version") == 1:  # no other process has upgraded it meanwhile
+                self._db.execute(_ANSWER_INDEX)
+                self.index_old_responses()
+                self._db.pragma("user_version", _SCHEMA_VERSION)
+
+    @contextmanager
+    def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
+        """Commit all changes or none; they are on disk when the context manager returns."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            work = None if background is None else background()
+            if work is None:
+                self._commit()
+            else:
+                committed = self._committer.submit(self._commit)
+                try:
+                    work()
+                finally:
+                    committed.result()
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _commit(self) -> None:
+        try:
+            self._db.execute("COMMIT")
+        except self.errors as error:  # an unsynced log may still be complete after a crash
+            raise CommitOutcomeUnknown(type(error).__name__) from error
+
+    @contextmanager
+    def read_snapshot(self) -> Iterator[None]:
+        """Let the writer thread read one consistent state."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    @property
+    def holds_write_lock(self) -> bool:
+        """Whether this process holds the write lock."""
+        return self._lock_file is not None or self._is_private
+
+    @property
+    def _is_private(self) -> bool:
+        return self._vfs is not None or self.path == ":memory:"
+
+    def wait_for_changes(self, seconds: float) -> None:
+        """Wait until another process commits, or until the time is over."""
+        end, known = time.monotonic() + seconds, self._db.pragma("data_version")
+        while self._db.pragma("data_version") == known and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+
+    def acquire_write_lock(self) -> bool:
+        """Lock the file for writing; raises FileAccessError if another process holds the lock."""
+        if self.holds_write_lock:
+            return True
+        import fcntl
+
+        # A separate file: closing a descriptor of the database file would release the locks of SQLite.
+        lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
+        try:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock_file.close()
+            raise FileAccessError(
+                "another process writes to this store, and a store has one writer.",
+                source=self.path,
+                hint="stop the other service, or use another store",
+            ) from error
+        self._lock_file = lock_file
+        return True
+
+    def close(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+        if self._reader is not self._db:
+            self._reader.close()
+        self._committer.shutdown()
+        self._db.close()
+
+    def _do(self, sql: str, *values: Any) -> list[Any]:
+        return list(self._db.execute(sql, values))
+
+    def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._db.executemany(sql, rows)
+
+    def _read(self, sql: str, *values: Any) -> list[Any]:
+        with self._reader_lock:
+            return list(self._reader.execute(sql, values))
+
+    # -- the file -----------------------------------------------------------------------------------
+
+    def erase(self) -> None:
+        """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
+        if self.path == ":memory:":
+            return
+        for _ in range(3):
+            busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+            if not busy:
+                return
+        raise FileAccessError(
+            "a reader keeps the write-ahead log open, so deleted data may still be in it.",
+            source=self.path,
+            hint="close other programs that read the store; the next erase removes the data",
+        )
+
+    def backup(self, path: str | Path) -> None:
+        """Copy the store to another file."""
+        with apsw.Connection(str(path)) as target, target.backup("main", self._reader, "main") as copy:
+            while not copy.done:
+                copy.step(1000)

@@ -1,0 +1,181 @@
+"""Predictions of a model for a chunk of rows, and learning a chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._labels import Codes, LabelEncoder, encode_labels, winners
+from steelyard._types import FloatArray
+from steelyard.base import BatchLearner
+from steelyard.streams.chunks import Chunk, padded
+
+__all__ = ["Predictions", "is_ready", "learn_chunk", "predict_chunk", "rows_for_model"]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predicted labels and scores of some rows.
+
+    Attributes
+    ----------
+    classes : list
+        The classes that the model knew.
+    indices : ndarray of shape (n_rows,)
+        Index of each predicted label in ``predicted``; -1 where the model has no prediction.
+    predicted : list
+        The predicted labels; ``classes`` unless the model predicts a label that it has not learned.
+    decision : ndarray of shape (n_rows,) or (n_rows, n_classes), or None
+        Scores as the model returns them; for two classes one column, for the second class. None where the
+        model has no scores.
+    probabilities : ndarray of shape (n_rows, n_classes) or None
+        Class probabilities, if they were requested and the model has them.
+    """
+
+    classes: list[Any]
+    indices: Codes
+    predicted: list[Any]
+    decision: FloatArray | None
+    probabilities: FloatArray | None = None
+
+    @classmethod
+    def of(cls, labels: NDArray[Any], classes: list[Any], scores: FloatArray) -> Predictions:
+        """Return predictions from labels and one column of scores per class."""
+        predicted, indices = _encode_predicted(labels)
+        return cls(classes, indices, predicted, scores)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The predicted label of each row; None where the model has no prediction."""
+        if len(self.indices) and self.indices.min() < 0:
+            return np.array([None if index < 0 else self.predicted[index] for index in self.indices], object)
+        return np.array(self.predicted)[self.indices]
+
+    @property
+    def scores(self) -> FloatArray:
+        """One column of scores per class; for two classes one column is the negative of the other."""
+        if self.decision is None:
+            return np.zeros((len(self), len(self.classes)))
+        return self.decision if self.decision.ndim == 2 else np.column_stack([-self.decision, self.decision])
+
+    def codes(self, table: LabelEncoder) -> Codes:
+        """Return the codes of the predicted labels in ``table``; -1 where there is no prediction."""
+        codes: Codes = np.append(table.numbers(self.predicted), -1)[self.indices]
+        return codes
+
+    def score_of(self, label: Any) -> FloatArray:
+        """Return the scores of one class; zero where the model does not know it."""
+        if self.decision is None or label not in self.classes:
+            return np.zeros(len(self))
+        index = self.classes.index(label)
+        if self.decision.ndim == 2:
+            return self.decision[:, index]
+        return self.decision if index else -self.decision
+
+    def score_table(self, labels: list[Any]) -> FloatArray:
+        """Return one column per label; a class that the model does not know gets the lowest score."""
+        return self._table(self.scores, labels, self.scores.min(axis=1, initial=0.0) - 1.0)
+
+    def probability_table(self, labels: list[Any]) -> FloatArray:
+        """Return one column of probabilities per label; 0 for a class that the model does not know."""
+        assert self.probabilities is not None
+        return self._table(self.probabilities, labels, np.zeros(len(self)))
+
+    def _table(self, columns: FloatArray, labels: list[Any], default: FloatArray) -> FloatArray:
+        table = np.repeat(default[:, None], len(labels), axis=1)
+        known = [(k, self.classes.index(label)) for k, label in enumerate(labels) if label in self.classes]
+        for ours, theirs in known:
+            table[:, ours] = columns[:, theirs]
+        return table
+
+    def take(self, rows: NDArray[np.bool_] | slice) -> Predictions:
+        """Return the predictions of some of the rows."""
+        return replace(
+            self,
+            indices=self.indices[rows],
+            decision=None if self.decision is None else self.decision[rows],
+            probabilities=None if self.probabilities is None else self.probabilities[rows],
+        )
+
+
+def is_ready(model: Any) -> bool:
+    """Return whether a model can predict."""
+    if getattr(model, "predicts_unfitted", False):
+        return True
+    try:
+        return len(model.classes_) > 0
+    except (AttributeError, ValueError):
+        return False
+
+
+def rows_for_model(model: Any, chunk: Chunk) -> FloatArray:
+    """Return the rows of a chunk with as many features as the model has learned."""
+    X = chunk.rows_for(model)
+    # A feature that the model has not learned has weight zero, so it can be left out.
+    width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
+    return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+
+
+def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> Predictions:
+    """Return the predictions of a model for a chunk.
+
+    Rows are scored once: if the labels of a model follow from its scores, predict() is not called.
+    """
+    X = rows_for_model(model, chunk)
+    classes = np.asarray(model.classes_).tolist()
+    has_probabilities = probabilities and len(classes) > 1 and hasattr(model, "predict_proba")
+    proba = np.asarray(model.predict_proba(X), dtype=np.float64) if has_probabilities else None
+    if getattr(model, "labels_follow_scores", False):
+        decision = _scores(model, X, len(classes))
+        if decision is not None:
+            return Predictions(classes, winners(decision, len(classes)), classes, decision, proba)
+        if len(classes) == 1:
+            return Predictions(classes, np.zeros(len(X), dtype=np.intp), classes, None)
+    predicted, indices = _encode_predicted(np.asarray(model.predict(X)))
+    return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
+
+
+def learn_chunk(model: Any, chunk: Chunk) -> None:
+    """Learn the rows of a chunk; a model that can grow first takes in new features."""
+    X = chunk.rows_for(model)
+    if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
+        if X.shape[1] > model.n_features_in_:
+            model.grow(X.shape[1])
+        X = padded(X, model.n_features_in_)
+    if getattr(model, "takes_time", False):
+        model.partial_fit(X, chunk.y, time=chunk.time)
+    else:
+        model.partial_fit(X, chunk.encoded_labels() if isinstance(model, BatchLearner) else chunk.y)
+
+
+def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:
+    """Return the distinct labels and the index of each row's label; -1 for None."""
+    if labels.dtype != object:
+        predicted, codes = encode_labels(labels)
+        return predicted, codes.astype(np.intp)
+    rows = labels.tolist()
+    index = {label: k for k, label in enumerate(dict.fromkeys(x for x in rows if x is not None))}
+    return list(index), np.array([-1 if label is None else index[label] for label in rows], dtype=np.intp)
+
+
+def _scores(model: Any, X: FloatArray, n_classes: int) -> FloatArray | None:
+    """Return one column of scores for two classes, otherwise one per class; None without scores."""
+    if n_classes < 2:
+        return None
+    if hasattr(model, "decision_function"):
+        scores = np.asarray(model.decision_function(X), dtype=np.float64)
+    elif hasattr(model, "predict_proba"):
+        scores = np.asarray(model.predict_proba(X), dtype=np.float64)
+        if scores.shape[1] == 2:
+            scores = scores[:, 1] - 0.5
+    else:
+        return None
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        return scores[:, 0]
+    return scores[:, :n_classes] if scores.ndim == 2 else scores

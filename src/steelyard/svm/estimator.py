@@ -1,0 +1,396 @@
+"""IncrementalSVC: the kernel SVM that learns and forgets rows exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard import _native
+from steelyard._concurrency import lock_of
+from steelyard._labels import all_forgotten_error
+from steelyard._shared_text import expand_shared_text
+from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_started, validate_rows
+from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
+from steelyard.exceptions import DataError
+from steelyard.kernels.kernel import GAMMA, Kernel
+from steelyard.params import ClassWeight, Constraint, Integer, OneOf, Positive
+from steelyard.persistence import storable
+from steelyard.svm.expansion import KernelExpansion
+from steelyard.svm.state import SupportState
+
+__all__ = ["IncrementalSVC"]
+
+
+_MEGABYTE = 1 << 20
+_MAX_CACHE_MEGABYTES = 1 << 40  # more than any machine has
+
+
+class _KernelConstraint:
+    """Constraint: the name of a positive semi-definite kernel, or a function."""
+
+    names = ("linear", "poly", "polynomial", "rbf", "laplacian")
+    description = (
+        f"one of {', '.join(map(repr, names))} or a function of two tables "
+        "(PrecomputedKernel(K) for a given kernel matrix)"
+    )
+
+    def accepts(self, value: object) -> bool:
+        return callable(value) or (isinstance(value, str) and value in self.names)
+
+
+@expand_shared_text
+@storable("IncrementalSVC")
+class IncrementalSVC(ForgettingMixin):
+    r"""Kernel support vector machine that learns and forgets rows exactly.
+
+    After every call the decision function is that of the soft-margin SVM trained on the current rows only,
+    as :class:`sklearn.svm.SVC` finds it with a very small tolerance. Added and forgotten rows change the
+    solution a little, and the solver starts from the previous solution. In the literature this is the
+    incremental SVM (IncSVM) of Cauwenberghs and Poggio [1]_.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Regularization parameter: weight of the errors. A change takes effect at the next call that learns or
+        forgets.
+    kernel : {"rbf", "linear", "poly", "laplacian"} or callable, default="rbf"
+        The kernel. With a sequence kernel, such as :class:`~steelyard.kernels.GlobalAlignmentKernel`, ``X``
+        is a list of sequences in all methods. Any other function takes two arrays of shapes (n, n_features)
+        and (m, n_features) and returns the (n, m) matrix of their kernel values, which must be symmetric and
+        positive semi-definite.
+    gamma : float or {"scale", "auto", "median"}, default="scale"
+        Width of the kernel. A name is resolved to a number by the rows of the first call.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=0.0
+        Constant of the polynomial kernel.
+    class_weight : "balanced", None or dict, default=None
+        Factors of C. "balanced" gives both sides of a plane the same total weight, by the current counts; a
+        dict gives each label a factor (1 for labels that it does not contain).
+    threshold : {"zero", "gmean"}, default="zero"
+        Threshold of the scores: zero, or the threshold with the largest G-mean on the current rows, each
+        scored without its own term. The threshold is included in ``intercept_``. It is computed at the first
+        prediction after a change, from the kernel values of all rows with all support vectors.
+    tol : float, default=1e-8
+        Largest accepted violation of the optimality (KKT) conditions. If rounding errors are larger (huge
+        coefficients times huge kernel values), they are the limit.
+    cache_size : float, default=200
+        Size of the cache of kernel rows in megabytes. Other rows are computed when they are needed; the size
+        does not change any result.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows now.
+    class_count_ : ndarray of shape (n_classes,)
+        Number of rows of each class now.
+    support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
+        Rows with a nonzero coefficient in any plane.
+    support_ : ndarray of shape (n_vectors,)
+        Their row numbers. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0 are not
+        counted). Later rows get the next numbers; when a row is forgotten, the last row gets its number.
+    n_support_ : ndarray of shape (n_classes,)
+        Number of support vectors of each class.
+    coef_ : ndarray of shape (n_planes, n_features)
+        Normals of the planes; only with the linear kernel.
+    dual_coef_ : ndarray of shape (n_planes, n_vectors)
+        Coefficients :math:`y_i \alpha_i`; one plane for two classes, else one per class.
+    intercept_ : ndarray of shape (n_planes,)
+        Intercepts of the decision functions.
+    margin_size_ : int
+        Number of rows with coefficients strictly between their bounds (the margin set), over all planes.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    See Also
+    --------
+    steelyard.ProximalSVC : Exact and far faster, with planes fitted by least squares.
+
+    Notes
+    -----
+    With :math:`z_i = y_i \alpha_i` the solver maintains the optimum of
+
+    .. math::
+
+        \min_z \tfrac12 z^\top K z - y^\top z \quad\text{subject to}\quad \sum_i z_i = 0,
+        \quad 0 \le y_i z_i \le C_i .
+
+    The coefficients of forgotten samples, and of samples whose bound changes, move to their new values while
+    the margin set adapts so that :math:`y_i f(x_i) = 1` holds on it: the adiabatic increments of [1]_, for
+    any number of samples at once. Then each sample that violates its condition is moved in the same way until
+    the condition holds, the largest violation first. Every move lowers the objective, so no margin set occurs
+    twice. A large change, such as the first fit, starts with sequential minimal optimization (SMO), which
+    also takes over if the number of steps reaches its limit. If SMO does not reach `tol` either, the call
+    raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
+
+    Cached kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others.
+    Sums over them have an error bound; if a row is closer to violating a condition than the bound, its sum is
+    computed again in 64 bits.
+
+    There is no ``predict_proba``, because the scores are not calibrated; use
+    ``sklearn.calibration.CalibratedClassifierCV``. There is no ``decision_function_shape``, because planes
+    are one against the rest. Instead of ``kernel="precomputed"`` there is
+    :class:`~steelyard.kernels.PrecomputedKernel`: its samples are row numbers of a matrix, so they can be
+    added and forgotten.
+
+    If no coefficient is strictly between its bounds, the intercept is not unique; it is then the middle of
+    its interval. More than two classes are learned one against the rest, with shared kernel rows. Rows are
+    stored dense. Rows to forget are found by their values in constant time.
+
+    References
+    ----------
+    .. [1] G. Cauwenberghs and T. Poggio, "Incremental and Decremental Support Vector Machine Learning",
+       Advances in Neural Information Processing Systems 13, 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.svm import SVC
+    >>> from steelyard import IncrementalSVC
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(300) < 0.1).astype(int)
+    >>> X = rng.normal(size=(300, 2)) + 1.5 * y[:, None]
+    >>> model = IncrementalSVC(gamma=0.5).partial_fit(X[:200], y[:200])
+    >>> model = model.update(add=(X[200:], y[200:]), forget=(X[:100], y[:100]))
+    >>> fresh = SVC(gamma=0.5, tol=1e-10).fit(X[100:], y[100:])
+    >>> bool(np.allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-6))
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "C": Positive(),
+        "kernel": _KernelConstraint(),
+        "gamma": GAMMA,
+        "degree": Integer(0),
+        "class_weight": ClassWeight(),
+        "threshold": OneOf("zero", "gmean"),
+        "tol": Positive(),
+        "cache_size": Positive(),
+    }
+    _accepts_sparse = True
+    _finds_nonfinite = True
+    _in_place = ("_state",)
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        class_weight: str | dict[Label, float] | None = None,
+        threshold: str = "zero",
+        tol: float = 1e-8,
+        cache_size: float = 200,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.class_weight = class_weight
+        self.threshold = threshold
+        self.tol = tol
+        self.cache_size = cache_size
+
+    @property
+    def _traits(self) -> Traits:  # type: ignore[override]
+        exempt = {}
+        if isinstance(self.gamma, str):
+            reason = f"gamma={self.gamma!r} is resolved by the rows of the first call"
+            exempt = {"chunk_borders_do_not_matter": reason}
+        return Traits(exact=True, bounded_memory=False, exempt=exempt)
+
+    # -- learning and forgetting --------------------------------------------------------------------
+
+    def _start(self, batch: Batch) -> None:
+        self._need_finite(batch.X, "fit")
+        kernel = Kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        n_columns = 1 if isinstance(batch.X, list) else batch.X.shape[1]
+        self._state = SupportState(
+            _resolved(kernel, batch),
+            n_columns,
+            int(min(float(self.cache_size), _MAX_CACHE_MEGABYTES) * _MEGABYTE),
+        )
+
+    def _learn(self, batch: Batch) -> None:
+        self._apply(batch, None, "partial_fit")
+
+    def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
+        for batch in (add, forget):
+            if batch is not None:
+                self._need_finite(batch.X, method)
+        self._state.update(
+            add,
+            forget,
+            C=float(self.C),
+            class_weight=self.class_weight,
+            tol=float(self.tol),
+            source=f"IncrementalSVC.{method}",
+        )
+
+    def _change(self, add: Any, forget: Any, method: str) -> Self:
+        with lock_of(self):
+            return self if self._slide(add, forget) else super()._change(add, forget, method)
+
+    def _slide(self, add: object, forget: object) -> bool:
+        """Learn one row and forget another by one native call; return False, unchanged, if it cannot.
+
+        A sliding window over single rows calls it for every row.
+        """
+        attributes = self.__dict__
+        state: SupportState | None = attributes.get("_state")
+        if state is None or attributes["class_weight"] is not None or "feature_names_in_" in attributes:
+            return False
+        return state.labels.slide_key == (attributes["C"], attributes["tol"]) and state.slide(add, forget)
+
+    # -- fitted attributes --------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows now."""
+        return sorted_classes(self._learned("classes_").labels.classes)
+
+    @property
+    def class_count_(self) -> NDArray[np.int64]:
+        """Number of rows of each class now."""
+        labels = self._learned("class_count_").labels
+        return np.array([labels.counts[labels.codes[label]] for label in labels.classes], dtype=np.int64)
+
+    @property
+    def support_vectors_(self) -> Any:
+        """Rows with a nonzero coefficient in any plane."""
+        return self._expansion("support_vectors_").vectors
+
+    @property
+    def support_(self) -> NDArray[np.int64]:
+        """Row numbers of the support vectors."""
+        with lock_of(self):
+            return self._learned("support_").support()[0]
+
+    @property
+    def n_support_(self) -> NDArray[np.int64]:
+        """Number of support vectors of each class."""
+        with lock_of(self):
+            state = self._learned("n_support_")
+            codes, labels = state.support()[1], state.labels
+            counts = [np.sum(codes == labels.codes[label]) for label in labels.classes]
+            return np.array(counts, dtype=np.int64)
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Normals of the planes; only with the linear kernel."""
+        expansion = self._expansion("coef_")
+        if self.kernel != "linear":
+            raise AttributeError(
+                f"IncrementalSVC.coef_: only the linear kernel has coefficients of features; got "
+                f"kernel={self.kernel!r}."
+            )
+        normals = np.asarray(expansion.coef @ expansion.vectors)
+        normals.flags.writeable = False  # a change would have no effect
+        return normals
+
+    @property
+    def dual_coef_(self) -> FloatArray:
+        """Coefficients of the support vectors, one row per plane."""
+        return self._expansion("dual_coef_").coef
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """Intercepts of the decision functions."""
+        return self._expansion("intercept_").intercept
+
+    @property
+    def margin_size_(self) -> int:
+        """Number of rows in the margin set, over all planes."""
+        with lock_of(self):
+            return self._learned("margin_size_").margin_size
+
+    def kkt_violation(self) -> float:
+        """Return the largest violation of the optimality (KKT) conditions, computed from all rows.
+
+        It has the unit of the decision function, in which the margin is 1.
+
+        Returns
+        -------
+        float
+        """
+        check_started(self, "kkt_violation")
+        with lock_of(self):
+            return self._state.violation()
+
+    def _learned(self, attribute: str) -> SupportState:
+        self._need(attribute)
+        return self._state
+
+    def _expansion(self, attribute: str) -> KernelExpansion:
+        return self._learned(attribute).predictor(lock_of(self), self.threshold).expansion
+
+    # -- prediction ---------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # The docstring is inherited. A single row takes one native call, if no thread is learning.
+        attributes = self.__dict__
+        state: SupportState | None = attributes.get("_state")
+        if state is not None and attributes["threshold"] == "zero":
+            label = None if "feature_names_in_" in attributes else state.label(X)
+            if label is not None:
+                return label
+        return super().predict(X)
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        X, predictor = validate_rows(self, X, method), self._state.predictor(lock_of(self), self.threshold)
+        if not len(predictor.classes):
+            raise all_forgotten_error(f"IncrementalSVC.{method}")
+        self._need_finite(X, method)
+        return predictor.expansion.scores(X.toarray() if sp.issparse(X) else X), predictor.classes
+
+    def _need_finite(self, X: Any, method: str) -> None:
+        if isinstance(X, list):  # sequences, which their kernel has validated
+            return
+        # Fast for single rows: the native check costs less than a NumPy sum.
+        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+            check_finite(self, X, method)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {
+            **self._features(),
+            "kernel": self._state.kernel.to_tree(),
+            "solution": self._state.to_tree(),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self._state = SupportState.from_tree(Kernel.from_tree(state["kernel"]), state["solution"])
+        self._state.check_optimal(float(self.tol))
+        self._set_features(state)
+        if self._state.catalogue is None and self.n_features_in_ != self._state.n_features:
+            raise ValueError("the number of features is not that of the rows")
+
+
+def _resolved(kernel: Kernel, batch: Batch) -> Kernel:
+    """Return the kernel with a numeric gamma; a row of weight w counts as w rows."""
+    X, weights = batch.X, batch.weights
+    if isinstance(X, list):
+        return kernel.resolve(X)
+    if weights is None or kernel.gamma != "scale":
+        return kernel.resolve(X if weights is None else X[weights > 0.0])
+    table = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    if not weights.any():
+        raise DataError("all rows of the first call have weight 0.", source="IncrementalSVC")
+    shares = weights / (weights.sum() * table.shape[1])
+    mean = float((shares @ table).sum())
+    variance = float((shares @ (table - mean) ** 2).sum())
+    gamma = 1.0 / (table.shape[1] * variance) if variance > 0.0 else 1.0
+    return Kernel(kernel.kernel, gamma=gamma, degree=kernel.degree, coef0=kernel.coef0)

@@ -1,0 +1,172 @@
+"""Checks for columns that are unlikely to be features: dates, identifiers, counters, clocks and constants.
+
+The first rows are checked, and each finding names the option that helps. A text column with a different value
+in nearly every row raises an error, because every value would become a feature.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.exceptions import DataError
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["ColumnChecks"]
+
+_EARLY_ROWS = 200  # the first check of text columns
+_CHECKED_ROWS = 1000
+# Dates and counters are recognised by their form. Values that differ, grow or are constant may be so by
+# chance, so these checks need more rows.
+_MIN_ROWS_FOR_FORM = 10
+_MIN_ROWS = 30
+_MAX_COLUMNS = 5000  # checking more would take longer than learning
+_MAX_NAMES = 5
+_ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
+_OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
+
+
+class ColumnChecks:
+    """Checks of the columns in the first thousand rows of a table, in any chunks.
+
+    Parameters
+    ----------
+    features : sequence of str
+        The features.
+    named : sequence of str
+        Columns that the user has named as categories or features; they are not checked.
+    source : str
+        Name of the source in error messages.
+    times : sequence of str
+        Columns that are declared as dates or times.
+    """
+
+    def __init__(
+        self, features: Sequence[str], named: Sequence[str], source: str, times: Sequence[str] = ()
+    ) -> None:
+        excluded = set(named)
+        self._features = [name for name in features if name not in excluded][:_MAX_COLUMNS]
+        self._source, self._times = source, frozenset(times)
+        self._parts: list[ColumnBatch] = []
+        self._n_rows = 0
+        self._checked_early = False
+        self.done = not self._features
+
+    def add(self, batch: ColumnBatch) -> list[str]:
+        """Check more rows and return the findings; raise for a column that must not become features."""
+        if self.done:
+            return []
+        part = batch.take(0, _CHECKED_ROWS - self._n_rows)
+        self._parts.append(ColumnBatch({name: part.columns[name] for name in self._features}, part.n_rows))
+        self._n_rows += part.n_rows
+        if self._n_rows >= _EARLY_ROWS and not self._checked_early:
+            self._checked_early = True
+            self._check_texts()
+        if self._n_rows >= _CHECKED_ROWS:
+            self._check_texts()
+            return self.finish()
+        return []
+
+    def finish(self) -> list[str]:
+        """Return the findings at the end of a table with fewer rows."""
+        if self.done:
+            return []
+        self.done = True
+        findings = self._findings() if self._parts else []
+        self._parts = []
+        return findings
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return dict(ColumnBatch.concat(self._parts).columns)
+
+    def _check_texts(self) -> None:
+        for name, values in self._columns().items():
+            if values.dtype == object and (found := _kind_of_text(values)) is not None:
+                what, hint = found
+                raise DataError(
+                    f"column {name!r} {what}; every value would become a feature of its own.",
+                    source=self._source,
+                    hint=hint.format(name=shlex.quote(name)),
+                )
+
+    def _findings(self) -> list[str]:
+        columns = self._columns()
+        texts = [
+            f"column {name!r} {found[0]} ({found[1].format(name=shlex.quote(name))})"
+            for name, values in columns.items()
+            if values.dtype == object and (found := _kind_of_text(values)) is not None
+        ]
+        times = [name for name in columns if name in self._times]
+        numbers = {
+            name: values
+            for name, values in columns.items()
+            if values.dtype != object and name not in self._times
+        }
+        counters = [name for name, values in numbers.items() if _counts_rows(values)]
+        clocks = [name for name, values in numbers.items() if name not in counters and _only_grows(values)]
+        constants = [name for name, values in columns.items() if _is_constant(values)]
+        return [
+            *texts,
+            *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
+            *_finding(counters, "counts the rows, as an index does", "--drop"),
+            *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
+            *_finding(constants, f"is constant in the first {self._n_rows:,} rows", "--drop"),
+        ]
+
+
+def _finding(names: list[str], what: str, option: str) -> list[str]:
+    if not names:
+        return []
+    shown = ", ".join(map(repr, names[:_MAX_NAMES]))
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    if len(names) == 1:
+        return [f"column {shown} {what} ({option} {shlex.quote(names[0])})"]
+    return [f"columns {shown}{more}: each {what} ({option})"]
+
+
+def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
+    """Return what a text column seems to contain if it is not categories, and a hint."""
+    known = [value for value in values.tolist() if value is not None]
+    distinct = set(known)
+    if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):
+        return None
+    if all(_ISO_DATE.match(value) for value in distinct):
+        return (
+            "contains dates",
+            "use it as the time of the rows (--time {name}) or leave it out (--drop {name})",
+        )
+    if all(_OTHER_DATE.match(value) for value in distinct):
+        return (
+            "contains dates",
+            "leave it out (--drop {name}); dates like 2026-01-31 can be the time of the rows (--time {name})",
+        )
+    if len(known) >= _MIN_ROWS and len(distinct) > 0.9 * len(known):
+        return (
+            "has a different value in nearly every row, like an identifier",
+            "leave it out (--drop {name}), or use it anyway (--categorical {name})",
+        )
+    return None
+
+
+def _counts_rows(values: NDArray[Any]) -> bool:
+    return len(values) >= _MIN_ROWS_FOR_FORM and bool(np.all(np.diff(values) == 1.0))
+
+
+def _only_grows(values: NDArray[Any]) -> bool:
+    steps = np.diff(values)
+    if len(values) < _MIN_ROWS:
+        return False
+    return bool(np.all(steps >= 0) and np.count_nonzero(steps) > 0.5 * len(steps))
+
+
+def _is_constant(values: NDArray[Any]) -> bool:
+    if len(values) < _MIN_ROWS:
+        return False
+    if values.dtype == object:
+        return len(set(values.tolist())) == 1
+    return bool(np.all(values == values[0]))

@@ -1,0 +1,280 @@
+"""Base class of the window wrappers, and the rows that a window keeps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
+
+from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transactional
+from steelyard._deprecation import renamed_attribute
+from steelyard._types import FloatArray
+from steelyard._validation import check_started, validate_plain_rows, validate_rows
+from steelyard.base import GrowingMixin, Learner, Traits, check_parameters, traits_of
+from steelyard.exceptions import ParameterError
+from steelyard.features import RandomFeatures
+from steelyard.streams.chunks import padded
+
+__all__ = ["RowBuffer", "WindowWrapper"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass(slots=True, eq=False)
+class RowBuffer:
+    """Rows that a window keeps, oldest first, with their labels and times; methods return new buffers."""
+
+    X: FloatArray
+    y: NDArray[Any]
+    time: FloatArray
+
+    @classmethod
+    def empty(cls, n_features: int) -> RowBuffer:
+        return cls(np.zeros((0, n_features)), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any, time: Any, max_features: int) -> RowBuffer:
+        """Return a buffer of arrays from a file; raise ValueError if they do not form one."""
+        X, y, time = np.asarray(X), np.asarray(y), np.asarray(time)
+        if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] > max_features:
+            raise ValueError("the rows of a window must be a two-dimensional array of numbers")
+        if y.shape != X.shape[:1] or time.shape != X.shape[:1] or time.dtype != np.float64:
+            raise ValueError("every row of a window needs one label and one time")
+        return cls(X, y, time)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def append(self, X: FloatArray, y: NDArray[Any], time: FloatArray | None = None) -> RowBuffer:
+        """Return a buffer with more rows at the end; narrower rows are padded with zeros."""
+        return RowBuffer(
+            np.concatenate([padded(self.X, X.shape[1]), X]),
+            np.concatenate([self.y, y]) if len(self) else y,
+            np.concatenate([self.time, np.zeros(len(y)) if time is None else time]),
+        )
+
+    def without_oldest(self, n_rows: int) -> RowBuffer:
+        """Return the newer rows; few rows are copied, because a view would keep all rows in memory."""
+        newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
+        return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
+
+
+def _estimator_has(name: str) -> Callable[[Method], Method]:
+    has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
+    return has
+
+
+class WindowWrapper(GrowingMixin, Learner):
+    """Base of learners that decide which rows another learner has learned.
+
+    ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
+    which replaces ``estimator_``.
+    """
+
+    _finds_nonfinite = True  # the estimator checks for NaN and infinity
+
+    _removed_by_fit: ClassVar[frozenset[str]] = frozenset({"_lock", "feature_names_in_", "n_rebuilt_"})
+    _full_after_rows: int | None = None  # rows until the saved state stops growing; None: it never stops
+
+    estimator: Any
+    estimator_: Any
+    _map: RandomFeatures | None = None  # fitted feature map that several estimators share
+
+    learner_ = renamed_attribute("estimator_", "learner_")
+
+    @property
+    def _traits(self) -> Traits:  # type: ignore[override]
+        exempt = {}
+        if self._full_after_rows is not None and self._full_after_rows > 1000:
+            exempt["memory_stays_bounded"] = f"it grows for the first {self._full_after_rows} rows"
+        return Traits(
+            rounding=traits_of(self.estimator).exact,
+            bounded_memory=self._full_after_rows is not None,
+            exempt=exempt,
+        )
+
+    @transactional
+    def fit(self, /, X: ArrayLike, y: ArrayLike, **kwargs: Any) -> Self:  # type: ignore[override]
+        """Discard the learned state, then learn these rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        **kwargs : dict
+            Further arguments of ``partial_fit``.
+
+        Returns
+        -------
+        self
+        """
+        fitted: Any = type(self)(**self.get_params(deep=False))
+        fitted.partial_fit(X, y, **kwargs)
+        kept = {name: value for name, value in self.__dict__.items() if name not in self._removed_by_fit}
+        self.__dict__ = kept | fitted.__dict__ | {"_lock": lock_of(self)}
+        return self
+
+    @transactional
+    def partial_fit(  # type: ignore[override]  # an age replaces the weight of a row
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+    ) -> Self:
+        """Learn these rows and forget rows that are too old; the call does both or nothing.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Accepted for compatibility with other learners.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        is_first = not self._is_started()
+        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
+        self._learn_rows(rows, labels, is_first=is_first)
+        return self
+
+    @abstractmethod
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        """Learn validated rows; runs on a shallow copy of this learner."""
+
+    def _check_methods(self, *methods: str) -> None:
+        for method in methods:
+            if not hasattr(self.estimator, method):
+                raise ParameterError(
+                    f"the estimator must have {method}(); {type(self.estimator).__name__} does not.",
+                    source=type(self).__name__,
+                )
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(), as for the estimator."""
+        return bool(getattr(self.estimator, "labels_follow_scores", False))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that the estimator knows now."""
+        self._need("classes_")
+        return np.asarray(self.estimator_.classes_)
+
+    grow = _estimator_has("grow")(GrowingMixin.grow)
+
+    def _grow(self, n_features: int) -> None:
+        self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
+
+    @_estimator_has("decision_function")
+    @snapshot_read
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Return the scores of the estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        estimator = self._fitted_estimator("decision_function")
+        return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
+
+    def _fitted_estimator(self, method: str) -> Any:
+        check_started(self, method)
+        return self.estimator_
+
+    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
+        return np.asarray(estimator.decision_function(rows))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        # The estimator alone predicts a single row that needs no conversion. It is read from one attribute,
+        # so no snapshot is necessary.
+        attributes = self.__dict__
+        if "estimator_" in attributes and self._can_delegate(attributes, X):
+            return np.asarray(attributes["estimator_"].predict(X))
+        return self._predict(X)
+
+    def _can_delegate(self, attributes: dict[str, Any], X: object) -> bool:
+        """Return whether X is one row that ``estimator_`` accepts without conversion."""
+        return (
+            type(X) is np.ndarray
+            and X.shape == (1, attributes["n_features_in_"])
+            and X.dtype.char == "d"
+            and X.dtype.isnative
+            and X.flags.c_contiguous
+            and "feature_names_in_" not in attributes
+        )
+
+    @snapshot_read
+    def _predict(self, X: ArrayLike) -> NDArray[Any]:
+        estimator = self._fitted_estimator("predict")
+        return self._labels_of(estimator, validate_rows(self, X, "predict"))
+
+    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
+        return np.asarray(estimator.predict(rows))
+
+    @_estimator_has("predict_proba")
+    @snapshot_read
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the class probabilities of the estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        estimator = self._fitted_estimator("predict_proba")
+        return np.asarray(estimator.predict_proba(validate_rows(self, X, "predict_proba")))
+
+    def _new_estimator(self, rows: FloatArray) -> Any:
+        """Return an unfitted clone of the estimator; all clones share one feature map.
+
+        The first rows fit the map. Estimators can be merged only if they have the same map.
+        """
+        estimator = clone(self.estimator)
+        if getattr(estimator, "feature_map", None) is not None:
+            if self._map is None:
+                check_parameters(estimator)
+                self._map = estimator.feature_map.fitted_on(rows)
+            estimator.set_params(feature_map=self._map)
+        return estimator
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        return {"learner": self.estimator_, "names": self.__dict__.get("feature_names_in_"), "map": self._map}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.estimator_ = self._checked_estimator(state["learner"])
+        names, self._map = state.get("names"), state.get("map")  # absent in files of earlier versions
+        if self._map is not None and not isinstance(self._map, RandomFeatures):
+            raise ValueError("the feature map must be an object of class RandomFeatures")
+        self._set_features({"n_features": self.estimator_.n_features_in_, "feature_names": names})
+
+    def _checked_estimator(self, estimator: Any) -> Any:
+        """Return the fitted estimator of a file; raise ValueError if it has another class."""
+        if type(estimator) is not type(self.estimator) or not getattr(estimator, "_is_started", bool)():
+            raise ValueError(f"the estimator must be a fitted {type(self.estimator).__name__}")
+        return estimator

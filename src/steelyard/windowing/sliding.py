@@ -1,0 +1,243 @@
+"""Sliding window over the rows that an estimator has learned."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from datetime import timedelta
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from steelyard._concurrency import FrozenState, VersionedValue, lock_of, shallow_copy, synchronized
+from steelyard._deprecation import renamed_parameters
+from steelyard._types import FloatArray
+from steelyard._validation import validate_plain_rows
+from steelyard.base import BatchLearner
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.params import Integer
+from steelyard.persistence import storable
+from steelyard.windowing.base import RowBuffer, WindowWrapper
+
+__all__ = ["SlidingWindow", "window_size"]
+
+Rows = tuple[FloatArray, NDArray[Any]]
+
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def window_size(size: int | str | timedelta) -> int | timedelta:
+    """Return a window as a number of rows or a duration; parse text such as "5000", "30d" or "12h".
+
+    >>> window_size("30d")
+    datetime.timedelta(days=30)
+    """
+    if isinstance(size, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", size.strip())
+        if match is not None and match[2]:
+            with contextlib.suppress(OverflowError):  # longer than the longest timedelta
+                size = timedelta(seconds=float(match[1]) * _UNIT_SECONDS[match[2]])
+        elif match is not None and match[1].isdigit():
+            size = int(match[1])
+    if isinstance(size, timedelta) and size > timedelta():
+        return size
+    if Integer(1).accepts(size):
+        return int(size)  # type: ignore[arg-type]
+    raise ParameterError(
+        "size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
+        f"h, d, w); got {size!r}.",
+        source="SlidingWindow",
+    )
+
+
+@renamed_parameters(learner="estimator")
+@storable("SlidingWindow", former_parameters={"learner": "estimator"})
+class SlidingWindow(WindowWrapper):
+    """Sliding window: the estimator is always as if fitted on the newest rows alone.
+
+    Parameters
+    ----------
+    estimator : Learner
+        Any learner that has ``forget``.
+    size : int, timedelta or str, default=10000
+        Length of the window in rows or as a duration; text such as "30d" is a duration. A duration requires
+        the times of the rows.
+
+    Attributes
+    ----------
+    estimator_ : Learner
+        The fitted estimator.
+    n_rows_ : int
+        Number of rows in the window.
+    n_rebuilt_ : int
+        How often the estimator refused to forget rows that it had learned and was fitted again on the window.
+
+    Notes
+    -----
+    The rows of the window are kept, because they are needed to forget them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard import ProximalSVC
+    >>> from steelyard.windowing import SlidingWindow
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(500, 2)), rng.integers(0, 2, size=500)
+    >>> window = SlidingWindow(ProximalSVC(), size=100)
+    >>> for begin in range(0, 500, 50):
+    ...     _ = window.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    >>> expected = ProximalSVC().fit(X[-100:], y[-100:])
+    >>> bool(np.allclose(window.estimator_.coef_, expected.coef_))
+    True
+    """
+
+    takes_time = True
+    n_rebuilt_ = 0
+    _window: VersionedValue[RowBuffer]  # the rows in the window, by the version of the estimator
+
+    def __init__(self, estimator: Any, size: int | str | timedelta = 10_000) -> None:
+        self.estimator = estimator
+        self.size = size
+
+    @property
+    def _full_after_rows(self) -> int | None:  # type: ignore[override]
+        size = window_size(self.size)
+        return size if isinstance(size, int) else None
+
+    def partial_fit(  # type: ignore[override]  # an age replaces the weight of a row
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Learn these rows and forget the rows that leave the window; the call does both or nothing.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Accepted for compatibility with other learners.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, in increasing order; required if ``size`` is a duration.
+
+        Returns
+        -------
+        self
+        """
+        self._check_methods("forget")
+        with lock_of(self):
+            working = shallow_copy(self)
+            working._slide(X, y, time, published=self)
+            self.__dict__ = working.__dict__
+        return self
+
+    def _slide(self, X: ArrayLike, y: ArrayLike, time: ArrayLike | None, *, published: SlidingWindow) -> None:
+        """Learn and forget on this shallow copy; ``published`` is the window that other threads see."""
+        size = window_size(self.size)
+        is_first = not self._is_started()
+        rows, labels = validate_plain_rows(self, X, y, "partial_fit")
+        before = RowBuffer.empty(rows.shape[1]) if is_first else self._rows
+        times = _validated_times(time, len(labels), size, before.time[-1:])
+        joined = before.append(rows, labels, times)
+        n_leaving = _n_leaving(size, joined.time)
+        after = joined.without_oldest(n_leaving)
+        if n_leaving >= len(before):
+            self.estimator_ = clone(self.estimator).fit(after.X, after.y)
+        else:
+            estimator = shallow_copy(self.estimator_)
+            # An estimator that is changed in place also changes for other threads; the rows change with it.
+            published._window = VersionedValue(_version(estimator), before, after)
+            leaving = (joined.X[:n_leaving], joined.y[:n_leaving]) if n_leaving else None
+            self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
+        self._window = VersionedValue.constant(after)
+
+    def _updated(self, estimator: Any, new: Rows, leaving: Rows | None, after: RowBuffer) -> Any:
+        """Return the estimator after the update; fit a new one if it refuses to forget the leaving rows.
+
+        The window knows which rows were learned. An estimator that refuses to forget them, for example
+        because of rounding, is wrong about its history; one fitted on the remaining rows is right.
+        """
+        try:
+            return estimator.update(add=new, forget=leaving)
+        except DataError as refusal:
+            if leaving is None:
+                raise
+            try:
+                fitted = clone(self.estimator).fit(after.X, after.y)
+            except SteelyardError:
+                raise refusal from None  # the new rows were invalid
+            self.n_rebuilt_ += 1
+            return fitted
+
+    @property
+    def _rows(self) -> RowBuffer:
+        return self._window.at(_version(self.estimator_))
+
+    @property
+    @synchronized
+    def n_rows_(self) -> int:
+        """Number of rows in the window."""
+        self._need("n_rows_")
+        return len(self._rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with lock_of(self):
+            state = super().__getstate__()
+            if self._is_started():
+                # A copy of the estimator counts its versions from the start, so the version that selects the
+                # rows is resolved here, while the lock prevents changes of the estimator.
+                state["_window"] = VersionedValue.constant(self._rows)
+                state["estimator_"] = FrozenState(self.estimator_)
+            return state
+
+    def _get_state(self) -> dict[str, Any]:
+        state = super()._get_state()
+        return state and state | {"X": self._rows.X, "y": self._rows.y, "time": self._rows.time}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        super()._set_state(state)
+        rows = RowBuffer.from_arrays(state["X"], state["y"], state["time"], self.n_features_in_)
+        if not len(rows):
+            raise ValueError("a window of a fitted estimator has at least one row")
+        self._window = VersionedValue.constant(rows)
+
+
+def _version(estimator: Any) -> Any:
+    return estimator._in_place_version() if isinstance(estimator, BatchLearner) else None
+
+
+def _validated_times(
+    time: ArrayLike | None, n_rows: int, size: int | timedelta, latest: FloatArray
+) -> FloatArray:
+    if not isinstance(size, timedelta):
+        return np.zeros(n_rows)
+    if time is None:
+        raise DataError(
+            "a window of time needs the times of the rows; got none.",
+            source="SlidingWindow",
+            hint="name the column with the times, or give the window as a number of rows",
+        )
+    times = np.asarray(time, dtype=np.float64)
+    if times.shape != (n_rows,) or not np.isfinite(times).all():
+        raise DataError(
+            f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape}.",
+            source="SlidingWindow",
+        )
+    if (np.diff(np.concatenate([latest, times])) < 0).any():
+        raise DataError(
+            "the times of the rows must not decrease; nothing was changed.", source="SlidingWindow"
+        )
+    return times
+
+
+def _n_leaving(size: int | timedelta, times: FloatArray) -> int:
+    if isinstance(size, timedelta):
+        return int(np.searchsorted(times, times[-1] - size.total_seconds(), side="right"))
+    return max(0, len(times) - size)

@@ -1,0 +1,84 @@
+"""``steelyard stream --labels FILE --id COL``: labels from a separate file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard.cli import main
+from tests.runner import cli_runner
+
+
+def run(*arguments):
+    return cli_runner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Folder with rows, their labels in another order, and both in one table."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"key": [f"{k:05d}" for k in range(1200)], "a": rng.normal(size=1200)})
+    frame["b"] = rng.normal(size=1200)
+    frame["kind"] = rng.choice(["x", "z"], 1200)
+    frame["y"] = (frame["a"] + rng.normal(size=1200) > 1.2).astype(int)
+    frame.drop(columns="y").to_csv(tmp_path / "rows.csv", index=False)
+    frame.sample(frac=1.0, random_state=0)[["key", "y"]].to_csv(tmp_path / "labels.csv", index=False)
+    frame.drop(columns="key").to_csv(tmp_path / "joined.csv", index=False)
+    return tmp_path
+
+
+OPTIONS = ("--target", "y", "--model", "proximal", "--json")
+
+
+def test_labels_from_separate_file_equal_labels_in_the_table(files):
+    result = run("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "key", *OPTIONS)
+    assert result.exit_code == 0, result.output
+    separate, joined = (
+        json.loads(result.stdout),
+        json.loads(run("stream", files / "joined.csv", *OPTIONS).stdout),
+    )
+    assert separate["confusion"] == joined["confusion"]
+    assert separate["positive"] == joined["positive"] == 1
+    assert result.stderr == ""
+
+
+def test_rows_without_label_are_counted_and_not_learned(files):
+    labels = pd.read_csv(files / "labels.csv", dtype=str)
+    labels.loc[:99, "y"] = None
+    labels[:-50].to_csv(files / "labels.csv", index=False)
+    out = files / "m"
+    arguments = ("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "key", *OPTIONS)
+    result = run(*arguments, "--save", out)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"] == 1050
+    assert "note: 150 of 1,200 rows have no label and were not learned" in result.stderr
+    assert sum(json.loads(run("inspect", out, "--json").stdout)["classes"].values()) == 1050
+    assert run("predict", out, files / "rows.csv").stdout.count("\n") == 1201
+
+
+def test_target_column_in_both_files_is_an_error(files):
+    frame = pd.read_csv(files / "rows.csv", dtype={"key": str})
+    frame.assign(y=1.0 * np.arange(1200) % 2).to_csv(files / "rows.csv", index=False)
+    arguments = ("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "key", *OPTIONS)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert "hint: --drop y" in result.stderr
+    assert run(*arguments, "--drop", "y").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--id", "key"), ("--labels", "labels.csv"), ("--labels", "labels.csv", "--id", "key", "--shuffle", 1)],
+)
+def test_labels_without_id_or_with_shuffle_is_a_usage_error(files, options):
+    words = [files / word if word == "labels.csv" else word for word in options]
+    assert run("stream", files / "rows.csv", "--target", "y", *words).exit_code == 2
+
+
+def test_unknown_id_column_is_an_error(files):
+    result = run("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "kei", *OPTIONS)
+    assert result.exit_code == 1
+    assert "'kei'" in result.stderr

@@ -1,0 +1,175 @@
+"""Boosted trees as experts of the ensemble."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from steelyard import StreamClassifier
+from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.trees import BoostedTrees, TreeRule
+from steelyard.persistence import from_bytes, to_bytes
+
+TREES = [config.name for config in EXPERTS].index("trees")
+
+
+def _rows(n, d, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    X[:, ::3] = np.round(X[:, ::3])  # few values
+    X[:, d - 1] = 1.0  # one value
+    y = np.digitize(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=n), np.linspace(-0.5, 1.0, n_classes - 1))
+    y[:n_classes] = np.arange(n_classes)
+    return X, y.astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def taught():
+    X, y = _rows(2500, 6, 2, seed=0)
+    model = StreamClassifier()
+    for begin in range(0, 2500, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    return X, y, model
+
+
+def _fitted_like(expert, X, y):
+    """Return trees with the settings of an expert, fitted on the rows that it remembers."""
+    settings = {f.name: getattr(expert.trees, f.name) for f in dataclasses.fields(BoostedTrees) if f.init}
+    return BoostedTrees(**settings).fit(X[expert.held], y[expert.held])
+
+
+def _scores(expert, X):
+    return expert.rule.scores(type("Rows", (), {"X": X}))
+
+
+def test_trees_get_weight_where_they_predict_well(taught):
+    _, _, model = taught
+    record = {expert.name: expert for expert in model.explain().experts}["trees"]
+    assert record.weight > 0.1
+    assert record.n_rows > 1500
+    assert "refitted every" in record.limits
+
+
+def test_trees_equal_trees_fitted_on_the_remembered_rows(taught):
+    X, y, model = taught
+    expert = model._experts[TREES]
+    fresh = _fitted_like(expert, X, y)
+    for ours, theirs in zip(expert.trees.forest, fresh.forest, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_forget_refits_the_trees_without_the_rows(taught):
+    X, y, model = copy.deepcopy(taught)
+    gone = np.arange(1000, 1040)
+    model.forget(X[gone], y[gone])
+    expert = model._experts[TREES]
+    assert not np.isin(gone, expert.held).any()
+    rule = TreeRule.of(_fitted_like(expert, X, y))
+    np.testing.assert_array_equal(_scores(expert, X), rule.scores(type("Rows", (), {"X": X})))
+
+
+def test_copies_and_files_have_the_same_trees(taught):
+    X, _, model = taught
+    expected = _scores(model._experts[TREES], X)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), from_bytes(to_bytes(model))):
+        np.testing.assert_array_equal(_scores(twin._experts[TREES], X), expected)
+        np.testing.assert_array_equal(twin.decision_function(X), model.decision_function(X))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_file_with_fewer_experts_loads(n_classes):
+    X, y = _rows(1200, 5, n_classes, seed=3)
+    model = StreamClassifier()
+    for begin in range(0, 1000, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    model.partial_fit(X[1000:1003], y[1000:1003])  # pending rows
+    state = model._get_state()
+    state["experts"] = state["experts"][:TREES]
+    state["evidence"]["scores"] = state["evidence"]["scores"][:, :TREES]
+    state["waiting"]["scores"] = state["waiting"]["scores"][:, :TREES]
+    for name in ("tables", "auc", "record", "weights", "scales"):
+        if name in state["judgement"]:
+            state["judgement"][name] = state["judgement"][name][:TREES]
+    older = StreamClassifier()
+    older._set_state(state)
+    assert older.predict(X[:50]).shape == (50,)
+    older.partial_fit(X[1003:], y[1003:])
+    assert older._experts[TREES].n_rows > 0
+    assert older.explain().n_rows == 1200
+
+
+def test_window_of_rows_holds_for_trees():
+    X, y = _rows(1500, 4, 2, seed=4)
+    model = StreamClassifier(window=500)
+    for begin in range(0, 1500, 20):
+        model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
+    # Trees are refitted at the latest when a tenth of their rows has left the window.
+    assert model._experts[TREES].held.min() >= 1000 - 70
+
+
+def test_trees_are_disabled_with_60_classes_and_explain_reports_it():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 60, size=900)
+    model = StreamClassifier().partial_fit(rng.normal(size=(900, 3)), y)
+    assert model._experts[TREES].n_rows == 0
+    assert "disabled" in model.explain().limits["trees"]
+
+
+def _as_version_0_2(state):
+    """Return a saved state in the form that version 0.2 wrote: six experts, marked rows, no calibration."""
+    n = 6
+    kernel = next(expert for expert in state["experts"] if "sampled" in expert)
+    state["recent"]["offered"] = np.isin(state["recent"]["numbers"], kernel["sampled"])
+    state["experts"] = [
+        {"low": 0, "rebuilt": 0, "held": np.zeros(0, np.int64), "learner": None, "rule": None, **expert}
+        for expert in state["experts"][:n]
+    ]
+    for expert in state["experts"]:
+        for name in ("sampled", "memory", "observed"):
+            expert.pop(name, None)
+    state["evidence"]["scores"] = state["evidence"]["scores"][:, :n]
+    if state["waiting"]:
+        state["waiting"]["scores"] = state["waiting"]["scores"][:, :n]
+    state["judgement"].pop("slope")
+    state["judgement"].pop("bias", None)
+    for name in ("tables", "auc", "record", "weights", "scales"):
+        if name in state["judgement"]:
+            state["judgement"][name] = state["judgement"][name][:n]
+    return state
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_state_of_version_0_2_loads_and_learns_on(n_classes):
+    X, y = _rows(1300, 5, n_classes, seed=5)
+    model = StreamClassifier()
+    for begin in range(0, 1200, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+    older = StreamClassifier()
+    older._set_state(_as_version_0_2(model._get_state()))
+    assert (older.predict(X) == model.predict(X)).mean() > 0.95
+    for name in ("kernel", "trees", "linear"):
+        number = [config.name for config in EXPERTS].index(name)
+        assert older._experts[number].n_rows == model._experts[number].n_rows > 0
+    older.partial_fit(X[1200:], y[1200:]).forget(X[1200:1210], y[1200:1210])
+    assert older.explain().n_rows == 1300
+
+
+def test_forget_of_a_large_memory_defers_the_refit():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(24_000, 4))
+    y = (rng.random(24_000) < 0.3).astype(np.int64)
+    model = StreamClassifier(compute_budget=1000.0)
+    for begin in range(0, 24_000, 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    longest = [config.name for config in EXPERTS].index("trees all")
+    assert model._experts[longest].rule is not None
+    model.forget(X[:1], y[:1])
+    assert model._experts[longest].rule is None
+    assert model.predict(X[:10]).shape == (10,)
+    model.partial_fit(X[:1000] + 0.1, y[:1000])
+    assert model._experts[longest].rule is not None
+    assert 0 not in model._experts[longest].held

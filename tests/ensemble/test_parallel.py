@@ -1,0 +1,72 @@
+"""Parallel tasks: the same bits with any number of threads, and errors in the calling thread."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from steelyard import StreamClassifier
+from steelyard.ensemble import parallel as module
+from steelyard.ensemble.parallel import run_tasks
+from steelyard.persistence import to_bytes
+from steelyard.streams import ImbalanceSchedule, KOILMixture
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Set the number of available threads."""
+    return lambda n: monkeypatch.setattr(module, "num_threads", lambda: n)
+
+
+def test_first_task_runs_in_calling_thread_and_others_in_new_threads(threads):
+    threads(3)
+    meet, done = threading.Barrier(3, timeout=60), {}
+
+    def task(name):
+        def run():
+            if name < 3:  # the barrier opens only when three tasks run at the same time
+                meet.wait()
+            done[name] = threading.current_thread()
+
+        return run
+
+    run_tasks([task(name) for name in range(6)], parallel=True)
+    assert sorted(done) == list(range(6))
+    assert done[0] is threading.current_thread()
+    assert len({done[0], done[1], done[2]}) == 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_first_of_several_errors_is_raised_and_no_thread_remains(threads, n):
+    threads(n)
+    before = threading.active_count()
+
+    def fails(error):
+        def run():
+            raise error
+
+        return run
+
+    with pytest.raises(KeyError):
+        run_tasks([fails(KeyError("first")), fails(ValueError("second")), lambda: None], parallel=True)
+    assert threading.active_count() == before
+
+
+def test_stream_classifier_has_same_bits_with_1_2_and_4_threads(threads):
+    X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
+    y[1500:1600:7] = 2  # a late class
+    kept = []
+    for n in (1, 2, 4):
+        threads(n)
+        model, answers = StreamClassifier(), []
+        for begin in range(0, 2400, 120):
+            part = slice(begin, begin + 120)
+            if begin:
+                answers.append(model.decision_function(X[part]))
+            model.partial_fit(X[part], y[part])
+        model.forget(X[2300:2310], y[2300:2310])
+        kept.append((to_bytes(model), [part.tobytes() for part in answers]))
+    assert kept[0] == kept[1] == kept[2]
+    assert len({np.ndim(part) for part in answers}) == 2  # of two classes and of three

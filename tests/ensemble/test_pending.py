@@ -1,0 +1,129 @@
+"""Single rows are learned in groups; predictions do not depend on it except through delay."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from steelyard import ProximalSVC, StreamClassifier
+from steelyard.ensemble.experts.labels import LabelFrequencyRule
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.views import TransformedRows
+from steelyard.persistence import from_bytes, to_bytes
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    y = (rng.random(700) < 0.3).astype(int)
+    return rng.normal(size=(700, 3)) + y[:, None], y
+
+
+@pytest.fixture
+def model(rows):
+    """A model that has learned 600 rows together and has three pending rows."""
+    X, y = rows
+    model = StreamClassifier().partial_fit(X[:600], y[:600])
+    for row in range(600, 603):
+        model.partial_fit(X[row : row + 1], y[row : row + 1])
+    assert len(model._pending) == 3
+    return model
+
+
+def test_pending_rows_are_counted(rows, model):
+    _, y = rows
+    assert model.class_count_.tolist() == np.bincount(y[:603]).tolist()
+    assert model.explain().n_rows == 603
+
+
+def test_pending_rows_are_learned_together(rows, model):
+    X, y = rows
+    n = 600 + 4 * SETTINGS.pending_rows  # the linear expert waits for a twentieth of all rows
+    for row in range(603, n):
+        model.partial_fit(X[row : row + 1], y[row : row + 1])
+    assert len(model._pending) == 0
+    linear = model._experts[0]
+    assert linear.high == n
+    fresh = ProximalSVC().fit(X[:n], y[:n])
+    np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
+
+
+def label_rule(model):
+    """Return the rule of the first label frequency expert."""
+    return next(rule for rule in model._snapshot.rules if isinstance(rule, LabelFrequencyRule))
+
+
+def test_labels_of_pending_rows_change_label_frequencies_at_once(rows, model):
+    X, _ = rows
+    labels = label_rule(model)
+    model.partial_fit(X[:1], [1])
+    after = label_rule(model)
+    assert len(model._pending) == 4
+    assert after.counts[1] == pytest.approx(labels.counts[1] * after.decay + 1.0)
+
+
+def test_predicting_a_row_just_before_learning_it_does_not_change_the_model(rows):
+    X, y = rows
+    asked, silent = (StreamClassifier().partial_fit(X[:600], y[:600]) for _ in range(2))
+    for row in range(600, 620):
+        asked.predict(X[row : row + 1])
+        for model in (asked, silent):
+            model.partial_fit(X[row : row + 1], y[row : row + 1])
+    assert to_bytes(asked) == to_bytes(silent)
+
+
+def test_single_row_scorer_agrees_with_every_rule(rows, model):
+    X, y = rows
+    assert sum(rule is not None for rule in model._snapshot.rules) >= 6
+    for row in range(603, 640):
+        model.partial_fit(X[row : row + 1], y[row : row + 1])
+        snapshot, asked = model._snapshot, X[row - 300 : row - 299]
+        expected = np.full((1, len(snapshot.rules), 1), np.nan)
+        for number in range(len(snapshot.rules)):
+            snapshot.score_rule(number, TransformedRows(asked, snapshot.views), expected)
+        np.testing.assert_array_equal(snapshot.single.scores(snapshot, asked), expected)
+        np.testing.assert_array_equal(snapshot.raw_scores(X[row - 300 : row - 298])[:1], expected)
+
+
+def test_single_row_of_three_classes_is_predicted(rows):
+    X, y = rows
+    model = StreamClassifier().partial_fit(X, y + (X[:, 2] > 1.0))
+    assert model.predict(X[:1]) in model.classes_
+
+
+def test_linear_attribute_has_learned_all_rows_that_are_not_pending(rows):
+    X, y = rows
+    model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
+    assert model._experts[0].high == 600  # the expert waits for more rows
+    assert model.linear_.class_count_.tolist() == np.bincount(y[:615]).tolist()
+    assert model._experts[0].high == 600
+
+
+@pytest.mark.parametrize("way", ["saved", "copied"])
+def test_save_or_copy_with_pending_rows_changes_nothing(rows, model, way):
+    X, y = rows
+    other = from_bytes(to_bytes(model)) if way == "saved" else copy.deepcopy(model)
+    np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
+    for row in range(603, 640):
+        for learner in (model, other):
+            learner.partial_fit(X[row : row + 1], y[row : row + 1])
+    np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
+
+
+def test_pending_rows_can_be_forgotten(rows, model):
+    X, y = rows
+    model.forget(X[600:603], y[600:603])
+    kept = StreamClassifier().partial_fit(X[:600], y[:600])
+    assert model.class_count_.tolist() == kept.class_count_.tolist()
+    np.testing.assert_allclose(
+        model._experts[0].learner.coef_, kept._experts[0].learner.coef_, rtol=1e-9, atol=1e-12
+    )
+
+
+def test_row_of_a_new_class_is_learned_at_once(rows, model):
+    X, _ = rows
+    model.partial_fit(X[:1], [2])
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert len(model._pending) == 0

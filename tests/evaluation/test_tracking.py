@@ -1,0 +1,178 @@
+"""Block counts and tracked measures equal those counted row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard._labels import LabelEncoder
+from steelyard.evaluation.tracking import Tracker
+from steelyard.metrics.blocks import MEASURES, BlockConfusion, block_tallies, measures, pad_classes
+from steelyard.metrics.score_measures import window_aucs
+from steelyard.streams.predictions import Predictions
+from tests.evaluation.reference import measured
+
+
+def _counted(true, predicted, sizes, window, n_classes):
+    counter = BlockConfusion(window)
+    begin = 0
+    for size in sizes:
+        part = slice(begin, begin + size)
+        if len(true[part]):
+            counter.update(true[part], predicted[part], n_classes)
+        begin += size
+    return counter
+
+
+histories = st.tuples(
+    st.lists(st.integers(1, 200), min_size=1, max_size=12), st.integers(1, 130), st.integers(2, 5)
+)
+
+
+@given(histories, st.integers(0, 2**31))
+def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
+    sizes, window, n_classes = history
+    rng = np.random.default_rng(seed)
+    true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
+    counter = _counted(true, predicted, sizes, window, n_classes)
+    expected = np.zeros((n_classes, n_classes), dtype=int)
+    np.add.at(expected, (true, predicted), 1)
+    np.testing.assert_array_equal(counter.confusion, expected)
+    blocks = counter.window_blocks()[0]
+    last_true, last_predicted = true[-window:], predicted[-window:]
+    expected = block_tallies(last_true, last_predicted, np.zeros(len(last_true), dtype=int), 1, n_classes)[0]
+    np.testing.assert_array_equal(blocks.sum(axis=0), expected)
+    assert len(blocks) <= 20
+
+
+@given(histories, st.integers(0, 2**31))
+def test_blocks_do_not_depend_on_the_chunks(history, seed):
+    sizes, window, n_classes = history
+    true, predicted = np.random.default_rng(seed).integers(0, n_classes, size=(2, sum(sizes)))
+    cut, whole = (_counted(true, predicted, s, window, n_classes) for s in (sizes, [sum(sizes)]))
+    np.testing.assert_array_equal(cut.blocks()[0], whole.blocks()[0])
+    assert cut.blocks()[1] == whole.blocks()[1]
+
+
+def test_long_history_keeps_bounded_number_of_blocks():
+    rng = np.random.default_rng(0)
+    true, predicted = rng.integers(0, 3, size=(2, 90_001))
+    counter = _counted(true, predicted, [997] * 91, 100, 3)
+    blocks, size = counter.blocks()
+    assert 128 <= len(blocks) <= 256
+    for number in (0, 57, len(blocks) - 1):
+        part = slice(number * size, (number + 1) * size)
+        expected = block_tallies(true[part], predicted[part], np.zeros(size, dtype=int), 1, 3)[0]
+        np.testing.assert_array_equal(blocks[number], expected)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "positive"), [(2, None), (2, 0), (2, 1), (3, None), (3, 2), (7, None), (7, 4)]
+)
+def test_measures_equal_reference(n_classes, positive):
+    rng = np.random.default_rng(n_classes)
+    for n in (1, 2, 5, 40):
+        true, predicted = rng.integers(0, n_classes, size=(2, n))
+        tally = block_tallies(true, predicted, np.zeros(n, dtype=int), 1, n_classes)[0]
+        expected = measured(true.tolist(), predicted.tolist(), positive)
+        found = {name: float(value) for name, value in measures(tally, positive).items()}
+        assert found == pytest.approx(expected, nan_ok=True)
+
+
+def test_measures_of_many_tallies_equal_single_ones():
+    rng = np.random.default_rng(3)
+    tallies = np.array(
+        [
+            block_tallies(*rng.integers(0, 4, size=(2, 30)), np.zeros(30, dtype=int), 1, 4)[0]
+            for _ in range(50)
+        ]
+    )
+    for positive in (None, 2):
+        together = measures(tallies, positive)
+        for name in MEASURES:
+            alone = [float(measures(tally, positive)[name]) for tally in tallies]
+            np.testing.assert_array_equal(together[name], alone)
+
+
+def test_class_without_rows_does_not_change_other_measures():
+    tally = block_tallies(np.array([0, 0, 1]), np.array([0, 1, 1]), np.zeros(3, dtype=int), 1, 2)[0]
+    for positive in (None, 0, 1):
+        before, after = measures(tally, positive), measures(pad_classes(tally, 5), positive)
+        assert {k: float(v) for k, v in before.items()} == pytest.approx(
+            {k: float(v) for k, v in after.items()}, nan_ok=True
+        )
+    assert np.isnan(measures(pad_classes(tally, 3), 2)["sensitivity"])
+
+
+@given(histories, st.integers(0, 2**31), st.lists(st.integers(0, 150), min_size=1, max_size=30))
+def test_earlier_windows_equal_their_rows(history, seed, agos):
+    sizes, window, n_classes = history
+    rng = np.random.default_rng(seed)
+    true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))
+    counter = _counted(true, predicted, sizes, window, n_classes)
+    agos = sorted({ago for ago in agos if ago < sizes[-1]}, reverse=True)
+    for ago, blocks in zip(agos, counter.window_blocks(agos), strict=True):
+        end = len(true) - ago
+        rows = slice(max(0, end - window), end)
+        size = -(-len(true[rows]) // 20)
+        expected = [
+            block_tallies(true[part], predicted[part], np.zeros(len(true[part]), dtype=int), 1, n_classes)[0]
+            for part in _blocks_back_from(rows, size)
+        ]
+        np.testing.assert_array_equal(blocks, expected)
+
+
+def _blocks_back_from(rows, size):
+    ends = range(rows.stop, rows.start, -size)
+    return [slice(max(rows.start, end - size), end) for end in ends][::-1]
+
+
+def test_window_aucs_equal_counting_all_pairs():
+    rng = np.random.default_rng(5)
+    true = (rng.random(400) < 0.1).astype(int)
+    scores = rng.integers(0, 6, size=400) + true * 1.0  # with many ties
+    true[100:160] = 0  # a window with only one class
+    ends = np.array([60, 150, 151, 283, 399, 400])
+    for end, auc in zip(ends, window_aucs(true == 1, scores, ends - 50, ends), strict=True):
+        rows = slice(end - 50, end)
+        assert auc == pytest.approx(_auc_of_all_pairs(true[rows], scores[rows]), nan_ok=True, abs=1e-15)
+    assert np.isnan(window_aucs(true == 1, scores, [100], [150])[0])
+
+
+def _auc_of_all_pairs(true, scores):
+    pairs = [(p > n) + 0.5 * (p == n) for p in scores[true == 1] for n in scores[true == 0]]
+    return np.mean(pairs) if pairs else np.nan
+
+
+def test_reading_after_every_chunk_does_not_change_the_counts():
+    rng = np.random.default_rng(8)
+    y = np.concatenate([rng.integers(0, 2, size=700), rng.integers(0, 4, size=1300)])
+    predicted = np.where(rng.random(2000) < 0.7, y, rng.integers(0, 4, size=2000))
+    scores = rng.normal(size=(2000, 4))
+    scores[np.arange(2000), predicted] += 3.0
+    often, once = (_tracked(y, predicted, scores, reads=reads) for reads in (True, False))
+    assert [r.row for r in often.records] == [r.row for r in once.records]
+    for one, other in zip(often.records, once.records, strict=True):
+        np.testing.assert_array_equal(one.blocks, other.blocks)
+        assert one.scores.keys() == other.scores.keys()
+        for name, pair in one.scores.items():
+            assert pair == pytest.approx(other.scores[name], nan_ok=True, abs=0)
+    np.testing.assert_array_equal(often.counter.confusion, once.counter.confusion)
+    for label in often.sample.labels:
+        np.testing.assert_array_equal(often.sample.scores(label), once.sample.scores(label))
+
+
+def _tracked(y, predicted, scores, *, reads):
+    tracker, table = Tracker(("g_mean", "auc", "pmauc", "average_precision"), 100, 0), LabelEncoder()
+    for begin in range(0, len(y), 40):
+        part = slice(begin, begin + 40)
+        codes = table.codes(y[part])
+        rows = Predictions([0, 1, 2, 3], predicted[part].astype(np.intp), [0, 1, 2, 3], scores[part])
+        tracker.update(codes, rows, table, 1)
+        for ago in (25, 0):
+            tracker.record(begin + 40 - ago, ago, table, 1.0, 1.0)
+        if reads:
+            assert tracker.counter.n_rows == begin + 40
+    return tracker

@@ -1,0 +1,146 @@
+"""Checks for columns that are unlikely to be features name the column and the option that helps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard.cli import main
+from steelyard.exceptions import DataError
+from steelyard.tables import open_stream
+from tests.runner import cli_runner
+
+N = 1500
+
+
+def frame(n=N, **more):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=n), "kind": rng.choice(["x", "z"], n)})
+    for name, values in more.items():
+        table[name] = values
+    table["y"] = np.where(table["a"] > 1, "bad", "ok")
+    return table
+
+
+def noticed(table, **options):
+    stream = open_stream(table, "y", **options)
+    for _ in stream:
+        pass
+    return stream.notices
+
+
+def test_table_of_plausible_features_has_no_notices():
+    rng = np.random.default_rng(1)
+    more = {
+        "count": rng.poisson(3, N),
+        "flag": rng.integers(0, 2, N),
+        "city": rng.choice(list("abcdefghij"), N),
+    }
+    assert noticed(frame(**more)) == []
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 200, 999, 1000, 5000])
+def test_notices_do_not_depend_on_chunks(chunk):
+    table = frame(index=np.arange(N), clock=np.cumsum(np.random.default_rng(2).random(N)), same=7.0, word="w")
+    assert noticed(table, chunk=chunk) == [
+        "column 'index' counts the rows, as an index does (--drop index)",
+        "column 'clock' increases from row to row, like a clock or counter (--time or --drop clock)",
+        "columns 'same', 'word': each is constant in the first 1,000 rows (--drop)",
+    ]
+
+
+DAYS = pd.date_range("2020-01-01", periods=N, freq="D")
+TEXTS = {
+    "dates": (pd.date_range("2025-01-01", periods=N, freq="h").astype(str), "contains dates", "--time when"),
+    "days": (DAYS.strftime("%Y-%m-%d"), "contains dates", "--time when"),
+    "other dates": (DAYS.strftime("%d/%m/%Y"), "dates", "--drop when"),
+    "ids": ([f"tx-{k * 7919:x}" for k in range(N)], "like an identifier", "--drop when"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("chunk", [50, 1000])
+def test_text_with_unique_values_raises_before_it_becomes_features(name, chunk):
+    values, what, option = TEXTS[name]
+    stream = open_stream(frame(when=values), "y", chunk=chunk)
+    learned = 0
+    with pytest.raises(DataError, match=what) as error:  # noqa: PT012  rows before it may be returned
+        for part in stream:
+            learned += len(part)
+    assert learned <= 200
+    assert option in error.value.hint
+
+
+def test_columns_named_by_the_user_are_not_checked():
+    table = frame(900, when=TEXTS["ids"][0][:900])
+    assert noticed(table, categorical="when") == []
+    assert noticed(table, features=["a", "when"]) == []
+
+
+def test_time_and_dropped_columns_are_not_checked():
+    table = frame(when=TEXTS["dates"][0], same=1.0)
+    assert noticed(table, time="when", drop="same") == []
+
+
+def test_few_distinct_dates_are_categories():
+    days = pd.Series(pd.date_range("2025-01-01", periods=12, freq="MS").astype(str))
+    assert noticed(frame(month=days.sample(N, replace=True, random_state=0).to_list())) == []
+
+
+def test_short_table_is_checked_at_its_end():
+    assert noticed(frame(150, index=np.arange(150))) == [
+        "column 'index' counts the rows, as an index does (--drop index)"
+    ]
+    assert noticed(frame(9, index=np.arange(9))) == []
+
+
+def test_very_short_table_is_checked_only_for_dates_and_counters():
+    days = DAYS[:12].strftime("%Y-%m-%d")
+    hint = "(use it as the time of the rows (--time when) or leave it out (--drop when))"
+    assert noticed(frame(12, index=np.arange(12), when=days, same=1.0, id=[f"k{n}" for n in range(12)])) == [
+        "column 'when' contains dates " + hint,
+        "column 'index' counts the rows, as an index does (--drop index)",
+    ]
+    grows = np.cumsum(np.random.default_rng(2).random(40))
+    table = frame(40, clock=grows, same=1.0, id=[f"k{n * 7919:x}" for n in range(40)])
+    assert [message.split(" (")[0] for message in noticed(table)] == [
+        "column 'id' has a different value in nearly every row, like an identifier",
+        "column 'clock' increases from row to row, like a clock or counter",
+        "column 'same' is constant in the first 40 rows",
+    ]
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "date"])
+def test_timestamps_of_parquet_file_are_noticed_in_any_order(type_, tmp_path):
+    moments = pd.Series(DAYS).sample(frac=1.0, random_state=0).to_numpy()
+    table = frame(when=moments if type_ == "timestamp" else pd.Series(moments).dt.date)
+    table.to_parquet(tmp_path / "rows.parquet")
+    assert noticed(tmp_path / "rows.parquet") == [
+        "column 'when' contains times, which become seconds as a feature (--time or --drop when)"
+    ]
+    assert noticed(tmp_path / "rows.parquet", time="when") == []
+    assert noticed(tmp_path / "rows.parquet", drop="when") == []
+
+
+def test_fitted_encoder_skips_the_checks(tmp_path):
+    table = frame(index=np.arange(N))
+    stream = open_stream(table, "y")
+    list(stream)
+    again = open_stream(table, "y", encoder=stream.encoder)
+    list(again)
+    assert again.notices == []
+
+
+def test_fit_command_names_column_and_option(tmp_path):
+    table = frame(when=TEXTS["dates"][0])
+    table.to_csv(tmp_path / "rows.csv")  # with an index, as pandas writes it by default
+    words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "-o", str(tmp_path / "m")]
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "column 'when' contains dates" in result.stderr
+    assert "(--time when) or leave it out (--drop when)" in result.stderr
+    result = cli_runner().invoke(main, [*words, "--time", "when"])
+    assert result.exit_code == 0, result.output
+    assert "note:" in result.stderr
+    assert "column '' counts the rows, as an index does (--drop '')" in result.stderr
