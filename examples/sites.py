@@ -125,7 +125,7 @@ def open_sum(this, names):
     """What open bulletins on the grid of a round sum up to."""
     hub = Hub()
     for name in names:
-        site = this.terms.site(name, ReleasePolicy.open())
+        site = this.config.site(name, ReleasePolicy.open())
         site.learn(f"{name}.csv")
         hub.receive(site.publish())
     return hub.digest()

@@ -110,7 +110,7 @@ def pooled(split: Split, policy: ReleasePolicy) -> tuple[Hub, int]:
 
 def site_update(name: str, train: pd.DataFrame, policy: ReleasePolicy) -> SiteUpdate:
     """What a hospital publishes, on the grid that all agreed on."""
-    site = Site(name, "disease", policy=policy, learner=ProximalSVC(quantizer=agreed_grid(train)))
+    site = Site(name, "disease", policy=policy, estimator=ProximalSVC(quantizer=agreed_grid(train)))
     site.learn(train)
     return site.publish()
 

@@ -27,7 +27,7 @@ def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame(rng.normal(size=(n_rows, d)), columns=[f"x{k:03}" for k in range(d)])
     quantizer = Quantizer.uniform(d, 2.0**-34)
-    site = Site(name, "y", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
+    site = Site(name, "y", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
     site.learn(rows.assign(y=rng.integers(0, 2, n_rows)))
     return site.publish()
 
@@ -87,7 +87,7 @@ def bench_bytes(d: int, n_rows: int) -> None:
             "a learner's own" in what
         ):  # what a site would send if it settled steps as a learner does: too much
             quantizer = ProximalSVC().fit(X[:256], labels[:256]).quantizer_
-        site = Site("s", "y", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
+        site = Site("s", "y", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
         site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(d)]).assign(y=labels))
         site_update = site.publish()
         started = time.perf_counter()

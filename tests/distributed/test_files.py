@@ -52,7 +52,7 @@ def test_a_copied_part_is_refused_by_name(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     paths = written(tmp_path, X, y, cuts)
     shutil.copy(paths[1], tmp_path / "part1 (copy).stats")
-    with pytest.raises(DataError, match=r"'site 1' is there already, from 'site 1'; .* count twice"):
+    with pytest.raises(DataError, match=r"'site 1' is already contained, from 'site 1'; .* count twice"):
         files.combine([*paths, tmp_path / "part1 (copy).stats"])
 
 
@@ -62,7 +62,7 @@ def test_rows_that_were_read_twice_are_refused_in_whatever_order_and_chunks(rng)
     first = files.statistics(ProximalSVC(), [(X, y)], source="monday")
     chunks = [(X[rows], y[rows]) for rows in np.array_split(order, 7)]
     second = files.statistics(ProximalSVC(), chunks, source="monday again")
-    with pytest.raises(DataError, match="'monday again' is there already, from 'monday'"):
+    with pytest.raises(DataError, match="'monday again' is already contained, from 'monday'"):
         files.combine([first, second])
 
 
@@ -70,7 +70,7 @@ def test_a_part_inside_a_combined_part_is_refused(rng, tmp_path):
     X, y = imbalanced(rng)
     parts = [files.statistics(ProximalSVC(), [(X[i::3], y[i::3])], source=str(i)) for i in range(3)]
     files.write(files.combine(parts[:2]), tmp_path / "both.stats")
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="is already contained"):
         files.combine([tmp_path / "both.stats", parts[1]])
     model = files.combine([tmp_path / "both.stats", parts[2]]).model
     assert_same_model(model, one_machine(X, y))
@@ -96,7 +96,7 @@ def test_nan_is_named_with_source_chunk_and_column(rng):
 
 def test_a_model_is_no_part(rng, tmp_path):
     save(one_machine(*imbalanced(rng)), tmp_path / "model")
-    with pytest.raises(FileFormatError, match="holds a ProximalSVC, not statistics"):
+    with pytest.raises(FileFormatError, match="contains a ProximalSVC, not statistics"):
         files.combine([tmp_path / "model"])
 
 
@@ -181,7 +181,7 @@ def test_an_update_by_parts_is_done_whole_or_not_at_all(rng):
     with pytest.raises(DataError, match="never learned"):
         files.update(model, [strangers])
     good = files.statistics(files.unlearned(model), [], forget=[(X[:50], y[:50])], source="a")
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="is already contained"):
         files.update(model, [good, good])
     assert model.digest() == before
     assert (
@@ -195,7 +195,7 @@ def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
     one = files.statistics(ProximalSVC(), [(X[:100], y[:100])], forget=[(X[:9], y[:9])], source="a")
     other = files.statistics(ProximalSVC(), [(X[100:], y[100:])], forget=[(X[:9], y[:9])], source="b")
     before = one.model.digest(), dict(one.sources), dict(one.retired.sources)
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="is already contained"):
         one.merge(other)
     assert (one.model.digest(), one.sources, one.retired.sources) == before
 
@@ -207,7 +207,7 @@ def test_ledgers_tell_that_the_rows_of_a_part_are_all_inside_another(rng, order)
         files.statistics(ProximalSVC(track_rows=True), [(X[rows], y[rows])], source=str(rows))
         for rows in (slice(60), slice(20))
     ]
-    with pytest.raises(DataError, match="all 20 rows of one of two parts are inside the other"):
+    with pytest.raises(DataError, match="all 20 rows of one part are contained in another part"):
         files.combine(parts[::order])
     shifted = files.statistics(ProximalSVC(track_rows=True), [(X[:20] + 1.0, y[:20])], source="other")
     assert files.combine([parts[0], shifted]).model.class_count_.sum() == 80

@@ -19,8 +19,8 @@ from tests.proximal.data import imbalanced
 def run(models, method, partitions):
     """A pass without any engine; parts travel as bytes."""
     work = Pass(models, method)
-    work.settle_maps(lambda: partitions[0][0][:2000])
-    kinds = pickle.loads(pickle.dumps(work.kinds))
+    work.fit_maps(lambda: partitions[0][0][:2000])
+    kinds = pickle.loads(pickle.dumps(work.configs))
     parts = [learn_partition(kinds, X, y, None, f"partition {k}") for k, (X, y) in enumerate(partitions)]
     work.finish(merge_parts([[sent(part) for part in list_] for list_ in parts]))
     return models
@@ -72,7 +72,7 @@ def test_partial_fit_with_a_map_goes_on_with_the_same_map(rng):
 def test_maps_do_not_travel_with_the_statistics(rng):
     X, y = imbalanced(rng, 300, 4)
     work = Pass(ProximalSVC(feature_map=RandomFeatures(50).fit(X)), "fit")
-    (part,) = learn_partition(work.kinds, X, y, None, "partition 0")
+    (part,) = learn_partition(work.configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 2 * 8 * 51 * 52 // 2 + 8000  # two triangles; the map has 50 x 50 more
 
 
@@ -94,7 +94,7 @@ def test_models_that_differ_in_what_becomes_of_the_statistics_share_them(rng):
         ProximalSVC(C=2.0, feature_map=RandomFeatures(30, gamma=0.1)),
         ProximalSVC(feature_map=RandomFeatures(30, gamma=0.2)),
     ]
-    assert len(Pass(models, "fit").kinds) == 4
+    assert len(Pass(models, "fit").configs) == 4
 
 
 def test_all_models_change_or_none(rng):
@@ -114,8 +114,8 @@ def test_partitions_of_different_widths_are_refused(rng):
 def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
     X, y = imbalanced(rng)
     work = Pass(ProximalSVC(), "fit")
-    (empty,) = learn_partition(work.kinds, X[:0], y[:0], None, "partition 0")
-    (part,) = learn_partition(work.kinds, X, y, None, "partition 1")
+    (empty,) = learn_partition(work.configs, X[:0], y[:0], None, "partition 0")
+    (part,) = learn_partition(work.configs, X, y, None, "partition 1")
     assert empty is None
     for order in ([[empty], [part]], [[part], [empty]]):
         (total,) = merge_parts(order)
@@ -125,7 +125,7 @@ def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
 def test_a_partition_without_rows_sends_nothing_to_a_model_that_has_rows(rng):
     X, y = imbalanced(rng)
     model = ProximalSVC(C="auto", track_rows=True).fit(X[:60], y[:60])
-    assert learn_partition(Pass(model, "partial_fit").kinds, X[:0], y[:0], None, "partition 0") == [None]
+    assert learn_partition(Pass(model, "partial_fit").configs, X[:0], y[:0], None, "partition 0") == [None]
     run(model, "partial_fit", [(X[:0], y[:0]), (X[60:], y[60:])])
     assert model.digest() == ProximalSVC(quantizer=model.quantizer_).fit(X, y).digest()
 
@@ -140,5 +140,5 @@ def test_one_thread_holds_inside_only():
 @pytest.mark.parametrize("n_rows", [10, 100, 1000])
 def test_a_message_takes_one_triangle_a_class_at_most(rng, n_rows):
     X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
-    (part,) = learn_partition(Pass(ProximalSVC(), "fit").kinds, X, y, None, "partition 0")
+    (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # of numbers of up to 104 bits

@@ -325,7 +325,7 @@ def test_a_text_column_is_named_with_its_partition(rng, spark):
 
 def test_a_dataframe_without_rows_is_refused(rng, spark):
     df = spark.createDataFrame(frame_of(*imbalanced(rng))).where("age > 1e9")
-    with pytest.raises(DataError, match="no row in any partition"):
+    with pytest.raises(DataError, match="all partitions are empty"):
         engine.fit(ProximalSVC(), df, features=NAMES)
 
 

@@ -1,4 +1,4 @@
-"""Tables, sites and bulletins that several tests use."""
+"""Tables and sites shared by the tests."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def table(n, seed, countries=("DE", "FR")):
 
 
 def open_site(name, frame, epoch=1, quantizer=None):
-    learner = None if quantizer is None else ProximalSVC(quantizer=quantizer)
-    site = Site(name, "ill", policy=OPEN, learner=learner, clock=lambda: epoch)
+    estimator = None if quantizer is None else ProximalSVC(quantizer=quantizer)
+    site = Site(name, "ill", policy=OPEN, estimator=estimator, clock=lambda: epoch)
     site.learn(frame)
     return site
 
 
 def numbers(n, seed):
-    """Without categories, so that all sites can agree on a grid."""
+    """Return a table without categories, so that all sites can use one quantizer."""
     return table(n, seed).drop(columns="country")
 
 

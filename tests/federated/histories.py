@@ -1,8 +1,8 @@
-"""Histories of sites and messages, and what the hub must hold after each.
+"""Random histories of sites and messages, and the expected state of the hub after each.
 
-Sites learn, forget, crash and rejoin with a new epoch, see new categories, change their columns; messages are
-lost, doubled, late, out of order, some as bytes; sites are dropped and come back. Whatever happens, the hub's
-digest is that of one learner on the rows behind the last bulletins that it took.
+Sites learn, forget, crash and rejoin with a new epoch, see new categories and change their columns. Messages
+are lost, duplicated, late or reordered; some are sent as bytes. Sites are dropped and come back. In every
+case the hub's digest must equal that of one estimator fitted on the rows of the last accepted updates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVENTS = (
 
 
 def features(rows, n_numbers, categories):
-    """Numbers first, then a flag for each category."""
+    """Return the numbers followed by one indicator for each category."""
     numbers, lands, _ = rows
     return np.column_stack([numbers[:, :n_numbers], *(lands == value for _, value in categories)]).astype(
         float
@@ -35,7 +35,7 @@ def features(rows, n_numbers, categories):
 
 
 def statistics_of(chunks, n_numbers, categories):
-    """One learner that saw these rows and nothing else."""
+    """Return the statistics of these rows."""
     width = n_numbers + len(categories)
     statistics = ClassStatistics(width, quantizer=Quantizer.uniform(width, 2.0**-10))
     for rows in chunks:
@@ -43,8 +43,8 @@ def statistics_of(chunks, n_numbers, categories):
     return statistics
 
 
-class Place:
-    """A site without tables: rows in, rows out, a new category now and then, a disk that may be lost."""
+class FakeSite:
+    """Minimal site without tables: learns and forgets random rows and sees new categories."""
 
     def __init__(self, name, epoch, n_numbers=1):
         self.name, self.epoch, self.version, self.n_numbers = name, epoch, 0, n_numbers
@@ -73,90 +73,90 @@ class Place:
 
 @dataclass
 class History:
-    """One history; ``behind`` has age, rows and schema of the last bulletin that was taken of each site."""
+    """Random history; ``accepted`` has age, rows and schema of the last accepted update of each site."""
 
     seed: int
     hub: Hub = field(default_factory=Hub)
-    behind: dict = field(default_factory=dict)
+    accepted: dict = field(default_factory=dict)
     gone: dict = field(default_factory=dict)
     counts: dict = field(default_factory=dict)
 
     def play(self):
         self.rng = np.random.default_rng(self.seed)
-        self.places, self.sent = {name: Place(name, 1) for name in NAMES}, []
+        self.sites, self.sent = {name: FakeSite(name, 1) for name in NAMES}, []
         for event in self.rng.choice(EVENTS, size=self.rng.integers(5, 40)):
-            place = self.places[NAMES[self.rng.integers(len(NAMES))]]
-            getattr(self, event)(place)
+            site = self.sites[NAMES[self.rng.integers(len(NAMES))]]
+            getattr(self, event)(site)
         return self
 
-    def note(self, what):
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, event):
+        self.counts[event] = self.counts.get(event, 0) + 1
 
-    def learn(self, place):
-        place.learn(self.rng)
+    def learn(self, site):
+        site.learn(self.rng)
 
-    def forget(self, place):
-        if place.chunks:
-            place.forget(self.rng)
-            self.note("forgotten")
+    def forget(self, site):
+        if site.chunks:
+            site.forget(self.rng)
+            self.count("forgotten")
 
-    def crash(self, place):
-        """The disk is lost; the site rejoins with a new epoch and no rows."""
-        self.places[place.name] = Place(place.name, place.epoch + 1, place.n_numbers)
-        self.note("crash and rejoin")
+    def crash(self, site):
+        """Lose the state of a site, which rejoins with a new epoch and no rows."""
+        self.sites[site.name] = FakeSite(site.name, site.epoch + 1, site.n_numbers)
+        self.count("crash and rejoin")
 
-    def columns(self, place):
-        """A site has another column from now on, in a new life; now and then all of them agree on it."""
-        n_numbers = 3 - place.n_numbers
-        for name in NAMES if self.rng.random() < 0.5 else [place.name]:
-            self.places[name] = Place(name, self.places[name].epoch + 1, n_numbers)
-        self.note("schema change")
+    def columns(self, site):
+        """Change the columns of one site, or of all sites, with a new epoch."""
+        n_numbers = 3 - site.n_numbers
+        for name in NAMES if self.rng.random() < 0.5 else [site.name]:
+            self.sites[name] = FakeSite(name, self.sites[name].epoch + 1, n_numbers)
+        self.count("schema change")
 
-    def publish(self, place):
-        self.sent.append((place.publish(), list(place.chunks)))
+    def publish(self, site):
+        self.sent.append((site.publish(), list(site.chunks)))
 
-    def deliver(self, _place):
-        """Any message that was ever sent: late, twice, out of order; many are never."""
+    def deliver(self, _site):
+        """Deliver a random earlier message: late, twice or out of order. Many are never delivered."""
         if not self.sent:
             return
         site_update, rows = self.sent[self.rng.integers(len(self.sent))]
         name = site_update.site
-        known = self.behind[name][0] if name in self.behind else self.gone.get(name, (-1, -1))
-        news = site_update.age > known
-        others = [schema.numeric for other, (_, _, schema) in self.behind.items() if other != name]
+        known = self.accepted[name][0] if name in self.accepted else self.gone.get(name, (-1, -1))
+        is_newer = site_update.age > known
+        others = [schema.numeric for other, (_, _, schema) in self.accepted.items() if other != name]
         message = site_update.to_bytes() if self.rng.random() < 0.25 else site_update
-        if news and any(numeric != site_update.schema.numeric for numeric in others):
+        if is_newer and any(numeric != site_update.schema.numeric for numeric in others):
             before = self.hub.digest()
             try:
                 self.hub.receive(message)
             except DataError:
-                assert self.hub.digest() == before, f"history {self.seed}: a refusal has changed something"
-                self.note("columns refused")
+                assert self.hub.digest() == before, f"history {self.seed}: a rejected update changed the hub"
+                self.count("columns rejected")
                 return
-            raise AssertionError(f"history {self.seed}: columns that do not fit were taken")
-        assert self.hub.receive(message) == news, f"history {self.seed}"
-        self.note("taken" if news else "late or twice" if site_update.age < known else "twice")
-        if news:
-            self.behind[name] = site_update.age, rows, site_update.schema
+            raise AssertionError(f"history {self.seed}: incompatible columns were accepted")
+        assert self.hub.receive(message) == is_newer, f"history {self.seed}"
+        self.count("accepted" if is_newer else "late or twice" if site_update.age < known else "twice")
+        if is_newer:
+            self.accepted[name] = site_update.age, rows, site_update.schema
             self.gone.pop(name, None)
 
-    def drop(self, place):
-        if place.name in self.behind:
-            self.hub.drop(place.name)
-            self.gone[place.name] = self.behind.pop(place.name)[0]
-            self.note("dropped")
+    def drop(self, site):
+        if site.name in self.accepted:
+            self.hub.drop(site.name)
+            self.gone[site.name] = self.accepted.pop(site.name)[0]
+            self.count("dropped")
 
 
 def check(seed):
-    """Play a history and compare; returns it."""
+    """Play a history, compare the hub with a single fit, and return the history."""
     history = History(seed).play()
-    hub, behind = history.hub, history.behind
-    assert hub.sites == sorted(behind), f"history {seed}"
+    hub, accepted = history.hub, history.accepted
+    assert hub.sites == sorted(accepted), f"history {seed}"
     assert hub.gone == history.gone, f"history {seed}"
-    if behind:
-        categories = sorted({pair for _, _, schema in behind.values() for pair in schema.categories})
-        n_numbers = len(next(iter(behind.values()))[2].numeric)
-        rows = [chunk for _, chunks, _ in behind.values() for chunk in chunks]
-        one = statistics_of(rows, n_numbers, categories)
-        assert hub.digest() == one.digest(), f"history {seed}"
+    if accepted:
+        categories = sorted({pair for _, _, schema in accepted.values() for pair in schema.categories})
+        n_numbers = len(next(iter(accepted.values()))[2].numeric)
+        rows = [chunk for _, chunks, _ in accepted.values() for chunk in chunks]
+        expected = statistics_of(rows, n_numbers, categories)
+        assert hub.digest() == expected.digest(), f"history {seed}"
     return history

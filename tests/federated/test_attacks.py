@@ -1,4 +1,4 @@
-"""What a curious party can find out, tried: without protection it works, with it it does not."""
+"""Attacks on published statistics: they succeed without protection and fail with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRET = {"age": 77.0, "country": "FR", "pressure": 1.84375, "ill": 1}
 
 
 def row_between(before, after, label):
-    """The row that came between two bulletins: the difference of sums over one row is that row."""
+    """Return the row learned between two updates: the difference of sums over one row is that row."""
     names = [*after.schema.numeric, *after.schema.categories]
     difference = after.statistics.gram(label) - before.statistics.gram(label)
     values = dict(zip(names, -difference[-1, :-1], strict=True))
@@ -29,7 +29,7 @@ def with_secret(site):
     return site
 
 
-def test_two_open_bulletins_give_the_whole_row_that_came_between():
+def test_two_updates_with_open_policy_reveal_row_between_them():
     site = Site("a", "ill", policy=OPEN)
     site.learn(table(100, 0))
     before = site.publish()
@@ -39,7 +39,7 @@ def test_two_open_bulletins_give_the_whole_row_that_came_between():
     assert set(found) == {"age", "country", "pressure"}
 
 
-def test_the_policy_refuses_the_second_bulletin_until_enough_has_changed():
+def test_publish_with_policy_raises_until_enough_rows_changed():
     site = Site("a", "ill")
     site.learn(table(100, 0))
     before = site.publish()
@@ -48,22 +48,22 @@ def test_the_policy_refuses_the_second_bulletin_until_enough_has_changed():
         site.publish()
     site.learn(table(60, 1))
     found = row_between(before, site.publish(), 1)
-    assert abs(found["age"] - SECRET["age"]) > 100, "a sum over many rows, not a row"
+    assert abs(found["age"] - SECRET["age"]) > 100, "a sum over many rows, not one row"
 
 
-def test_a_class_of_one_row_is_that_row_and_the_policy_holds_it_back():
+def test_class_with_one_row_is_revealed_by_open_policy_and_withheld_by_default():
     frame = table(100, 0)
     frame.loc[3, list(SECRET)] = list(SECRET.values())
     frame.loc[3, "ill"] = 9
-    open_one, safe = Site("a", "ill", policy=OPEN), Site("a", "ill", policy=ReleasePolicy())
-    for site in (open_one, safe):
+    open_site, safe = Site("a", "ill", policy=OPEN), Site("a", "ill", policy=ReleasePolicy())
+    for site in (open_site, safe):
         site.learn(frame.astype({"ill": int}))
-    assert -open_one.publish().statistics.gram(9)[0, -1] == pytest.approx(77.0)
+    assert -open_site.publish().statistics.gram(9)[0, -1] == pytest.approx(77.0)
     assert 9 not in safe.publish().statistics.classes
 
 
-def test_who_knows_all_other_rows_of_a_change_knows_the_last_one_also_with_the_policy():
-    """Said on the page: the policy counts rows, it does not know what others know. Noise is for that."""
+def test_attacker_with_all_other_rows_recovers_last_row_despite_policy():
+    """Documented limitation: the policy only counts rows. Noise protects against background knowledge."""
     site = Site("a", "ill")
     site.learn(table(100, 0))
     before = site.publish()
@@ -77,7 +77,7 @@ def test_who_knows_all_other_rows_of_a_change_knows_the_last_one_also_with_the_p
 
 @pytest.fixture
 def round_of_three():
-    pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")
+    pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
     sites = {name: agreed_site(name, numbers(60, seed)) for seed, name in enumerate("abc")}
     site_updates = {name: site.publish() for name, site in sites.items()}
     maskers = {name: Masker(name) for name in sites}
@@ -88,7 +88,7 @@ def round_of_three():
     return site_updates, agreement, messages
 
 
-def test_hub_and_all_other_sites_together_know_the_last_one_and_fewer_do_not(round_of_three):
+def test_masked_sum_reveals_site_only_if_all_other_sites_collude(round_of_three):
     site_updates, agreement, messages = round_of_three
     total = MaskedSum(agreement)
     for message in messages.values():
@@ -99,4 +99,4 @@ def test_hub_and_all_other_sites_together_know_the_last_one_and_fewer_do_not(rou
     pair = total.total() - site_updates["b"].statistics
     together = secret + site_updates["c"].statistics
     np.testing.assert_array_equal(pair.gram(1), together.gram(1))
-    assert not np.array_equal(pair.gram(1), secret.gram(1)), "the sum of two, and no more"
+    assert not np.array_equal(pair.gram(1), secret.gram(1)), "only the sum of two sites is revealed"

@@ -56,7 +56,7 @@ def place(request, tmp_path):
         yield f"{http.base_url}/v1/models/heart"
 
 
-def test_publish_collect_compare_and_drop(run, place):
+def test_publish_collect_compare_and_drop_update_pooled_model(run, place):
     for name in NAMES[:2]:
         done(run("site", "publish", f"{name}.csv", *PUBLISH, "--name", name, "--to", place))
     two = digest(run("hub", "collect", place, "-o", "two.steelyard"))
@@ -76,7 +76,7 @@ def test_publish_collect_compare_and_drop(run, place):
     assert "1 sites, 120 rows" in done(run("hub", "collect", place, "-o", "one.steelyard")).stderr
 
 
-def test_what_the_policy_holds_back_is_told_and_little_change_is_not_published(run, place):
+def test_publish_small_change_or_small_classes_fails_with_reason(run, place):
     arguments = ("site", "publish", "north.csv", *PUBLISH, "--name", "north", "--to", place)
     done(run(*arguments))
     with Path("north.csv").open("a", encoding="utf-8") as file:
@@ -115,7 +115,7 @@ sys.exit(max(os.waitstatus_to_exitcode(os.wait()[1]) for _ in json.loads(sys.arg
 
 
 def at_once(commands):
-    """Commands as processes that run at the same time; what each said. Imports are paid for once."""
+    """Run commands in parallel forked processes that share imports; return the stderr of each."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     arguments = [sys.executable, "-c", _FORKS, json.dumps(commands)]
     ended = subprocess.run(arguments, timeout=120, env=environment, check=False)
@@ -124,8 +124,8 @@ def at_once(commands):
     return said
 
 
-def test_a_secure_sum_of_four_processes_has_the_bits_of_open_bulletins_and_one_can_leave(run):
-    pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")
+def test_round_of_four_processes_equals_unmasked_sum_and_site_can_leave(run):
+    pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
     opening = ["hub", "open", "shared", "--round", "w7", "--target", "ill", "--label", 0, "--label", 1]
     opening += ["--number", "age", "--number", "pressure", "--category", "country=DE,FR", "--step", -30]
     done(run(*opening, *(part for name in NAMES for part in ("--site", name))))
@@ -139,15 +139,15 @@ def test_a_secure_sum_of_four_processes_has_the_bits_of_open_bulletins_and_one_c
     from steelyard.federated import Folder, Hub, ReleasePolicy, Round
 
     def open_digest(names):
-        hub, terms = Hub(), Round(Folder("shared"), "w7").terms
+        hub, config = Hub(), Round(Folder("shared"), "w7").config
         for name in names:
-            site = terms.site(name, ReleasePolicy())
+            site = config.site(name, ReleasePolicy())
             site.learn(f"{name}.csv")
             hub.receive(site.publish())
         return hub.digest()
 
     assert masked == open_digest(NAMES)
-    assert Path("west.receipt").stat().st_mode & 0o077 == 0, "the receipt is for this place alone"
+    assert Path("west.receipt").stat().st_mode & 0o077 == 0, "only the owner can read the receipt"
     done(run("site", "leave", "--name", "west", "--to", "shared", "--receipt", "west.receipt"))
     left = digest(run("hub", "collect", "shared", "--round", "w7", "-o", "left.steelyard"))
     assert left == open_digest(NAMES[:3])
@@ -159,7 +159,7 @@ def test_a_secure_sum_of_four_processes_has_the_bits_of_open_bulletins_and_one_c
     )
 
 
-def test_a_hub_follows_a_folder_until_it_is_stopped(run, tmp_path):
+def test_hub_serve_follows_folder_until_terminated(run, tmp_path):
     hub = steelyard_process("hub", "serve", "shared", "-o", "pooled.steelyard", "--every", 0.05)
     try:
         assert "following" in hub.stderr.readline()
@@ -173,7 +173,7 @@ def test_a_hub_follows_a_folder_until_it_is_stopped(run, tmp_path):
         assert next_digest(hub) == seen[0]
         assert steelyard.load("pooled.steelyard").estimator.statistics_.n_rows == 120
     finally:
-        hub.terminate()  # an interrupt may be ignored, in the background of some shells
+        hub.terminate()  # background jobs of some shells ignore SIGINT
         rest = hub.communicate(timeout=60)[1]
     assert hub.returncode == 0
     assert rest.endswith("stopped\n")
@@ -186,7 +186,7 @@ def next_digest(hub):
     raise AssertionError("the hub has stopped")
 
 
-def test_a_hub_over_http_keeps_what_it_has_acknowledged_when_it_is_killed(run):
+def test_hub_over_http_after_kill_keeps_acknowledged_updates(run):
     pytest.importorskip("starlette", reason="a service needs the extra 'service'")
     arguments = ("hub", "serve", "--store", "hub.db", "--model", "heart", "--target", "ill", "--port", 0)
     digests = []
@@ -208,7 +208,7 @@ def test_a_hub_over_http_keeps_what_it_has_acknowledged_when_it_is_killed(run):
     assert digests[0] != digests[1]
 
 
-def test_the_table_fits_a_terminal_of_80_columns(run, tmp_path):
+def test_compare_and_publish_output_fits_80_columns(run, tmp_path):
     for name in NAMES:
         done(run("site", "publish", f"{name}.csv", *PUBLISH, "--name", name, "--to", "shared"))
     compared, published = in_terminal(

@@ -1,4 +1,4 @@
-"""What every way between sites and hub keeps: memory, a folder, a service."""
+"""The Exchange protocol, tested with all implementations: memory, a folder, a service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPEC = {"target": "ill", "sites": True}
 
 @pytest.fixture(params=["memory", "folder", "service"])
 def exchange(request, tmp_path):
-    """Each of them, empty."""
+    """Return an empty exchange of each kind."""
     if request.param == "memory":
         yield Memory()
     elif request.param == "folder":
@@ -47,7 +47,7 @@ def collected(exchange):
     return hub
 
 
-def test_the_last_word_of_every_site_arrives_whole(exchange):
+def test_collect_receives_latest_update_of_every_site(exchange):
     north, south = agreed_site("north", numbers(60, 0)), agreed_site("south/1 ä?", numbers(40, 1))
     first = north.publish()
     assert exchange.put(first)
@@ -65,7 +65,7 @@ def test_the_last_word_of_every_site_arrives_whole(exchange):
     assert hub.statistics.n_rows == 130
 
 
-def test_twice_and_late_change_nothing(exchange):
+def test_put_duplicate_or_late_update_returns_false(exchange):
     site = agreed_site("a", numbers(60, 0))
     first = site.publish()
     site.learn(numbers(20, 1))
@@ -76,7 +76,7 @@ def test_twice_and_late_change_nothing(exchange):
     assert collected(exchange).statistics.n_rows == 80
 
 
-def test_a_new_life_of_a_site_replaces_the_old_one(exchange):
+def test_put_update_of_new_epoch_replaces_old_epoch(exchange):
     old = agreed_site("a", numbers(60, 0), epoch=1)
     for _ in range(3):
         assert exchange.put(old.publish())
@@ -84,26 +84,26 @@ def test_a_new_life_of_a_site_replaces_the_old_one(exchange):
     assert collected(exchange).statistics.n_rows == 10
 
 
-def test_a_site_that_left_leaves_no_trace_in_the_sum_and_late_copies_do_not_bring_it_back(exchange):
+def test_drop_removes_site_from_sum_and_rejects_late_copies(exchange):
     site = open_site("b", table(50, 1, ("NZ",)))
     last = site.publish()
     for name, seed in (("a", 0), ("c", 2)):
         exchange.put(open_site(name, table(60, seed)).publish())
-    following = collected(exchange)
-    never = following.digest()
+    subscriber = collected(exchange)
+    without_b = subscriber.digest()
     exchange.put(last)
-    collect(exchange, following)
-    assert following.digest() != never
+    collect(exchange, subscriber)
+    assert subscriber.digest() != without_b
     exchange.drop("b")
     assert not exchange.put(last), "a late copy"
     assert exchange.find("b") is None
     assert exchange.sites() == ["a", "c"]
     assert exchange.gone() == {"b": last.age}
-    assert collect(exchange, following) == 1, "a hub that follows hears of it"
-    assert following.digest() == never
-    assert collected(exchange).digest() == never
-    assert not following.receive(last)
-    assert exchange.put(site.publish()), "a newer bulletin may come back"
+    assert collect(exchange, subscriber) == 1, "the subscribed hub drops the site"
+    assert subscriber.digest() == without_b
+    assert collected(exchange).digest() == without_b
+    assert not subscriber.receive(last)
+    assert exchange.put(site.publish()), "a newer update is accepted"
     assert exchange.gone() == {}
     with pytest.raises(DataError, match="there is no"):
         exchange.drop("west")
@@ -112,7 +112,7 @@ def test_a_site_that_left_leaves_no_trace_in_the_sum_and_late_copies_do_not_brin
 # -- a folder ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_keeps_one_bulletin_a_site_and_refuses_one_that_lies(tmp_path):
+def test_folder_keeps_one_update_per_site_and_rejects_renamed_or_damaged_file(tmp_path):
     folder = Folder(tmp_path)
     site = open_site("north", table(50, 0))
     folder.put(site.publish())
@@ -120,17 +120,17 @@ def test_a_folder_keeps_one_bulletin_a_site_and_refuses_one_that_lies(tmp_path):
     (only,) = folder.path.iterdir()
     other = only.with_name(only.name.replace("north", "south"))
     other.write_bytes(only.read_bytes())
-    with pytest.raises(FileFormatError, match="do not agree"):
+    with pytest.raises(FileFormatError, match="does not match"):
         folder.find("south")
     other.write_bytes(only.read_bytes()[:-20])
     folder.put(open_site("west", table(40, 3)).publish())
     hub = Hub()
     with pytest.raises(FileFormatError, match="south"):
         collect(folder, hub)
-    assert hub.sites == ["north", "west"], "what is damaged keeps no other out"
+    assert hub.sites == ["north", "west"], "damaged files do not block other sites"
 
 
-def test_a_folder_that_changes_while_it_is_read_gives_whole_bulletins(tmp_path):
+def test_folder_find_while_files_change_returns_complete_updates(tmp_path):
     folder, site = Folder(tmp_path), agreed_site("a", numbers(30, 0))
     folder.put(site.publish())
     done = threading.Event()
@@ -150,22 +150,22 @@ def test_a_folder_that_changes_while_it_is_read_gives_whole_bulletins(tmp_path):
     assert versions
 
 
-def test_a_folder_that_cannot_be_used_says_so(tmp_path):
+def test_folder_without_access_raises_file_access_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileAccessError, match="cannot be made"):
+    with pytest.raises(FileAccessError, match="cannot be created"):
         Folder(tmp_path / "file" / "shared").write("x", b"")
     with pytest.raises(FileAccessError, match="cannot be read"):
         Folder(tmp_path / "file" / "shared").sites()
-    assert Folder(tmp_path / "nobody").sites() == []
-    assert not (tmp_path / "nobody").exists()  # to look is not to make
-    with pytest.raises(DataError, match="no room"):
+    assert Folder(tmp_path / "missing").sites() == []
+    assert not (tmp_path / "missing").exists()  # reading does not create the folder
+    with pytest.raises(DataError, match="too long"):
         Folder(tmp_path).put(open_site("x" * 201, table(20, 0)).publish())
 
 
 # -- a service --------------------------------------------------------------------------------------
 
 
-def test_the_service_gives_the_pooled_model_and_the_table(tmp_path):
+def test_service_model_and_table_equal_those_of_hub(tmp_path):
     frames = {"a": numbers(80, 0), "b": numbers(60, 1)}
     hub = Hub()
     with hub_service(tmp_path / "hub.db") as service:
@@ -173,22 +173,22 @@ def test_the_service_gives_the_pooled_model_and_the_table(tmp_path):
             site_update = agreed_site(name, frame).publish()
             service.put(site_update)
             hub.receive(site_update)
-        table_there, model = service.table(), service.model()
-    assert table_there["digest"] == hub.digest()
-    assert [row["site"] for row in table_there["sites"]] == ["a", "b"]
-    for row, standing in zip(table_there["sites"], hub.compare(), strict=True):
-        assert row["auc"] == standing.auc
-        assert row["squared_error"] == standing.squared_error
+        remote_table, model = service.table(), service.model()
+    assert remote_table["digest"] == hub.digest()
+    assert [row["site"] for row in remote_table["sites"]] == ["a", "b"]
+    for row, summary in zip(remote_table["sites"], hub.compare(), strict=True):
+        assert row["auc"] == summary.auc
+        assert row["squared_error"] == summary.squared_error
     np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
-def test_an_address_that_is_none_and_a_service_that_is_away_are_told():
+def test_service_with_invalid_url_or_no_server_raises():
     for address in ("ftp://hub/heart", "http://hub:8471v1/models/heart"):
-        with pytest.raises(ParameterError, match="begins with http"):
+        with pytest.raises(ParameterError, match="must begin with http"):
             Service(address)
     with (
         Service("http://127.0.0.1:9/v1/models/heart", timeout=0.2) as away,
-        pytest.raises(FileAccessError, match="no answer came"),
+        pytest.raises(FileAccessError, match="no response"),
     ):
         away.find("a")
     assert "secret" not in repr(Service("http://127.0.0.1:9/v1/models/heart", key="sy_secret"))

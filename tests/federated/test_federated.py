@@ -1,4 +1,4 @@
-"""Several places, one model: exactly that of all rows, whatever becomes of the messages."""
+"""Sites and hub: the pooled model equals a fit on all rows for any order of messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from steelyard.exceptions import DataError, FileFormatError
 from steelyard.federated import Folder, Hub, Site, SiteUpdate, resolution
 from tests.federated.data import OPEN, table
 
-STEPS = 3e-9  # sites count in at least 2**25 steps to a typical deviation, one learner in 2**33
+STEPS = (
+    3e-9  # tolerance: sites quantize with at least 2**25 steps per typical deviation, an estimator with 2**33
+)
 
 
 def pooled_scores(frames, probe):
-    """One learner on all the rows in one place, by plain one-hot columns."""
+    """Return the scores of one estimator fitted on all rows with one-hot columns."""
     rows = pd.concat(frames, ignore_index=True)
     names = sorted(rows["country"].unique())
 
@@ -40,7 +42,7 @@ def open_site(name, frame):
     return site
 
 
-def test_one_message_a_site_gives_the_model_of_all_rows():
+def test_hub_with_one_update_per_site_equals_fit_on_all_rows():
     frames = [table(80, 0), table(50, 1, ("FR", "NZ")), table(30, 2, ("AU",))]
     hub = Hub()
     for number, frame in enumerate(frames):
@@ -49,7 +51,7 @@ def test_one_message_a_site_gives_the_model_of_all_rows():
     np.testing.assert_allclose(hub_scores(hub, probe), pooled_scores(frames, probe), rtol=0, atol=STEPS)
 
 
-def test_a_bulletin_replaces_the_one_before_and_the_old_one_does_no_harm():
+def test_receive_newer_update_replaces_older_and_rejects_late_one():
     site = open_site("a", table(60, 0))
     first = site.publish()
     site.learn(table(40, 1))
@@ -61,18 +63,18 @@ def test_a_bulletin_replaces_the_one_before_and_the_old_one_does_no_harm():
     assert hub.statistics.n_rows == 100
 
 
-def test_a_site_that_forgets_is_forgotten_by_the_hub():
-    kept, gone = table(60, 0), table(25, 1)
-    site = open_site("a", pd.concat([kept, gone], ignore_index=True))
+def test_hub_after_site_forgets_equals_fit_without_forgotten_rows():
+    kept, forgotten = table(60, 0), table(25, 1)
+    site = open_site("a", pd.concat([kept, forgotten], ignore_index=True))
     hub = Hub()
     hub.receive(site.publish())
-    site.forget(gone)
+    site.forget(forgotten)
     hub.receive(site.publish())
     probe = table(30, 5)
     np.testing.assert_allclose(hub_scores(hub, probe), pooled_scores([kept], probe), rtol=0, atol=STEPS)
 
 
-def test_a_site_that_leaves_is_out_without_a_trace():
+def test_drop_site_equals_fit_without_it():
     frames = {"a": table(60, 0), "b": table(50, 1, ("NZ",)), "c": table(40, 2)}
     hub = Hub()
     for name, frame in frames.items():
@@ -83,25 +85,25 @@ def test_a_site_that_leaves_is_out_without_a_trace():
     np.testing.assert_allclose(
         hub_scores(hub, probe), pooled_scores([frames["a"], frames["c"]], probe), rtol=0, atol=STEPS
     )
-    assert hub.receive(late), "a new life of the site may come back"
+    assert hub.receive(late), "an update of a new epoch is accepted"
     with pytest.raises(DataError, match="no site 'x'"):
         hub.drop("x")
 
 
-def test_sites_with_other_columns_are_refused_and_nothing_changes():
+def test_receive_other_columns_raises_and_keeps_state():
     hub = Hub()
     hub.receive(open_site("a", table(60, 0)).publish())
-    strange = Site("b", "ill", policy=OPEN)
-    strange.learn(table(50, 1).rename(columns={"age": "years"}))
+    other = Site("b", "ill", policy=OPEN)
+    other.learn(table(50, 1).rename(columns={"age": "years"}))
     with pytest.raises(DataError, match="columns of site 'b'"):
-        hub.receive(strange.publish())
+        hub.receive(other.publish())
     assert hub.sites == ["a"]
 
 
-# -- what may leave ---------------------------------------------------------------------------------
+# -- release policy ---------------------------------------------------------------------------------
 
 
-def test_a_class_of_few_rows_is_held_back_and_said_so():
+def test_publish_small_class_withholds_it_with_reason():
     frame = table(60, 0)
     frame.loc[frame.index[:3], "ill"] = 7
     site = Site("a", "ill")
@@ -111,22 +113,22 @@ def test_a_class_of_few_rows_is_held_back_and_said_so():
     assert "fewer than 20 rows" in site_update.held_back["7"]
     hub = Hub()
     hub.receive(site_update)
-    assert "held back" in hub.explain()
+    assert "withheld" in hub.explain()
 
 
-def test_no_bulletin_carries_a_row_as_it_came():
+def test_publish_few_rows_contains_no_raw_value():
     frame = table(24, 0)
     frame["age"] = 1234567.25
     site = Site("a", "ill", policy=OPEN)
     site.learn(frame)
     needle = np.float64(1234567.25).tobytes()
-    assert needle in site.model.estimator.statistics_.to_bytes(), "the control: it waits there as it came"
+    assert needle in site.model.estimator.statistics_.to_bytes(), "control: the estimator buffers the raw row"
     site_update = site.publish()
     assert needle not in site_update.to_bytes()
-    assert site_update.statistics.digest() == resolution.settled(site.model.estimator.statistics_).digest()
+    assert site_update.statistics.digest() == resolution.quantized(site.model.estimator.statistics_).digest()
 
 
-def test_a_site_that_reads_all_rows_anew_goes_on_after_its_last_bulletin():
+def test_resume_after_reading_rows_again_continues_versions_and_policy():
     site = Site("a", "ill")
     site.learn(table(200, 0))
     first = site.publish()
@@ -140,7 +142,7 @@ def test_a_site_that_reads_all_rows_anew_goes_on_after_its_last_bulletin():
         few.resume(second).publish()
 
 
-def test_a_change_of_few_rows_is_not_published():
+def test_publish_after_small_change_raises():
     site = Site("a", "ill")
     site.learn(table(100, 0))
     site.publish()
@@ -151,28 +153,28 @@ def test_a_change_of_few_rows_is_not_published():
     assert site.publish().version == 2
 
 
-# -- looking at it ----------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------
 
 
-def test_the_comparison_is_that_of_the_rows_themselves():
+def test_compare_matches_errors_computed_from_rows():
     frames = {"a": table(200, 0), "b": table(150, 1)}
     hub = Hub()
     for name, frame in frames.items():
         hub.receive(open_site(name, frame).publish())
-    standings = {standing.site: standing for standing in hub.compare()}
+    summaries = {summary.site: summary for summary in hub.compare()}
     for name, frame in frames.items():
         scores = hub_scores(hub, frame)
         sign = np.where(frame["ill"] == 1, 1.0, -1.0)
         error = np.square(scores - sign)
         expected = 0.5 * (error[sign > 0].mean() + error[sign < 0].mean())
-        assert standings[name].squared_error == pytest.approx(expected, rel=1e-8)
-        assert standings[name].rows == len(frame)
+        assert summaries[name].squared_error == pytest.approx(expected, rel=1e-8)
+        assert summaries[name].rows == len(frame)
 
 
 # -- messages ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_carries_bulletins(tmp_path):
+def test_folder_collect_receives_all_updates_and_rejects_damaged_file(tmp_path):
     folder = Folder(tmp_path / "shared")
     site = open_site("north/1 ä", table(50, 0))
     folder.put(site.publish())
@@ -189,23 +191,23 @@ def test_a_folder_carries_bulletins(tmp_path):
         folder.collect(Hub())
 
 
-def test_any_changed_byte_of_a_bulletin_is_refused():
+def test_from_bytes_with_any_changed_byte_raises():
     data = open_site("a", table(30, 0)).publish().to_bytes()
     rng = np.random.default_rng(0)
-    for place in rng.integers(0, len(data), size=200):
+    for index in rng.integers(0, len(data), size=200):
         broken = bytearray(data)
-        broken[place] ^= 1 + int(rng.integers(255))
+        broken[index] ^= 1 + int(rng.integers(255))
         with pytest.raises(FileFormatError):
             SiteUpdate.from_bytes(bytes(broken))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_after_any_history_the_hub_has_the_rows_of_the_last_bulletins(data):  # noqa: C901  a history
-    """Sites learn, forget, crash and rejoin; messages are lost, doubled, late; sites are dropped."""
+def test_hub_after_any_history_equals_fit_on_rows_of_last_updates(data):  # noqa: C901  one branch per event
+    """Sites learn, forget, crash, rejoin and are dropped; messages are lost, duplicated or late."""
     clock = iter(range(1, 1000))
     sites, rows, sent, hub = {}, {}, [], Hub()
-    latest, gone = {}, {}
+    latest, dropped = {}, {}
     for step in range(data.draw(st.integers(3, 14))):
         name = data.draw(st.sampled_from("abc"))
         act = data.draw(st.sampled_from(["learn", "learn", "forget", "crash", "publish", "deliver", "drop"]))
@@ -223,22 +225,22 @@ def test_after_any_history_the_hub_has_the_rows_of_the_last_bulletins(data):  # 
         elif act == "publish":
             sent.append((sites[name].publish(), list(rows[name])))
         elif act == "deliver" and sent:
-            site_update, behind = data.draw(st.sampled_from(sent))
+            site_update, accepted = data.draw(st.sampled_from(sent))
             known = latest.get(site_update.site, ((-1, -1), None))[0]
-            news = site_update.age > max(known, gone.get(site_update.site, (-1, -1)))
-            assert hub.receive(site_update) == news
-            if news:
-                latest[site_update.site] = site_update.age, behind
+            is_newer = site_update.age > max(known, dropped.get(site_update.site, (-1, -1)))
+            assert hub.receive(site_update) == is_newer
+            if is_newer:
+                latest[site_update.site] = site_update.age, accepted
         elif act == "drop" and name in latest:
             hub.drop(name)
-            gone[name] = latest.pop(name)[0]
-    behind = [frame for _, frames in latest.values() for frame in frames]
+            dropped[name] = latest.pop(name)[0]
+    frames = [frame for _, tables in latest.values() for frame in tables]
     if latest:
-        assert hub.statistics.n_rows == sum(map(len, behind))
-        if len({*pd.concat(behind)["ill"]}) == 2:
+        assert hub.statistics.n_rows == sum(map(len, frames))
+        if len({*pd.concat(frames)["ill"]}) == 2:
             probe = table(10, 99, ("DE", "FR", "NZ"))
-            probe = probe[probe["country"].isin(pd.concat(behind)["country"].unique())]
+            probe = probe[probe["country"].isin(pd.concat(frames)["country"].unique())]
             if len(probe):
                 np.testing.assert_allclose(
-                    hub_scores(hub, probe), pooled_scores(behind, probe), rtol=1e-7, atol=1e-8
+                    hub_scores(hub, probe), pooled_scores(frames, probe), rtol=1e-7, atol=1e-8
                 )

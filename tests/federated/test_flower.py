@@ -1,4 +1,4 @@
-"""The pooled model over Flower: one round, exact."""
+"""Federated learning over Flower: one round gives the exact pooled model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from steelyard.federated import flower as adapter
 from tests.federated.data import agreed_site, numbers
 
 HAS_FLOWER = find_spec("flwr") is not None
-# What Flower and the packages around it warn of is their own affair.
+# Warnings of Flower and its dependencies are not tested here.
 pytestmark = pytest.mark.filterwarnings("ignore")
 needs_flower = pytest.mark.skipif(
-    not HAS_FLOWER, reason="Flower is an extra of its own: its pins do not suit the other extras"
+    not HAS_FLOWER, reason="Flower is a separate extra because of its version pins"
 )
 N_SITES = 4
 
@@ -39,7 +39,7 @@ def publish(context):
 
 @pytest.fixture
 def task():
-    """Who speaks, as Flower's own processes set it before they run an app."""
+    """Set the task identity as Flower's processes do before they run an app."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
@@ -48,7 +48,7 @@ def task():
 
 
 class InProcess:
-    """Flower's grid without its network: each node is a client app that is called."""
+    """Flower grid without a network: each node calls a client app in this process."""
 
     def __init__(self, app, n=N_SITES, silent=()):
         self.app, self.n, self.silent, self.n_rounds = app, n, silent, 0
@@ -74,24 +74,24 @@ class InProcess:
                 continue
             try:
                 yield self.app(message, context)
-            except Exception as error:  # noqa: BLE001  as Flower tells it
+            except Exception as error:  # noqa: BLE001  Flower reports any error as a message
                 yield Message(Error(code=0, reason=str(error)), reply_to=message)
 
 
 @needs_flower
 @pytest.mark.usefixtures("task")
-def test_one_round_over_flower_gives_the_digest_of_all_rows():
-    hub, quantizer = Hub(), InProcess(adapter.client_app(publish))
-    assert adapter.collect(quantizer, hub, sites=N_SITES) == N_SITES
-    assert quantizer.n_rounds == 1
+def test_collect_over_flower_equals_digest_of_all_rows():
+    hub, grid = Hub(), InProcess(adapter.client_app(publish))
+    assert adapter.collect(grid, hub, sites=N_SITES) == N_SITES
+    assert grid.n_rounds == 1
     assert hub.digest() == pooled().digest()
     np.testing.assert_array_equal(hub.model().estimator.coef_, pooled().model().estimator.coef_)
-    assert adapter.collect(quantizer, hub, sites=N_SITES) == 0, "asked again, nothing is new"
+    assert adapter.collect(grid, hub, sites=N_SITES) == 0, "a repeated call changes nothing"
 
 
 @needs_flower
 @pytest.mark.usefixtures("task")
-def test_nodes_that_fail_are_silent_or_missing_are_told_and_the_others_count():
+def test_collect_with_failed_silent_or_missing_nodes_raises_and_keeps_other_updates():
     def failing(context):
         if context.node_config["partition-id"] == 2:
             raise DataError("nothing is published: no class has enough rows yet.")
@@ -103,12 +103,12 @@ def test_nodes_that_fail_are_silent_or_missing_are_told_and_the_others_count():
     assert hub.sites == ["s0", "s1", "s3"]
     with pytest.raises(DataError, match="1 of 4 nodes did not answer"):
         adapter.collect(InProcess(adapter.client_app(publish), silent=(3,)), hub, sites=N_SITES)
-    with pytest.raises(DataError, match="4 of 5 nodes are there"):
+    with pytest.raises(DataError, match="only 4 of 5 nodes are connected"):
         adapter.collect(InProcess(adapter.client_app(publish)), hub, sites=5, timeout=0.2)
 
 
 @needs_flower
-def test_flowers_simulation_engine_gives_the_digest_of_all_rows():
+def test_flower_simulation_equals_digest_of_all_rows():
     pytest.importorskip("ray", reason="Flower's simulation engine needs ray")
     from flwr.simulation import run_simulation
 
@@ -122,8 +122,8 @@ def test_flowers_simulation_engine_gives_the_digest_of_all_rows():
     assert found == [pooled().digest()]
 
 
-@pytest.mark.skipif(HAS_FLOWER, reason="what is told where Flower is not installed")
-def test_without_flower_the_sentence_says_what_to_install():
+@pytest.mark.skipif(HAS_FLOWER, reason="tests the message without Flower")
+def test_apps_without_flower_raise_with_package_name():
     with pytest.raises(ParameterError, match="needs the package flwr"):
         adapter.client_app(publish)
     with pytest.raises(ParameterError, match="needs the package flwr"):

@@ -1,4 +1,4 @@
-"""The benchmark of four hospitals runs on files of the right form; its figures need the real ones."""
+"""The benchmark of four hospitals runs on synthetic files; its figures need the real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def heart():
 
 
 def write(folder, name, n, seed):
-    """A file like those of UCI: 14 columns, gaps as question marks, a label from 0 to 4."""
+    """Write a file like those of UCI: 14 columns, missing values as question marks, a label from 0 to 4."""
     rng = np.random.default_rng(seed)
     ill = rng.integers(0, 5, n)
     ranges = [(30, 80), (0, 2), (1, 5), (90, 180), (120, 400), (0, 2), (0, 3), (80, 200), (0, 2), (0, 5)]
@@ -33,8 +33,10 @@ def write(folder, name, n, seed):
     rows.to_csv(folder / f"fed_heart_{name}.csv.gz", header=False, index=False)
 
 
-def test_the_table_has_every_method_and_secure_sums_have_the_same_bits(heart, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")
+def test_print_table_lists_every_method_and_secure_aggregation_is_bitwise_equal(
+    heart, tmp_path, capsys, monkeypatch
+):
+    pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
     monkeypatch.setattr(heart, "DRAWS", 2)
     monkeypatch.setattr(heart, "MAPS", 1)
     monkeypatch.setattr(heart, "WIDTH", 20)

@@ -1,4 +1,4 @@
-"""Secure sums: the total to the last bit, and nothing of a single site."""
+"""Secure aggregation: the sum is exact and single messages reveal nothing."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from steelyard.federated.vectors import from_numbers, to_numbers
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
-pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")
+pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
 
-GRID = Quantizer.uniform(2, 2.0**-30)
+QUANTIZER = Quantizer.uniform(2, 2.0**-30)
 SCHEMA = Schema("ill", ("age", "pressure"))
 NAMES = ("a", "b", "c", "d")
 
 
-def bulletin_of(name, seed, n=60, quantizer=GRID):
+def update_of(name, seed, n=60, quantizer=QUANTIZER):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, size=n)
     rows = pd.DataFrame({"age": rng.integers(20, 90, n) / 1.0, "pressure": rng.normal(size=n) + y, "ill": y})
-    site = Site(name, "ill", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
+    site = Site(name, "ill", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
     site.learn(rows)
     return site.publish()
 
 
 @pytest.fixture
 def site_updates():
-    return {name: bulletin_of(name, seed) for seed, name in enumerate(NAMES)}
+    return {name: update_of(name, seed) for seed, name in enumerate(NAMES)}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def maskers():
 
 def agreement_of(maskers, round_name="first", **changes):
     keys = {name: masker.public_key for name, masker in maskers.items()}
-    parts = {"round": round_name, "keys": keys, "schema": SCHEMA, "quantizer": GRID, "labels": (0, 1)}
+    parts = {"round": round_name, "keys": keys, "schema": SCHEMA, "quantizer": QUANTIZER, "labels": (0, 1)}
     return RoundKeys(**{**parts, **changes})
 
 
@@ -56,12 +56,12 @@ def numbers_of(message):
 
 
 def changed(message, **parts):
-    """A message with other content and a right checksum."""
+    """Return a message with changed fields and a valid checksum."""
     return encode({**decode(message), **parts})
 
 
 def reference_numbers(X, y, labels, quantizer):
-    """Counts, sums and products by loops over rows, in Python's whole numbers."""
+    """Return counts, sums and products, computed by loops over rows in Python integers."""
     numbers = []
     for label in labels:
         rows = [
@@ -77,7 +77,7 @@ def reference_numbers(X, y, labels, quantizer):
     return numbers
 
 
-def test_the_flat_numbers_are_those_of_the_formula_and_come_back_as_they_were():
+def test_to_numbers_equals_reference_and_round_trips():
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(40, 3)) * [1, 1e6, 1e-3], rng.integers(0, 2, 40)
     quantizer = Quantizer.uniform(3, 2.0**-20)
@@ -90,7 +90,7 @@ def test_the_flat_numbers_are_those_of_the_formula_and_come_back_as_they_were():
     assert back.classes == [0, 1]
 
 
-def test_weights_in_fractions_come_back_as_they_were():
+def test_to_numbers_with_fractional_weights_round_trips():
     quantizer = Quantizer.uniform(1, 0.5)
     statistics = ClassStatistics(1, quantizer=quantizer)
     statistics.add([[1.0], [2.5], [3.0]], [0, 0, 1], sample_weight=[0.25, 1.0, 2.0])
@@ -100,7 +100,7 @@ def test_weights_in_fractions_come_back_as_they_were():
     )
 
 
-def test_the_sum_is_that_of_the_hub_to_the_last_bit(site_updates, maskers):
+def test_masked_total_equals_hub_digest(site_updates, maskers):
     agreement, hub = agreement_of(maskers), Hub()
     masked = MaskedSum(agreement)
     for name, site_update in site_updates.items():
@@ -115,7 +115,7 @@ def test_the_sum_is_that_of_the_hub_to_the_last_bit(site_updates, maskers):
         )
 
 
-def test_categories_that_a_site_has_not_seen_have_their_place():
+def test_mask_site_without_some_categories_aligns_features():
     schema = Schema("ill", ("age",), ("land",), (("land", "DE"), ("land", "FR"), ("land", "NZ")))
     quantizer, hub = Quantizer.uniform(4, 2.0**-10), Hub()
     maskers = {name: Masker(name) for name in "abc"}
@@ -137,12 +137,12 @@ def bytes_look_uniform(data):
     return bool(((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-9, 255))
 
 
-def test_a_single_message_looks_random_and_other_rounds_look_different():
+def test_masked_message_bytes_are_uniform_and_differ_between_rounds():
     d = 12
     schema, quantizer = Schema("y", tuple(f"x{k:02}" for k in range(d))), Quantizer.uniform(d, 2.0**-30)
     maskers = {name: Masker(name) for name in "abc"}
     rng = np.random.default_rng(0)
-    site = Site("a", "y", policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=quantizer))
+    site = Site("a", "y", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
     site.learn(pd.DataFrame(rng.normal(size=(50, d)), columns=schema.numeric).assign(y=np.arange(50) % 2))
     site_update = site.publish()
     first, second = (
@@ -152,15 +152,15 @@ def test_a_single_message_looks_random_and_other_rounds_look_different():
         for name in ("first", "second")
     )
     assert bytes_look_uniform(first)
-    assert bytes_look_uniform(first - second), "what two rounds share would show in their difference"
+    assert bytes_look_uniform(first - second), "shared masks would show in the difference"
     plain = b"".join(
         number.to_bytes(32, "little", signed=True)
         for number in to_numbers(site_update.statistics, (0, 1), quantizer, "t")
     )
-    assert not bytes_look_uniform(np.frombuffer(plain, np.uint8)), "the test sees what is not masked"
+    assert not bytes_look_uniform(np.frombuffer(plain, np.uint8)), "control: unmasked numbers fail the test"
 
 
-def test_all_but_one_message_do_not_give_the_sum(site_updates, maskers):
+def test_total_with_missing_message_raises(site_updates, maskers):
     masked = MaskedSum(agreement := agreement_of(maskers))
     for name in "abd":
         masked.receive(maskers[name].mask(site_updates[name], agreement))
@@ -168,7 +168,7 @@ def test_all_but_one_message_do_not_give_the_sum(site_updates, maskers):
         masked.total()
 
 
-def test_a_round_is_used_once(site_updates, maskers):
+def test_mask_twice_in_one_round_raises(site_updates, maskers):
     agreement = agreement_of(maskers)
     maskers["a"].mask(site_updates["a"], agreement)
     with pytest.raises(DataError, match="round 'first' was used before"):
@@ -178,35 +178,35 @@ def test_a_round_is_used_once(site_updates, maskers):
         maskers["a"].mask(site_updates["a"], agreement_of(fewer))
 
 
-def test_a_refused_bulletin_does_not_use_up_the_round(site_updates, maskers):
+def test_mask_incompatible_update_raises_and_keeps_round_usable(site_updates, maskers):
     agreement = agreement_of(maskers, labels=(0,))
-    with pytest.raises(DataError, match="class 1 is none of those agreed on"):
+    with pytest.raises(DataError, match="class 1 is not among the agreed labels"):
         maskers["a"].mask(site_updates["a"], agreement)
     assert maskers["a"].mask(site_updates["a"], agreement_of(maskers))
 
 
-def test_messages_of_other_rounds_strangers_and_second_thoughts_are_refused(site_updates, maskers):
+def test_receive_message_of_other_round_site_or_content_raises(site_updates, maskers):
     agreement, other = agreement_of(maskers), agreement_of(maskers, "second")
     masked = MaskedSum(agreement)
-    message, late = (maskers["a"].mask(site_updates["a"], each) for each in (agreement, other))
+    message, late = (maskers["a"].mask(site_updates["a"], keys) for keys in (agreement, other))
     assert masked.receive(message) == "a"
-    assert masked.receive(message) == "a", "the same message twice does no harm"
+    assert masked.receive(message) == "a", "receiving a message twice is idempotent"
     with pytest.raises(DataError, match="another round or another agreement"):
         masked.receive(late)
-    with pytest.raises(DataError, match="'x' does not take part"):
+    with pytest.raises(DataError, match="'x' does not participate"):
         masked.receive(changed(message, site="x"))
-    with pytest.raises(DataError, match="sent another message"):
+    with pytest.raises(DataError, match="already sent a different message"):
         masked.receive(changed(message, numbers=numbers_of(message) ^ np.uint8(1)))
     with pytest.raises(DataError, match="11 numbers; 12 were expected"):
         masked.receive(changed(message, numbers=numbers_of(message)[32:].copy()))
     assert masked.missing == ["b", "c", "d"]
 
 
-@pytest.mark.parametrize("place", [0, 100, -1])
-def test_bytes_that_were_damaged_on_the_way_are_refused(site_updates, maskers, place):
+@pytest.mark.parametrize("index", [0, 100, -1])
+def test_receive_damaged_bytes_raises(site_updates, maskers, index):
     agreement = agreement_of(maskers)
     message = bytearray(maskers["a"].mask(site_updates["a"], agreement))
-    message[place] ^= 1
+    message[index] ^= 1
     with pytest.raises(FileFormatError):
         MaskedSum(agreement).receive(bytes(message))
     with pytest.raises(FileFormatError):  # a message of another kind
@@ -214,7 +214,7 @@ def test_bytes_that_were_damaged_on_the_way_are_refused(site_updates, maskers, p
 
 
 @pytest.mark.parametrize("number", [0, 5, 11])
-def test_a_number_that_was_changed_under_a_right_checksum_is_found(site_updates, maskers, number):
+def test_total_with_changed_number_and_valid_checksum_raises(site_updates, maskers, number):
     masked = MaskedSum(agreement := agreement_of(maskers))
     for name, site_update in site_updates.items():
         message = maskers[name].mask(site_update, agreement)
@@ -227,27 +227,27 @@ def test_a_number_that_was_changed_under_a_right_checksum_is_found(site_updates,
         masked.total()
 
 
-def test_rows_of_another_grid_are_refused(maskers):
-    finer = bulletin_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-40))
-    coarser = bulletin_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-4))
+def test_mask_rows_of_other_quantizer_raises(maskers):
+    finer = update_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-40))
+    coarser = update_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-4))
     for site_update in (finer, coarser):
-        with pytest.raises(DataError, match="not learned on the agreed grid"):
+        with pytest.raises(DataError, match="not learned with the agreed quantizer"):
             maskers["a"].mask(site_update, agreement_of(maskers))
 
 
-def test_a_key_that_is_not_ours_and_a_bulletin_of_others_are_refused(site_updates, maskers):
+def test_mask_with_foreign_key_or_update_raises(site_updates, maskers):
     foreign = agreement_of({**maskers, "a": Masker("a")})
-    with pytest.raises(DataError, match="present public key"):
+    with pytest.raises(DataError, match="current public key"):
         maskers["a"].mask(site_updates["a"], foreign)
-    with pytest.raises(DataError, match="bulletin of 'b'"):
+    with pytest.raises(DataError, match="belongs to site 'b'"):
         maskers["a"].mask(site_updates["b"], agreement_of(maskers))
     weak = agreement_of(maskers)
     weak = dataclasses.replace(weak, keys={**weak.keys, "b": bytes(32)})
-    with pytest.raises(DataError, match="public key of 'b'"):
+    with pytest.raises(DataError, match="public key of site 'b'"):
         maskers["a"].mask(site_updates["a"], weak)
 
 
-def test_agreements_that_protect_nobody_are_refused(maskers):
+def test_round_keys_with_two_sites_or_equal_keys_raise(maskers):
     two = {name: maskers[name] for name in "ab"}
     with pytest.raises(DataError, match="at least 3 sites"):
         agreement_of(two)
@@ -256,7 +256,7 @@ def test_agreements_that_protect_nobody_are_refused(maskers):
         agreement_of(maskers, keys=keys)
 
 
-def test_everything_agreed_on_is_in_the_fingerprint(maskers):
+def test_fingerprint_depends_on_every_field(maskers):
     plain = agreement_of(maskers)
     others = [
         agreement_of(maskers, "second"),
@@ -270,10 +270,10 @@ def test_everything_agreed_on_is_in_the_fingerprint(maskers):
     assert agreement_of(maskers).fingerprint == plain.fingerprint
 
 
-def test_the_secret_key_is_neither_printed_nor_copied(maskers):
+def test_masker_private_key_is_neither_printed_nor_copied(maskers):
     masker = maskers["a"]
     assert repr(masker) == "Masker('a')"
     assert masker._secret.private_bytes_raw().hex() not in str(vars(masker))
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="not copied or saved"):
+        with pytest.raises(TypeError, match="cannot be copied or saved"):
             leak(masker)

@@ -1,4 +1,4 @@
-"""Bulletins in few bytes: the same whole numbers out, and nothing that a stranger could blow up."""
+"""Binary format of site updates: lossless, short, and safe to read from untrusted senders."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from steelyard.exceptions import FileFormatError
 from steelyard.federated import ReleasePolicy, Site, SiteUpdate
-from steelyard.federated.packing import FACTOR, decimals, pack_triangle, unpack_triangle
+from steelyard.federated.packing import MAX_EXPANSION, decimals, pack_triangle, unpack_triangle
 from steelyard.federated.site_update import Schema
 from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
-LARGEST = 30_000  # bytes of a bulletin with 54 columns and two classes
+MAX_BYTES = 30_000  # of a site update with 54 columns and two classes
 
 
-def bulletin_of(X, y=None, quantizer=None):
+def update_of(X, y=None, quantizer=None):
     y = np.arange(len(X)) % 2 if y is None else y
     statistics = ClassStatistics(X.shape[1], quantizer=quantizer)
     statistics.add(X, y)
@@ -42,25 +42,25 @@ def same(one, other):
     )
 
 
-wild = st.integers(-(2**200), 2**200) | st.integers(-9, 9) | st.just(0)
+any_integer = st.integers(-(2**200), 2**200) | st.integers(-9, 9) | st.just(0)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_any_whole_numbers_come_back_as_they_were(data):
+def test_pack_triangle_of_any_integers_round_trips(data):
     d = data.draw(st.integers(0, 6))
     size = (d + 1) * (d + 2) // 2
-    numbers = data.draw(st.lists(wild, min_size=size, max_size=size))
+    numbers = data.draw(st.lists(any_integer, min_size=size, max_size=size))
     exponents = data.draw(st.lists(st.integers(-60, 20), min_size=d, max_size=d))
     digits = data.draw(
         st.just(decimals([numbers], exponents)) | st.lists(st.integers(0, 6), min_size=d, max_size=d)
     )
     digits = [n if e <= 0 else 0 for n, e in zip(digits, exponents, strict=True)]
-    each = max(n.bit_length() for n in numbers) // 8 + 1
+    n_bytes = max(n.bit_length() for n in numbers) // 8 + 1
     packed = pack_triangle(numbers, exponents, digits)
-    written = b"".join(n.to_bytes(each, "little", signed=True) for n in numbers)
-    if len(written) <= FACTOR * len(packed):
-        assert unpack_triangle(packed, exponents, digits, each) == written
+    expected = b"".join(n.to_bytes(n_bytes, "little", signed=True) for n in numbers)
+    if len(expected) <= MAX_EXPANSION * len(packed):
+        assert unpack_triangle(packed, exponents, digits, n_bytes) == expected
 
 
 def columns(kind, n, d, rng):
@@ -85,8 +85,8 @@ def columns(kind, n, d, rng):
     ],
 )
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 5), (700, 20)])
-def test_bulletins_of_all_kinds_of_columns_come_back(kind, n, d):
-    site_update = bulletin_of(columns(kind, n, d, np.random.default_rng(n + d)))
+def test_to_bytes_of_many_column_kinds_round_trips(kind, n, d):
+    site_update = update_of(columns(kind, n, d, np.random.default_rng(n + d)))
     data = site_update.to_bytes()
     back = SiteUpdate.from_bytes(data)
     folded = site_update.statistics.copy().fold()
@@ -95,7 +95,7 @@ def test_bulletins_of_all_kinds_of_columns_come_back(kind, n, d):
 
 
 @pytest.mark.parametrize("label", ["ill", "krank ä", 3, -(10**18), True])
-def test_labels_keep_their_kind(label):
+def test_to_bytes_keeps_label_types(label):
     X = np.random.default_rng(0).normal(size=(30, 3))
     statistics = ClassStatistics(3)
     statistics.add(X, np.array([label] * 30))
@@ -105,7 +105,7 @@ def test_labels_keep_their_kind(label):
 
 
 def wide_rows(kind, n, d, rng):
-    """Rows of every kind that tables have, and the worst that they could have."""
+    """Return rows of typical tables and of the worst cases for compression."""
     mixed = [
         *(np.round(rng.lognormal(3, 1, (n, 14)), 2), np.round(rng.normal(37, 1, (n, 10)), 1)),
         *(rng.integers(0, 100, (n, 10)), rng.random((n, d - 34)) < 0.2),
@@ -131,30 +131,30 @@ def wide_rows(kind, n, d, rng):
         *("tails without a variance", "large whole numbers", "one value", "flags"),
     ],
 )
-def test_a_bulletin_of_54_columns_has_30_kilobytes_whatever_its_rows_are(kind):
+def test_to_bytes_of_54_columns_takes_at_most_30_kilobytes(kind):
     rng, n = np.random.default_rng(0), 20_000
     X, y = wide_rows(kind, n, 54, rng), (rng.random(n) < 0.5).astype(int)
     site = Site("s", "y", policy=ReleasePolicy())
     site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(54)]).assign(y=y))
     site_update = site.publish()
     data = site_update.to_bytes()
-    # Twice as many rows add half a bit to a sum: 100,000 rows 1.2 bits, of 2 x 1,540 sums.
-    assert len(data) + 2 * 1540 * 1.2 / 8 <= LARGEST
+    # Doubling the rows adds half a bit per sum. 100,000 rows add 1.2 bits to each of 2 x 1,540 sums.
+    assert len(data) + 2 * 1540 * 1.2 / 8 <= MAX_BYTES
     assert SiteUpdate.from_bytes(data).statistics.digest() == site_update.statistics.digest()
 
 
-def test_noise_below_zero_and_weights_in_fractions_come_back():
+def test_to_bytes_with_negative_sums_or_fractional_weights_round_trips():
     quantizer = Quantizer.uniform(2, 2.0**-10)
     statistics = ClassStatistics(2, quantizer=quantizer)
     statistics.add([[1.0, 2.5], [3.0, 4.0]], [0, 1], sample_weight=[0.25, 0.5])
-    less = statistics.empty() - statistics
-    for each in (statistics, less):
-        site_update = SiteUpdate("s", 1, 1, Schema("y", ("a", "b")), each)
-        assert SiteUpdate.from_bytes(site_update.to_bytes()).statistics.digest() == each.digest()
+    negative = statistics.empty() - statistics
+    for sums in (statistics, negative):
+        site_update = SiteUpdate("s", 1, 1, Schema("y", ("a", "b")), sums)
+        assert SiteUpdate.from_bytes(site_update.to_bytes()).statistics.digest() == sums.digest()
 
 
-def test_bulletins_of_the_form_before_are_read():
-    site_update = bulletin_of(np.random.default_rng(0).normal(size=(40, 3)))
+def test_from_bytes_reads_version_1():
+    site_update = update_of(np.random.default_rng(0).normal(size=(40, 3)))
     statistics = site_update.statistics.copy().fold()
     tree = {
         "format": "steelyard bulletin",
@@ -173,11 +173,11 @@ def test_bulletins_of_the_form_before_are_read():
         SiteUpdate.from_bytes(encode({**tree, "version": 3}))
 
 
-# -- strangers ----------------------------------------------------------------------------------------
+# -- malicious messages -------------------------------------------------------------------------------
 
 
 def opened(data):
-    """Header and parts of a message."""
+    """Return header and parts of a message."""
     body, parts, at = data[21:], [], 0
     while at < len(body):
         (length,) = struct.unpack_from("<I", body, at)
@@ -187,7 +187,7 @@ def opened(data):
 
 
 def sealed(header, parts, version=2):
-    """A message with a right checksum."""
+    """Return a message with a valid checksum."""
     header = header if isinstance(header, bytes) else zlib.compress(json.dumps(header).encode())
     body = b"".join(struct.pack("<I", len(part)) + part for part in [header, *parts])
     return struct.pack("<4sB16s", b"\x93SYB", version, blake2b(body, digest_size=16).digest()) + body
@@ -195,10 +195,10 @@ def sealed(header, parts, version=2):
 
 @pytest.fixture(scope="module")
 def message():
-    return bulletin_of(np.round(np.random.default_rng(0).normal(size=(50, 4)), 2)).to_bytes()
+    return update_of(np.round(np.random.default_rng(0).normal(size=(50, 4)), 2)).to_bytes()
 
 
-def test_the_seal_of_this_test_is_that_of_the_library(message):
+def test_message_rebuilt_with_checksum_is_accepted(message):
     header, parts = opened(message)
     assert SiteUpdate.from_bytes(sealed(header, parts)).statistics.n_rows == 50
 
@@ -225,7 +225,7 @@ def test_the_seal_of_this_test_is_that_of_the_library(message):
     ],
     ids=str,
 )
-def test_a_header_that_lies_is_refused(message, change):
+def test_from_bytes_with_invalid_header_raises(message, change):
     header, parts = opened(message)
     with pytest.raises(FileFormatError):
         SiteUpdate.from_bytes(sealed({**header, **change}, parts))
@@ -245,14 +245,14 @@ def test_a_header_that_lies_is_refused(message, change):
     ],
     ids=range(8),
 )
-def test_what_is_no_bulletin_is_refused(data):
+def test_from_bytes_of_other_data_raises(data):
     with pytest.raises(FileFormatError):
         SiteUpdate.from_bytes(data)
 
 
-def test_changed_numbers_under_a_right_checksum_are_refused_or_are_other_numbers(message):
+def test_from_bytes_with_flipped_bit_and_valid_checksum_raises_or_decodes(message):
     header, parts = opened(message)
-    rng, refused = np.random.default_rng(0), 0
+    rng, n_rejected = np.random.default_rng(0), 0
     for _ in range(400):
         changed = [bytearray(part) for part in parts]
         part = changed[rng.integers(len(parts))]
@@ -260,18 +260,18 @@ def test_changed_numbers_under_a_right_checksum_are_refused_or_are_other_numbers
         try:
             SiteUpdate.from_bytes(sealed(header, map(bytes, changed)))
         except FileFormatError:
-            refused += 1
-    assert 0 < refused < 400
+            n_rejected += 1
+    assert 0 < n_rejected < 400
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_any_bytes_in_place_of_sums_are_refused_or_are_other_sums(message, data):
+def test_from_bytes_with_replaced_sums_raises_or_decodes(message, data):
     header, parts = opened(message)
-    place = data.draw(st.integers(0, len(parts) - 1))
-    start = data.draw(st.integers(0, len(parts[place])))
-    end = data.draw(st.integers(start, len(parts[place])))
-    parts[place] = parts[place][:start] + data.draw(st.binary(max_size=200)) + parts[place][end:]
+    index = data.draw(st.integers(0, len(parts) - 1))
+    start = data.draw(st.integers(0, len(parts[index])))
+    end = data.draw(st.integers(start, len(parts[index])))
+    parts[index] = parts[index][:start] + data.draw(st.binary(max_size=200)) + parts[index][end:]
     with contextlib.suppress(FileFormatError):
         assert SiteUpdate.from_bytes(sealed(header, parts)).statistics.n_features == 4
 
@@ -286,7 +286,7 @@ def peak(data):
         tracemalloc.stop()
 
 
-def test_a_small_message_cannot_claim_much_memory(message):
+def test_from_bytes_of_small_message_uses_little_memory(message):
     header, parts = opened(message)
     bomb = zlib.compress(b'{"site": "' + b"a" * 50_000_000 + b'"}', 9)
     assert peak(sealed(bomb, parts)) < 10_000_000
@@ -296,10 +296,10 @@ def test_a_small_message_cannot_claim_much_memory(message):
     assert peak(wide) < 3_000_000
 
 
-def test_what_would_pack_too_well_is_written_in_full():
-    """One bit a number would let a small message stand for much, so that such sums are written as before."""
+def test_to_bytes_of_highly_compressible_sums_round_trips_unpacked():
+    """Sums that compress too well exceed MAX_EXPANSION and are written in the format of version 1."""
     zeros = np.zeros((40, 300))
     zeros[:, 0] = np.random.default_rng(0).normal(size=40) * 1e9
-    site_update = bulletin_of(zeros)
+    site_update = update_of(zeros)
     back = SiteUpdate.from_bytes(site_update.to_bytes())
     assert back.statistics.digest() == site_update.statistics.digest()

@@ -1,4 +1,4 @@
-"""Noise of the right size, with an account that others confirm, and a model that is still of use."""
+"""Differential privacy: noise scale, accountant, and accuracy of the noisy model."""
 
 from __future__ import annotations
 
@@ -59,42 +59,44 @@ def exact(frame):
     return statistics
 
 
-# -- the account, against others' algebra -------------------------------------------------------------
+# -- the accountant, compared with dp-accounting ------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-8])
-def test_the_noise_is_that_of_dp_accounting(epsilon, delta):
+def test_multiplier_for_matches_dp_accounting(epsilon, delta):
     accounting = pytest.importorskip("dp_accounting", reason="the check needs the package dp-accounting")
     expected = accounting.get_sigma_gaussian(epsilon, delta, tol=1e-9)
     assert multiplier_for(epsilon, delta) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_sequence_costs_what_dp_accounting_says():
+def test_accountant_composition_matches_dp_accounting():
     accounting = pytest.importorskip("dp_accounting", reason="the check needs the package dp-accounting")
     pld = pytest.importorskip("dp_accounting.pld", reason="the check needs the package dp-accounting")
-    account, theirs = PrivacyAccountant(50.0, delta=1e-5), pld.PLDAccountant()
+    account, reference = PrivacyAccountant(50.0, delta=1e-5), pld.PLDAccountant()
     for multiplier in (4.0, 3.0, 3.0, 1.5):
         account.charge(multiplier)
-        theirs.compose(accounting.GaussianDpEvent(multiplier))
-    assert account.spent == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-3)
+        reference.compose(accounting.GaussianDpEvent(multiplier))
+    assert account.spent == pytest.approx(reference.get_epsilon(1e-5), rel=1e-3)
     assert account.releases == 4
 
 
 @given(st.floats(0.01, 30.0), st.sampled_from([1e-3, 1e-6, 1e-9]))
 @settings(max_examples=60, deadline=None)
-def test_noise_and_epsilon_are_inverse_to_each_other(epsilon, delta):
+def test_multiplier_for_is_inverse_of_epsilon_of(epsilon, delta):
     multiplier = multiplier_for(epsilon, delta)
     assert epsilon_of(multiplier, delta) == pytest.approx(epsilon, rel=1e-6)
-    assert delta_of(epsilon, multiplier * 0.99) > delta, "less noise would not do"
+    assert delta_of(epsilon, multiplier * 0.99) > delta, "less noise is not private enough"
 
 
-def test_an_account_that_is_spent_refuses_and_books_nothing():
+def test_publish_beyond_budget_raises_and_charges_nothing():
     site = private_site(epsilon=1.0, limit=1.4)
     site.learn(table(50, 0))
     first = site.publish()
     spent = site.account.spent
-    with pytest.raises(DataError, match=r"epsilon 1\.47 at delta 1e-05; 1\.4 are allowed, 1 are spent"):
+    with pytest.raises(
+        DataError, match=r"epsilon to 1\.47 at delta 1e-05; the budget is 1\.4, of which 1 is spent"
+    ):
         site.publish()
     assert (site.account.spent, site.account.releases, first.version) == (spent, 1, 1)
     site.account.epsilon = 3.0
@@ -102,12 +104,12 @@ def test_an_account_that_is_spent_refuses_and_books_nothing():
 
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"epsilon": 1.0, "delta": 0.0}])
-def test_accounts_that_make_no_sense_are_refused(bad):
+def test_accountant_with_invalid_parameters_raises(bad):
     with pytest.raises(ParameterError):
         PrivacyAccountant(**bad)
 
 
-# -- what the noise is added to -----------------------------------------------------------------------
+# -- clipping and noise -------------------------------------------------------------------------------
 
 
 @given(
@@ -116,21 +118,21 @@ def test_accounts_that_make_no_sense_are_refused(bad):
     st.integers(0, 1),
 )
 @settings(max_examples=100, deadline=None)
-def test_one_row_whatever_it_is_changes_the_numbers_by_no_more_than_the_sensitivity(age, pressure, ill):
+def test_any_single_row_changes_numbers_by_at_most_sensitivity(age, pressure, ill):
     frame = pd.DataFrame({"age": [age], "pressure": [pressure], "ill": [ill]})
     numbers = to_numbers(exact(frame), (0, 1), UNITS.quantizer, "test")
     powers = np.tile([60, 60, 60, 30, 30, 0], 2) + 20  # xx, yx, yy, sum x, sum y, count
     assert np.linalg.norm(np.ldexp(np.array(numbers, dtype=float), -powers)) <= SENSITIVITY
 
 
-def test_a_row_at_the_limit_needs_the_whole_sensitivity():
+def test_clipped_row_changes_numbers_by_full_sensitivity():
     frame = pd.DataFrame({"age": [1e6], "pressure": [0.0], "ill": [1]})
     numbers = to_numbers(exact(frame), (0, 1), UNITS.quantizer, "test")[6:]
     norm = np.linalg.norm(np.ldexp(np.array(numbers, dtype=float), -np.array([80, 80, 80, 50, 50, 20])))
     assert norm == pytest.approx(SENSITIVITY, rel=1e-8)
 
 
-def test_rows_within_the_norm_are_only_scaled_and_the_table_stays_as_it_was():
+def test_clip_rows_within_norm_only_scales_and_keeps_input():
     frame = table(30, 0)
     before = frame.copy()
     clipped = UNITS.clip(frame)
@@ -142,7 +144,7 @@ def test_rows_within_the_norm_are_only_scaled_and_the_table_stays_as_it_was():
     pd.testing.assert_frame_equal(frame, before)
 
 
-def test_the_noise_has_the_size_that_it_says():
+def test_published_noise_has_stated_standard_deviation():
     frame, seen = table(80, 0), []
     powers = np.tile([60, 60, 60, 30, 30, 0], 2) + 20
     before = np.array(to_numbers(exact(frame), (0, 1), UNITS.quantizer, "t"), dtype=float)
@@ -156,29 +158,29 @@ def test_the_noise_has_the_size_that_it_says():
     np.testing.assert_allclose(seen.std(axis=0), 1.0, atol=4.5 / math.sqrt(2 * 150))
     np.testing.assert_allclose(seen.mean(axis=0), 0.0, atol=4.5 / math.sqrt(150))
     correlation = np.corrcoef(seen.T) - np.eye(12)
-    assert np.abs(correlation).max() < 4.5 / math.sqrt(150), "every number has noise of its own"
+    assert np.abs(correlation).max() < 4.5 / math.sqrt(150), "the noise of different numbers is independent"
 
 
-def test_noise_is_not_the_same_twice():
+def test_publish_twice_draws_new_noise():
     site = PrivateSite("a", "ill", units=UNITS, labels=[0, 1], epsilon=1.0, account=PrivacyAccountant(5.0))
     site.learn(table(40, 0))
     assert site.publish().statistics.digest() != site.publish().statistics.digest()
 
 
-def test_strange_classes_columns_and_gaps_are_refused_before_anything_is_learned():
+def test_learn_unknown_class_missing_column_or_nan_raises_and_keeps_state():
     site = private_site()
-    with pytest.raises(DataError, match="class 7 is none of those agreed on"):
+    with pytest.raises(DataError, match="class 7 is not among the agreed labels"):
         site.learn(table(10, 0).assign(ill=7))
     with pytest.raises(DataError, match="no column 'age'"):
         site.learn(table(10, 0).drop(columns="age"))
-    with pytest.raises(DataError, match="without gaps"):
+    with pytest.raises(DataError, match="no missing values"):
         site.learn(table(10, 0).assign(age=np.nan))
     with pytest.raises(DataError, match="no rows yet"):
         site.publish()
     assert site.account.releases == 0
 
 
-def test_the_row_between_two_bulletins_is_read_off_without_noise_and_not_with_it():
+def test_row_between_two_updates_is_revealed_only_without_noise():
     rows, one = table(60, 0), pd.DataFrame({"age": [61.0], "pressure": [0.5], "ill": [1]})
     truth = UNITS.clip(one)[list(COLUMNS)].to_numpy()[0]
 
@@ -194,7 +196,7 @@ def test_the_row_between_two_bulletins_is_read_off_without_noise_and_not_with_it
         before = sums(site.publish().statistics)
         site.learn(one)
         errors.append(np.linalg.norm(sums(site.publish().statistics) - before - truth))
-    assert np.median(errors) > 2.0, "no two clipped rows are farther apart"
+    assert np.median(errors) > 2.0, "the error exceeds the largest distance of two clipped rows"
 
 
 # -- the model ----------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ def accuracy(model, frame):
     return float((np.concatenate(answers) == frame["ill"]).mean())
 
 
-def test_with_many_rows_the_noisy_model_is_as_good_as_the_exact_one():
+def test_noisy_model_with_many_rows_is_as_accurate_as_exact_model():
     hub = Hub()
     for seed, name in enumerate("abc"):
         site = private_site(name, seed)
@@ -226,14 +228,14 @@ def test_with_many_rows_the_noisy_model_is_as_good_as_the_exact_one():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_noise_larger_than_the_data_still_gives_a_model(seed):
+def test_repaired_with_noise_larger_than_data_gives_finite_model(seed):
     site, hub = private_site(seed=seed, epsilon=0.05), Hub()
     site.learn(table(8, 0))
     hub.receive(site.publish())
     assert np.isfinite(model_of(hub, site.sigma).estimator.coef_).all()
 
 
-def test_a_noisy_bulletin_replaces_another_at_the_hub():
+def test_receive_noisy_update_replaces_previous_one():
     hub, sites = Hub(), [private_site(name, seed, epsilon=0.2) for seed, name in enumerate("abc")]
     for seed, site in enumerate(sites):
         site.learn(table(20, seed))
@@ -248,8 +250,8 @@ def test_a_noisy_bulletin_replaces_another_at_the_hub():
     assert hub.digest() == fresh.digest()
 
 
-def test_under_secure_sums_the_sites_share_the_noise():
-    pytest.importorskip("cryptography", reason="secure sums need the extra 'sites'")
+def test_private_sites_with_secure_aggregation_share_noise():
+    pytest.importorskip("cryptography", reason="secure aggregation needs the extra 'sites'")
     maskers, hub = {name: Masker(name) for name in "abcd"}, Hub()
     sites = [private_site(name, seed, share=1 / 4) for seed, name in enumerate("abcd")]
     masked = None
@@ -262,5 +264,5 @@ def test_under_secure_sums_the_sites_share_the_noise():
         masked.receive(maskers[site.name].mask(site_update, agreement))
         hub.receive(site_update)
     assert masked.total().digest() == hub.digest()
-    together = math.sqrt(sum(site.sigma**2 for site in sites))
-    assert together == pytest.approx(SENSITIVITY * multiplier_for(1.0, 1e-5))
+    total_sigma = math.sqrt(sum(site.sigma**2 for site in sites))
+    assert total_sigma == pytest.approx(SENSITIVITY * multiplier_for(1.0, 1e-5))

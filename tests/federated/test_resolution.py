@@ -1,4 +1,4 @@
-"""The steps that a site settles by itself: short bulletins, and nothing lost that anyone could see."""
+"""Default quantizer of a site: short updates with a negligible loss of precision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frame(n, seed=0):
     return pd.DataFrame(columns).assign(y=y)
 
 
-def taught(rows, cuts=(), **options):
+def fitted_site(rows, cuts=(), **options):
     site = Site("s", "y", policy=ReleasePolicy.open(), **options)
     for begin, end in zip((0, *cuts), (*cuts, len(rows)), strict=True):
         site.learn(rows.iloc[begin:end])
@@ -38,9 +38,9 @@ def typical(values):
     return np.median(np.abs(values[values != middle] - middle))
 
 
-def test_typical_deviations_have_2_to_the_25_steps_and_whole_numbers_keep_theirs():
+def test_default_quantizer_has_2_to_the_25_steps_per_deviation_and_integers_stay_exact():
     rows = frame(3_000)
-    quantizer = taught(rows).publish().statistics.quantizer
+    quantizer = fitted_site(rows).publish().statistics.quantizer
     steps = dict(zip(rows.columns, 1.0 / quantizer.steps, strict=False))
     for name in ("normal", "far"):
         assert 2**24.5 <= typical(rows[name][:255]) * steps[name] <= 2**29.5
@@ -51,23 +51,23 @@ def test_typical_deviations_have_2_to_the_25_steps_and_whole_numbers_keep_theirs
 
 
 @pytest.mark.parametrize("cuts", [(1,), (100, 255), (254,), (255,), (256,), (10, 20, 300, 900)])
-def test_how_rows_come_settles_nothing(cuts):
+def test_default_quantizer_is_independent_of_batches(cuts):
     rows = frame(1_000)
-    whole, cut = taught(rows).publish().statistics, taught(rows, cuts).publish().statistics
+    whole, cut = fitted_site(rows).publish().statistics, fitted_site(rows, cuts).publish().statistics
     assert cut.digest() == whole.digest()
     assert cut.quantizer == whole.quantizer
 
 
 @pytest.mark.parametrize("n", [2, 40, 254, 255, 256, 1_000])
-def test_the_sums_are_those_of_one_learner_on_the_same_steps(n):
+def test_published_sums_equal_statistics_with_same_quantizer(n):
     rows = frame(n)
-    published = taught(rows).publish().statistics
-    there = ClassStatistics(6, quantizer=published.quantizer)
-    there.add(rows.drop(columns="y").to_numpy(), rows["y"].to_numpy())
-    assert published.digest() == there.digest()
+    published = fitted_site(rows).publish().statistics
+    expected = ClassStatistics(6, quantizer=published.quantizer)
+    expected.add(rows.drop(columns="y").to_numpy(), rows["y"].to_numpy())
+    assert published.digest() == expected.digest()
 
 
-def test_the_pooled_model_is_that_of_all_rows_to_eight_digits():
+def test_pooled_model_equals_fit_on_all_rows_to_eight_digits():
     parts = [frame(2_000, seed) for seed in range(3)]
     hub = Hub()
     for k, rows in enumerate(parts):
@@ -75,42 +75,42 @@ def test_the_pooled_model_is_that_of_all_rows_to_eight_digits():
         site.learn(rows)
         hub.receive(site.publish())
     rows = pd.concat(parts)[list(hub.schema.numeric)].to_numpy()
-    there = ProximalSVC().fit(rows, pd.concat(parts)["y"].to_numpy())
-    scores = there.decision_function(rows)
+    expected = ProximalSVC().fit(rows, pd.concat(parts)["y"].to_numpy())
+    scores = expected.decision_function(rows)
     ours = hub.model().estimator.decision_function(rows)
     np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-8 * np.abs(scores).max())
 
 
-def test_steps_that_were_agreed_on_stay_as_they_are():
+def test_agreed_quantizer_is_kept():
     quantizer = Quantizer.uniform(6, 2.0**-40)
-    site = taught(frame(600), learner=ProximalSVC(quantizer=quantizer))
+    site = fitted_site(frame(600), estimator=ProximalSVC(quantizer=quantizer))
     assert (site.publish().statistics.quantizer.exponents == -40).all()
 
 
-def test_rows_of_before_and_after_the_steps_are_settled_can_be_forgotten():
+def test_forget_rows_from_before_and_after_quantizer_choice_is_exact():
     rows = frame(600)
-    site = taught(rows, (100,))
+    site = fitted_site(rows, (100,))
     site.forget(rows.iloc[50:450])
     kept = pd.concat([rows.iloc[:50], rows.iloc[450:]])
-    there = ClassStatistics(6, quantizer=site.publish().statistics.quantizer)
-    there.add(kept.drop(columns="y").to_numpy(), kept["y"].to_numpy())
-    assert site.publish().statistics.digest() == there.digest()
+    expected = ClassStatistics(6, quantizer=site.publish().statistics.quantizer)
+    expected.add(kept.drop(columns="y").to_numpy(), kept["y"].to_numpy())
+    assert site.publish().statistics.digest() == expected.digest()
 
 
-def test_a_category_that_comes_late_has_steps_of_one():
+def test_late_category_has_step_one():
     rows = frame(600).assign(town=["a"] * 300 + ["b", "c"] * 150)
-    site = taught(rows, (280,))
+    site = fitted_site(rows, (280,))
     published = site.publish()
     assert published.statistics.quantizer.exponents[-3:].tolist() == [0, 0, 0]
     assert published.statistics.n_rows == 600
 
 
-def test_a_failed_call_settles_nothing():
+def test_failed_learn_keeps_quantizer_unchosen():
     rows = frame(600)
-    site = taught(rows.iloc[:100])
+    site = fitted_site(rows.iloc[:100])
     bad = rows.iloc[100:].copy()
     bad.loc[590, "normal"] = np.inf
     with pytest.raises(ValueError, match="inf"):
         site.learn(bad)
     site.learn(rows.iloc[100:])
-    assert site.publish().statistics.digest() == taught(rows).publish().statistics.digest()
+    assert site.publish().statistics.digest() == fitted_site(rows).publish().statistics.digest()

@@ -216,7 +216,7 @@ def _learn(rows: pd.DataFrame) -> Callable[[Any], object]:
 
 def _site(name: str, rows: pd.DataFrame, quantizer: Quantizer | None = None) -> Site:
     learner = ProximalSVC(quantizer=quantizer)
-    site = Site(name, "y", policy=ReleasePolicy.open(), learner=learner, clock=lambda: 5)
+    site = Site(name, "y", policy=ReleasePolicy.open(), estimator=learner, clock=lambda: 5)
     site.learn(rows)
     return site
 

@@ -125,7 +125,7 @@ def _see_hub(hub: Hub) -> Any:
 
 def _see_site(site: Site) -> Any:
     before = copy.deepcopy(site)  # publishing changes the site
-    moved, version = dict(before._moved), before.version
+    moved, version = dict(before._n_changed), before.version
     return version, moved, before.publish().statistics.digest(), before.model.encoder.categories_
 
 

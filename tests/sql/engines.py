@@ -1,4 +1,4 @@
-"""Tables in real engines, for tests: the same rows in SQLite, DuckDB and PostgreSQL."""
+"""Test tables with the same rows in SQLite, DuckDB and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def quoted(name):
 
 @contextlib.contextmanager
 def opened(engine, postgres=None):
-    """An empty database of an engine."""
+    """Yield a connection to an empty database of an engine."""
     if engine == "postgres":
         import psycopg
 
@@ -33,7 +33,7 @@ def opened(engine, postgres=None):
 
 
 def fill(connection, table, frame, types=None):
-    """Make a table of a data frame; ``types`` has those of columns that are not told by the frame."""
+    """Create a table from a data frame; ``types`` overrides the types of columns."""
     types = types or {}
     kinds = {name: types.get(name) or _TYPES.get(frame[name].dtype.kind, "TEXT") for name in frame}
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
@@ -49,18 +49,18 @@ def fill(connection, table, frame, types=None):
                 copy.write_row(row)
         return connection
     if isinstance(connection, sqlite3.Connection):
-        marks = ", ".join("?" * len(kinds))
-        connection.executemany(f"INSERT INTO {quoted(table)} VALUES ({marks})", rows)
+        placeholders = ", ".join("?" * len(kinds))
+        connection.executemany(f"INSERT INTO {quoted(table)} VALUES ({placeholders})", rows)
         connection.commit()
         return connection
-    given = pd.DataFrame(rows, columns=list(frame))  # noqa: F841  DuckDB finds it by its name
+    given = pd.DataFrame(rows, columns=list(frame))  # noqa: F841  DuckDB reads the variable by name
     chosen = ", ".join(f"CAST({quoted(name)} AS {kind})" for name, kind in kinds.items())
     connection.execute(f"INSERT INTO {quoted(table)} SELECT {chosen} FROM given")
     return connection
 
 
 def payments(n=700, seed=0, n_classes=2):
-    """Rows of every kind of column that is learned."""
+    """Return rows with columns of all supported types."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, size=n)
     return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""What cannot be learned from a database: a sentence with names, and nothing changes."""
+"""Invalid database input: the error names the column or table, and the model does not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connection(request):
 
 
 def refused(connection, match, table="pay", how="auto", known_without="country", **options):
-    """A model that knows rows stays as it is, and so does the transaction of the caller."""
+    """Check that fit and partial_fit raise and keep the model and the transaction; return the message."""
     known = sql.fit(ProximalSVC(), connection, "pay", target="kind", drop=[known_without])
     before, history = known.estimator.digest(), list(known.history)
     options = {"target": "kind", "how": how, **options}
@@ -36,7 +36,7 @@ def refused(connection, match, table="pay", how="auto", known_without="country",
     return str(error.value)
 
 
-def test_an_unknown_table_or_column_comes_with_near_names(connection):
+def test_fit_unknown_table_or_column_raises_with_similar_name(connection):
     with pytest.raises(DataError, match=r"there is no table 'paj'(.|\n)*did you mean 'pay'"):
         sql.fit(ProximalSVC(), connection, "paj", target="kind")
     for options in (
@@ -49,11 +49,11 @@ def test_an_unknown_table_or_column_comes_with_near_names(connection):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_column_of_texts_with_too_many_values_is_refused_by_name(connection, how):
+def test_fit_text_column_with_too_many_values_raises_with_column_name(connection, how):
     frame = payments(1500)
     frame["country"] = [f"c{k}" for k in range(1500)]
     fill(connection, "wide", frame)
-    told = refused(
+    message = refused(
         connection,
         "column 'country' has (more than 1,000|a different value)",
         "wide",
@@ -61,11 +61,11 @@ def test_a_column_of_texts_with_too_many_values_is_refused_by_name(connection, h
         "card",
         drop=["card"],
     )
-    assert "--drop country" in told
+    assert "--drop country" in message
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_infinity_is_refused_by_name(connection, how):
+def test_fit_infinite_value_raises_with_column_name(connection, how):
     frame = payments()
     frame.loc[650, "amount"] = np.inf
     fill(connection, "bad", frame)
@@ -73,18 +73,18 @@ def test_infinity_is_refused_by_name(connection, how):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_gaps_are_refused_by_name(connection, how):
+def test_fit_missing_values_raise_with_column_name(connection, how):
     frame = payments()
     frame["amount"] = frame["amount"].astype(object)
     frame.loc[650:, "amount"] = None
     fill(connection, "bad", frame, {"amount": "DOUBLE PRECISION"})
-    told = refused(connection, "missing", "bad", how)
-    assert "'amount'" in told
-    assert how == "streamed" or "(50 rows)" in told
+    message = refused(connection, "missing", "bad", how)
+    assert "'amount'" in message
+    assert how == "streamed" or "(50 rows)" in message
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_column_whose_type_changes_is_refused_by_name(how):
+def test_fit_column_with_mixed_types_raises_with_column_name(how):
     with opened("sqlite") as connection:
         frame = payments()
         frame["amount"] = frame["amount"].astype(object)
@@ -95,8 +95,8 @@ def test_a_column_whose_type_changes_is_refused_by_name(how):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_query_that_fails_half_way_changes_nothing(connection, how):
-    """The engine finds the fault in a late row."""
+def test_query_failing_halfway_raises_and_keeps_state(connection, how):
+    """The engine raises in a late row."""
     if isinstance(connection, sqlite3.Connection):
         connection.create_function("broken", 1, lambda x: 1 / (x - 650))
         query = "SELECT amount, broken(rowid) AS z, kind FROM pay"
@@ -113,23 +113,23 @@ def test_a_query_that_fails_half_way_changes_nothing(connection, how):
     assert (known.estimator.digest(), known.history) == (before, history)
 
 
-def test_a_connection_without_rights_is_told_in_the_engines_words(postgres):
+def test_fit_without_permission_raises_with_engine_message(postgres):
     import psycopg
 
     with psycopg.connect(postgres, autocommit=True) as owner:
         fill(owner, "pay", payments())
-        owner.execute("DROP ROLE IF EXISTS stranger")
-        owner.execute("CREATE ROLE stranger LOGIN")
+        owner.execute("DROP ROLE IF EXISTS reader")
+        owner.execute("CREATE ROLE reader LOGIN")
         try:
-            with psycopg.connect(postgres, user="stranger") as stranger:
+            with psycopg.connect(postgres, user="reader") as reader:
                 with pytest.raises(DataError, match="permission denied"):
-                    sql.fit(ProximalSVC(), stranger, "pay", target="kind")
-                assert stranger.execute("SELECT 1").fetchone() == (1,)  # its transaction is whole
+                    sql.fit(ProximalSVC(), reader, "pay", target="kind")
+                assert reader.execute("SELECT 1").fetchone() == (1,)  # its transaction is not aborted
         finally:
-            owner.execute("DROP ROLE stranger")
+            owner.execute("DROP ROLE reader")
 
 
-def test_nothing_is_written_not_even_by_a_query_that_tries(postgres):
+def test_fit_with_writing_query_changes_no_table(postgres):
     import psycopg
 
     with psycopg.connect(postgres, autocommit=True) as connection:
@@ -141,7 +141,7 @@ def test_nothing_is_written_not_even_by_a_query_that_tries(postgres):
         assert connection.execute("SELECT COUNT(*) FROM pay").fetchone() == (700,)
 
 
-def test_a_transaction_of_the_caller_goes_on(postgres):
+def test_fit_in_open_transaction_keeps_transaction_usable(postgres):
     import psycopg
 
     with psycopg.connect(postgres) as connection:
@@ -155,7 +155,7 @@ def test_a_transaction_of_the_caller_goes_on(postgres):
         connection.rollback()
 
 
-def test_other_mistakes_are_said(connection):
+def test_fit_with_invalid_arguments_raises(connection):
     with pytest.raises(ParameterError, match="how must be"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", how="quickly")
     with pytest.raises(DataTypeError, match="expected an open connection"):
@@ -166,7 +166,7 @@ def test_other_mistakes_are_said(connection):
         sql.queries(connection, "pay", target="kind", dialect="oracle")
 
 
-def test_connections_of_adbc_and_engines_of_sqlalchemy_are_taken(postgres):
+def test_fit_accepts_adbc_and_sqlalchemy_connections(postgres):
     adbc = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="ADBC for PostgreSQL is not installed")
     sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
     import psycopg
@@ -179,20 +179,22 @@ def test_connections_of_adbc_and_engines_of_sqlalchemy_are_taken(postgres):
     engine = sqlalchemy.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
     for how in HOWS:
         assert sql.fit(ProximalSVC(), engine, "pay", target="kind", how=how).estimator.digest() == expected
-    with engine.connect() as shrink:
-        assert sql.fit(ProximalSVC(), shrink, "pay", target="kind").estimator.digest() == expected
+    with engine.connect() as sqlalchemy_connection:
+        assert (
+            sql.fit(ProximalSVC(), sqlalchemy_connection, "pay", target="kind").estimator.digest() == expected
+        )
     engine.dispose()
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "clickhouse", "spark", "postgres", "sqlite"])
-def test_the_sums_can_be_written_for_engines_that_are_not_here(dialect):
+def test_queries_for_other_dialects_have_same_sums(dialect):
     import sqlglot
 
     with opened("duckdb") as connection:
         fill(connection, "pay", payments())
-        ours = sql.queries(connection, "pay", target="kind")
-        theirs = sql.queries(connection, "pay", target="kind", dialect=dialect)
-    for mine, other in zip(ours, theirs, strict=True):
+        native = sql.queries(connection, "pay", target="kind")
+        translated = sql.queries(connection, "pay", target="kind", dialect=dialect)
+    for mine, other in zip(native, translated, strict=True):
         mine, other = sqlglot.parse_one(mine, dialect="duckdb"), sqlglot.parse_one(other, dialect=dialect)
         names = [{table.name for table in tree.find_all(sqlglot.exp.Table)} for tree in (mine, other)]
         assert names[0] - {"digits"} == names[1] - {"digits"}  # only some engines need them
@@ -201,7 +203,7 @@ def test_the_sums_can_be_written_for_engines_that_are_not_here(dialect):
 
 
 def products(tree):
-    """Columns whose products are summed, whether whole or in digits."""
+    """Return the columns whose products are summed, complete or as digits."""
     from sqlglot import exp
 
     sums = [list(found.find_all(exp.Column)) for found in tree.expressions if found.find(exp.Sum)]

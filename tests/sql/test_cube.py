@@ -1,4 +1,4 @@
-"""A cube: the model of any slice is that of a fit on its rows, to the last bit."""
+"""Statistics cube: the model of any slice is bitwise equal to a fit on its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from steelyard import ProximalSVC, load, save
+from steelyard import ProximalSVC, load, save, sql
 from steelyard.cli import main
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.report.cube import render_slices
@@ -42,7 +42,7 @@ def cube(frame, **options):
 
 
 def fitted(frame, like):
-    """A fit on rows alone, with the columns and the grid of the cube."""
+    """Return a fit on rows with the columns and the quantizer of the cube."""
     model = TableModel(ProximalSVC(quantizer=like.estimator.quantizer_), deepcopy(like.encoder), "fraud")
     model.learn(model.open(frame.drop(columns=["country", "channel", "day"]), labelled=True))
     return model
@@ -58,7 +58,7 @@ def fitted(frame, like):
         {"country": "FR", "since": "2026-05-03"},
     ],
 )
-def test_a_slice_has_the_digest_and_the_bits_of_a_fit_on_its_rows(where):
+def test_model_of_slice_equals_fit_on_its_rows(where):
     frame = shops()
     model = cube(frame).model(**where)
     rows = frame
@@ -76,7 +76,7 @@ def test_a_slice_has_the_digest_and_the_bits_of_a_fit_on_its_rows(where):
     np.testing.assert_array_equal(model.estimator.coef_, expected.estimator.coef_)
 
 
-def test_one_model_for_each_value():
+def test_models_returns_one_model_per_value():
     frame = shops()
     models = cube(frame).models("country")
     assert list(models) == ["DE", "FR", "NZ"]
@@ -87,7 +87,7 @@ def test_one_model_for_each_value():
     )
 
 
-def test_added_in_pieces_forgotten_and_merged_it_is_the_same_cube():
+def test_add_in_batches_forget_and_merge_give_same_cube():
     frame = shops()
     whole = cube(frame)
     pieces = cube(frame.iloc[:400]).add(frame.iloc[400:])
@@ -103,7 +103,7 @@ def test_added_in_pieces_forgotten_and_merged_it_is_the_same_cube():
     assert whole.n_rows == 600
 
 
-def test_the_comparison_shows_the_slice_where_the_common_model_fails():
+def test_compare_finds_slice_where_common_model_fails():
     frame = shops(3000)
     turned = frame["country"] == "NZ"
     frame.loc[turned, "amount"] = 200.0 - frame.loc[turned, "amount"]
@@ -114,7 +114,7 @@ def test_the_comparison_shows_the_slice_where_the_common_model_fails():
     assert sum(standings["DE"].shares.values()) == pytest.approx(1.0)
 
 
-def test_a_thin_slice_may_borrow():
+def test_model_of_small_slice_with_borrow_shrinks_to_common_model():
     frame = shops()
     built = cube(frame)
     alone = built.model(country="DE", channel="web").estimator
@@ -123,7 +123,7 @@ def test_a_thin_slice_may_borrow():
     assert np.abs(helped.coef_ - everything.coef_).max() < np.abs(alone.coef_ - everything.coef_).max()
 
 
-def test_a_cube_is_saved_and_goes_on(tmp_path):
+def test_saved_cube_loads_and_accepts_rows(tmp_path):
     frame = shops()
     built = cube(frame.iloc[:300])
     save(built, tmp_path / "cube.steelyard")
@@ -133,13 +133,13 @@ def test_a_cube_is_saved_and_goes_on(tmp_path):
     save(StatisticsCube(["a"], "y"), file)
 
 
-def test_what_cannot_be_is_said():
+def test_cube_with_invalid_arguments_raises():
     built = cube(shops())
-    with pytest.raises(ParameterError, match="cut by"):
+    with pytest.raises(ParameterError, match="is not in by="):
         built.model(colour="red")
-    with pytest.raises(DataError, match="no row is in this slice"):
+    with pytest.raises(DataError, match="no rows in this slice"):
         built.model(country="XX")
-    with pytest.raises(ParameterError, match="border of a bucket"):
+    with pytest.raises(ParameterError, match="not a boundary of the buckets"):
         built.model(since="2026-05-02T05:00:00")
     with pytest.raises(ParameterError, match="different columns"):
         StatisticsCube(["fraud"], "fraud")
@@ -147,7 +147,7 @@ def test_what_cannot_be_is_said():
         StatisticsCube(["a"], "y").model()
 
 
-def test_rows_without_a_value_are_no_rows_whose_value_says_so(tmp_path):
+def test_missing_value_differs_from_text_none(tmp_path):
     frame = shops().drop(columns="day")
     frame["channel"] = frame["channel"].map({"web": None, "shop": "(none)"})
     made = StatisticsCube(["channel"], "fraud").add(frame)
@@ -155,7 +155,7 @@ def test_rows_without_a_value_are_no_rows_whose_value_says_so(tmp_path):
     assert made.statistics(channel=None).n_rows == frame["channel"].isna().sum()
     assert made.statistics(channel="(none)").n_rows == frame["channel"].notna().sum()
     assert list(made.models("channel")) == ["(none)", None]
-    assert {standing.name for standing in made.compare("channel")} == {"(none)", "no value"}
+    assert {summary.name for summary in made.compare("channel")} == {"(none)", "no value"}
     save(made, tmp_path / "cube")
     assert load(tmp_path / "cube").cells == made.cells
     page = render_slices(made.compare("channel"), ["channel"])
@@ -166,7 +166,7 @@ def test_rows_without_a_value_are_no_rows_whose_value_says_so(tmp_path):
     assert told["digest"] == made.model(channel=None).estimator.digest()
 
 
-def test_whoever_asks_sees_one_state_while_another_adds():
+def test_read_while_other_thread_adds_sees_consistent_state():
     frame = shops(120)
     made = cube(frame)
     known = {made.model(country="DE").estimator.digest()}
@@ -189,3 +189,11 @@ def test_whoever_asks_sees_one_state_while_another_adds():
             assert len(made.cells) == len(after.cells)
         thread.join()
     assert seen <= known
+
+
+def test_renamed_names_of_cube_warn():
+    with pytest.warns(FutureWarning, match="SliceSummary"):
+        assert sql.SliceStanding is sql.SliceSummary
+    with pytest.warns(FutureWarning, match="'learner'"):
+        model = cube(shops()).model(learner=ProximalSVC(C=3.0))
+    assert model.estimator.C == 3.0

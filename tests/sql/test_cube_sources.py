@@ -1,4 +1,4 @@
-"""A cube is the same from tables, databases and Dask; thin slices borrow; room is limited."""
+"""Sources of cubes (tables, databases, Dask), shrinkage of small slices, and memory limits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def without_time(n=900):
 
 def assert_same(one, other, by="country"):
     assert one.cells == other.cells
-    theirs = other.models(by)
+    expected_models = other.models(by)
     for key, model in one.models(by).items():
-        assert model.feature_names == theirs[key].feature_names
-        assert model.estimator.digest() == theirs[key].estimator.digest()
+        assert model.feature_names == expected_models[key].feature_names
+        assert model.estimator.digest() == expected_models[key].estimator.digest()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_database_sums_up_the_cells_itself_with_the_same_digests(engine, request):
+def test_cube_by_pushdown_equals_streamed_cube(engine, request):
     frame = without_time()
     frame.loc[:30, "channel"] = None
     address = request.getfixturevalue("postgres") if engine == "postgres" else None
@@ -48,28 +48,28 @@ def test_a_database_sums_up_the_cells_itself_with_the_same_digests(engine, reque
     assert model.estimator.digest() == expected.estimator.digest()
 
 
-def test_what_a_database_cannot_sum_up_is_said():
+def test_pushdown_with_time_or_folds_raises():
     with opened("duckdb") as connection:
         fill(connection, "pay", shops())
         for options in ({"time": "day"}, {"folds": 5}):
             cube = StatisticsCube(["country"], "fraud", **options)
-            with pytest.raises(DataError, match="made of rows that are read"):
+            with pytest.raises(DataError, match="cannot be computed by push-down"):
                 cube.add(source(connection, "pay"), how="pushed")
             assert (
                 cube.add(source(connection, "pay"), drop=() if "time" in options else ["day"]).n_rows == 600
             )
 
 
-def test_partitions_of_dask_add_up_to_the_same_cube():
+def test_cube_of_dask_partitions_equals_cube_of_table():
     dd = pytest.importorskip("dask.dataframe", reason="dask is not installed")
     frame = without_time()
     cube = StatisticsCube(["country", "channel"], "fraud").add(dd.from_pandas(frame, npartitions=3))
-    whole = StatisticsCube(["country", "channel"], "fraud").add(frame)
-    assert_same(cube, whole)
-    assert_same(cube.add(dd.from_pandas(frame, npartitions=2)), whole.add(frame))
+    expected = StatisticsCube(["country", "channel"], "fraud").add(frame)
+    assert_same(cube, expected)
+    assert_same(cube.add(dd.from_pandas(frame, npartitions=2)), expected.add(frame))
 
 
-def test_a_thin_slice_borrows_what_does_best_on_rows_left_out():
+def test_borrow_auto_selects_best_shrinkage_by_cross_validation():
     frame = shops(3000, seed=1).drop(columns="day")
     keep = (frame["country"] != "NZ") | (np.arange(3000) % 40 == 0)
     frame = frame[keep].reset_index(drop=True)
@@ -88,7 +88,7 @@ def test_a_thin_slice_borrows_what_does_best_on_rows_left_out():
         cube.model(country="NZ", borrow="much")
 
 
-def test_folds_change_no_model_and_travel_with_the_file(tmp_path):
+def test_folds_keep_models_and_are_saved(tmp_path):
     frame = without_time()
     plain = StatisticsCube(["country"], "fraud").add(frame)
     folded = StatisticsCube(["country"], "fraud", folds=5).add(frame)
@@ -103,7 +103,7 @@ def test_folds_change_no_model_and_travel_with_the_file(tmp_path):
         plain.merge(folded)
 
 
-def test_cells_beyond_the_room_are_refused_with_what_they_would_take():
+def test_add_beyond_max_bytes_raises_with_size():
     frame = without_time()
     cube = StatisticsCube(["country", "channel"], "fraud", max_bytes=5_000)
     with pytest.raises(MemoryLimitError, match=r"12 cells and classes of 4 features would take .* bytes"):
@@ -111,7 +111,7 @@ def test_cells_beyond_the_room_are_refused_with_what_they_would_take():
     assert cube.n_rows == 0
 
 
-def test_what_ten_thousand_cells_would_take_is_below_a_hundred_megabytes():
+def test_ten_thousand_cells_take_less_than_100_megabytes():
     rng = np.random.default_rng(0)
     n = 4000
     frame = pd.DataFrame(rng.normal(size=(n, 20)), columns=[f"x{k}" for k in range(20)])
@@ -121,7 +121,7 @@ def test_what_ten_thousand_cells_would_take_is_below_a_hundred_megabytes():
     assert cube.nbytes * 20 <= 100e6
 
 
-def test_a_table_that_fails_half_way_adds_nothing():
+def test_add_failing_halfway_keeps_state():
     frame = without_time()
     cube = StatisticsCube(["country"], "fraud").add(frame)
     before = cube.model().estimator.digest()
@@ -132,7 +132,7 @@ def test_a_table_that_fails_half_way_adds_nothing():
     assert cube.model().estimator.digest() == before
 
 
-def test_cells_are_named_by_values_as_they_are_written():
+def test_cells_have_values_as_text():
     frame = without_time(300)
     frame["shop"] = np.arange(300) % 3
     cube = StatisticsCube(["shop"], "fraud").add(frame.drop(columns=["country", "channel"]))

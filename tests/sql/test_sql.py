@@ -53,7 +53,7 @@ def in_memory(frame):
     return model
 
 
-def test_a_fit_in_the_database_is_the_fit_on_the_same_rows(connect):
+def test_fit_from_database_equals_fit_on_same_rows(connect):
     frame = table()
     model = sql.fit(ProximalSVC(), connect(frame), "pay", target="kind")
     expected = in_memory(frame)
@@ -62,7 +62,7 @@ def test_a_fit_in_the_database_is_the_fit_on_the_same_rows(connect):
     np.testing.assert_array_equal(model.estimator.intercept_, expected.estimator.intercept_)
 
 
-def test_rows_of_a_condition_are_learned_and_forgotten(connect):
+def test_partial_fit_and_forget_with_condition_equal_fit(connect):
     frame = table()
     connection = connect(frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", where="amount > ?", parameters=[0.5])
@@ -74,7 +74,7 @@ def test_rows_of_a_condition_are_learned_and_forgotten(connect):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_query_of_a_model_answers_as_the_model_does(connect, n_classes):
+def test_expression_returns_scores_and_labels_of_model(connect, n_classes):
     frame = table(n_classes=n_classes)
     connection = connect(frame)
     model = sql.fit(ProximalSVC(), connection, "pay", target="kind")
@@ -91,7 +91,7 @@ def test_the_query_of_a_model_answers_as_the_model_does(connect, n_classes):
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "clickhouse", "spark", "postgres"])
-def test_the_query_can_be_written_for_engines_that_are_not_here(connect, dialect):
+def test_expression_for_other_dialects_is_valid(connect, dialect):
     import sqlglot
 
     model = sql.fit(ProximalSVC(), connect(table()), "pay", target="kind")
@@ -101,7 +101,7 @@ def test_the_query_can_be_written_for_engines_that_are_not_here(connect, dialect
     assert theirs.sql("duckdb").replace("TRY_CAST", "CAST") == ours.sql("duckdb")
 
 
-def test_what_cannot_be_is_said(connect):
+def test_fit_with_invalid_query_target_or_model_raises(connect):
     connection = connect(table())
     with pytest.raises(DataError, match="the database reported an error"):
         sql.fit(ProximalSVC(), connection, "pay", target="kind", where="nonsense > 3")

@@ -126,7 +126,7 @@ def ask_command(
             raise click.UsageError(f"--where expects COL=VALUE; got {text!r}.")
         slices.setdefault(name, []).append(value or None)
     model = loaded.model(
-        since=since, until=until, borrow=_parse_shrink(shrink), learner=_learner(settings), **slices
+        since=since, until=until, borrow=_parse_shrink(shrink), estimator=_learner(settings), **slices
     )
     emit_facts({**summary_of(model), "digest": model.estimator.digest()}, as_json=as_json)
     if out is not None:

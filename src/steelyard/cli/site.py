@@ -130,7 +130,7 @@ def _publish_masked(
 
     folder = open_folder(endpoint)
     current = Round(folder, round_name)
-    site = current.terms.site(name, policy)
+    site = current.config.site(name, policy)
     n_rows = site.learn(data)
     if receipt.exists():  # the policy also limits the change since the previous round
         previous = read_file(receipt)

@@ -1,7 +1,7 @@
-"""Training on many machines: one adapter per engine over statistics that add up.
+"""Distributed training: one adapter per engine for additive statistics.
 
 ``steelyard.distributed.dask`` and ``steelyard.distributed.spark`` each need their engine installed
 (``pip install steelyard[dask]``, ``steelyard[spark]``); ``steelyard.distributed.files`` needs nothing.
 """
 
-__all__: list[str] = []  # engines are imported by name, so that the others need not be installed
+__all__: list[str] = []  # import engines by name, so that the others need not be installed

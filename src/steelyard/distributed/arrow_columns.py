@@ -1,4 +1,4 @@
-"""Rows, labels and weights out of Arrow batches, feature vectors included."""
+"""Extraction of rows, labels and weights from Arrow batches, including vector columns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from steelyard.exceptions import DataError
 
 __all__ = ["Columns"]
 
-_SPARSE = 0  # Spark's mark of a sparse vector; 1 is a dense one
+_SPARSE = 0  # type code of sparse vectors in Spark; 1 is dense
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what.
+    """Names of the feature, label and weight columns.
 
     Attributes
     ----------
     features : tuple of str or str
-        One column for each feature, or the one column of vectors or arrays.
+        One column per feature, or one column of vectors or arrays.
     label, weight : str or None
-        Columns of the labels and of the weights.
+        Label and weight columns.
     """
 
     features: tuple[str, ...] | str
@@ -33,23 +33,23 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """All columns that are read, each once."""
+        """Return all columns to read, without duplicates."""
         features = (self.features,) if isinstance(self.features, str) else self.features
         return list(dict.fromkeys([*features, *filter(None, (self.label, self.weight))]))
 
     def rows(self, batch: Any) -> Any:
-        """The features of a batch: a data frame, an array or a sparse matrix."""
+        """Return the features of a batch as a data frame, an array or a sparse matrix."""
         if isinstance(self.features, str):
             return _vectors(batch.column(self.features), self.features)
         import pandas as pd
 
         X = np.empty((batch.num_rows, len(self.features)))
-        for place, name in enumerate(self.features):
-            X[:, place] = _numbers(batch.column(name), name)
+        for index, name in enumerate(self.features):
+            X[:, index] = _numbers(batch.column(name), name)
         return pd.DataFrame(X, columns=list(self.features), copy=False)
 
     def labels(self, batch: Any) -> Any:
-        """The labels of a batch."""
+        """Return the labels of a batch."""
         assert self.label is not None
         column = batch.column(self.label)
         if column.null_count:
@@ -62,33 +62,33 @@ class Columns:
         return column.to_numpy(zero_copy_only=False)
 
     def weights(self, batch: Any) -> Any:
-        """The weights of a batch; None if every row counts once."""
+        """Return the weights of a batch, or None."""
         return None if self.weight is None else _numbers(batch.column(self.weight), self.weight)
 
 
 def _numbers(column: Any, name: str) -> Any:
-    """One column as numbers; what is missing becomes NaN, which learners refuse by name."""
+    """Return a column as floats; missing values become NaN, which learners refuse with the column name."""
     try:
         return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"column {name!r} of type {column.type} is not numeric; nothing was changed.",
             source="rows",
-            hint="turn texts into numbers first, for example with StringIndexer",
+            hint="convert text to numbers first, for example with StringIndexer",
         ) from error
 
 
 def _vectors(column: Any, name: str) -> Any:
-    """A column of arrays, or of Spark's dense and sparse vectors, as one matrix."""
+    """Convert a column of arrays, or of Spark's dense and sparse vectors, to a matrix."""
     if column.null_count:
         raise DataError(
             f"column {name!r} has {column.null_count} missing vectors; nothing was changed.",
             source="rows",
             hint="drop these rows first",
         )
-    marks, sizes, indices, values = _fields(column, name)
+    types, sizes, indices, values = _fields(column, name)
     lengths = values.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    sparse = np.zeros(len(column), bool) if marks is None else marks == _SPARSE
+    sparse = np.zeros(len(column), bool) if types is None else types == _SPARSE
     widths = np.unique(np.where(sparse, sizes, lengths))
     if len(widths) > 1:
         raise DataError(
@@ -101,13 +101,13 @@ def _vectors(column: Any, name: str) -> Any:
     if not sparse.any():
         return flat.reshape(len(column), width)
     row_starts = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(len(flat)) - np.repeat(row_starts[:-1], lengths)
-    places[np.repeat(sparse, lengths)] = indices.flatten().to_numpy(zero_copy_only=False)
-    return sp.csr_matrix((flat, places, row_starts), shape=(len(column), width))
+    columns = np.arange(len(flat)) - np.repeat(row_starts[:-1], lengths)
+    columns[np.repeat(sparse, lengths)] = indices.flatten().to_numpy(zero_copy_only=False)
+    return sp.csr_matrix((flat, columns, row_starts), shape=(len(column), width))
 
 
 def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
-    """Marks, sizes, places and values of vectors; plain arrays have only values."""
+    """Return type codes, sizes, indices and values of vectors; plain arrays have only values."""
     import pyarrow as pa
 
     if pa.types.is_struct(column.type) and {field.name for field in column.type} >= {"type", "values"}:
@@ -117,7 +117,7 @@ def _fields(column: Any, name: str) -> tuple[Any, Any, Any, Any]:
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return None, 0, None, column
     raise DataError(
-        f"column {name!r} of type {column.type} holds no vectors; nothing was changed.",
+        f"column {name!r} of type {column.type} does not contain vectors; nothing was changed.",
         source="rows",
-        hint="give a list of numeric columns, or a column of vectors or arrays",
+        hint="pass a list of numeric columns, or a column of vectors or arrays",
     )

@@ -1,8 +1,8 @@
-"""Training on Dask: one pass over the partitions, a tree of additions, one solution on the client.
+"""Training on Dask: one pass over the partitions, a tree reduction, and one solution on the client.
 
-The work of a partition and the additions are ordinary tasks, so what Dask does about slow, full or dying
-workers holds for them too. Without an active client a ``LocalCluster`` is started for the call and closed
-after it, which takes a second or two; scripts that want it need the usual ``if __name__ == "__main__":``.
+Partitions and additions are ordinary Dask tasks, so Dask handles slow and failing workers. Without an active
+client a ``LocalCluster`` is started for the call, which takes a second or two; scripts then need
+``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from steelyard._threads import num_threads
 from steelyard.distributed.partitions import (
-    GRID_ROWS,
     MAP_ROWS,
-    Kind,
+    QUANTIZER_ROWS,
     Message,
     Models,
     Pass,
+    StatisticsConfig,
     as_rows,
     check_fitted,
     fold_probe,
@@ -39,7 +39,7 @@ try:
     import dask
 
     import distributed
-except ImportError as error:  # pragma: no cover  # both are there wherever the tests run
+except ImportError as error:  # pragma: no cover  # both are installed wherever the tests run
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
 from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
@@ -48,30 +48,30 @@ __all__ = ["cross_validate", "fit", "forget", "local_cluster", "partial_fit", "p
 
 Names = tuple[str, str | None]  # columns of the labels and of the weights
 
-_ARITY = 4  # statistics that are added in one task
-# Looking a hundred times a second at what workers do, and at whether their loops turn, takes a few per cent
-# of cores that are busy anyway.
-_UNWATCHED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
+_MESSAGES_PER_REDUCTION = 4  # messages that are added in one task
+# Profiling workers and checking their event loops a hundred times per second costs a few per cent of the
+# cores.
+_WITHOUT_PROFILING = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
 def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
-    """Forget all, then learn these rows: the same models as ``fit`` on one machine gives.
+    """Fit models on these rows; the result equals ``fit`` on one machine.
 
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
-        Several models learn from one pass over the rows; those that differ only in C, weights or
-        thresholds share all the work.
+        Models to train in one pass over the rows. Models that differ only in C, weights or thresholds share
+        the statistics.
     X : dask array, dask dataframe or list of delayed
         Rows. Blocks of an array may be dense or sparse; parts of a list may be arrays, sparse matrices,
         data frames or Arrow tables.
     y : dask array, dask series, array-like, list of delayed or str
-        Labels, cut like the rows; for a dataframe also the name of its label column. None if each
-        delayed part is a tuple of rows, labels and, if there are any, weights.
+        Labels, partitioned like the rows; for a dataframe also the name of its label column. None if each
+        delayed part is a tuple of rows, labels and optional weights.
     sample_weight : like y, optional
-        How often each row counts.
+        Sample weights.
     client : distributed.Client, optional
-        Where to run; the active client, or else a local cluster of the call's own.
+        Client to use; default: the active client, or a new local cluster.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
     Raises
     ------
     DataError
-        With the partition and the column, when a value is not finite. No model is changed.
+        If a value is not finite; the message names partition and column. No model is changed.
 
     Examples
     --------
@@ -98,12 +98,12 @@ def fit(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, cli
 def partial_fit(
     models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
 ) -> Models:
-    """Learn these rows too. For the parameters see :func:`fit`."""
+    """Learn more rows. Parameters as for :func:`fit`."""
     return _run(models, "partial_fit", (X, y, sample_weight), client)
 
 
 def forget(models: Models, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None) -> Models:
-    """Unlearn rows that were learned before. For the parameters see :func:`fit`."""
+    """Unlearn rows that were learned before. Parameters as for :func:`fit`."""
     return _run(models, "forget", (X, y, sample_weight), client)
 
 
@@ -114,18 +114,17 @@ def update(
     forget: tuple[Any, ...] | None = None,
     client: Any = None,
 ) -> Models:
-    """Learn some rows and unlearn others in one pass: a window that slides, on many machines.
+    """Learn some rows and unlearn others in one pass, atomically for all models.
 
-    A partition sends one message, with the statistics of its rows to add and of those to retire; all models
-    change, or none. It is algorithm 4 of the paper on the distributed incremental wLPSVM, except that both
-    sums are sent instead of their difference.
+    A partition sends one message with two sums, of the rows to add and of the rows to forget. (Algorithm 4
+    of the paper on the distributed incremental wLPSVM sends their difference.)
 
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
-        As for :func:`fit`; they have learned rows before.
-    add, retire : tuple of (X, y) or (X, y, sample_weight), optional
-        Rows in the forms that :func:`fit` takes; the partitions of both are taken in pairs.
+        As for :func:`fit`; they must be fitted.
+    add, forget : tuple of (X, y) or (X, y, sample_weight), optional
+        Rows in the formats of :func:`fit`; the partitions of both are processed in pairs.
     client : distributed.Client, optional
         As for :func:`fit`.
 
@@ -135,19 +134,23 @@ def update(
         ``models``, changed in place.
     """
     work = Pass(models, "update")
-    asked = [_pair(rows, name) for name, rows in (("add", add), ("forget", forget))]
-    if all(rows is None for rows in asked):
-        raise ParameterError("give rows to add, rows to retire, or both.", source="update")
+    pairs = [_pair(rows, name) for name, rows in (("add", add), ("forget", forget))]
+    if all(rows is None for rows in pairs):
+        raise ParameterError(
+            "rows to add, rows to forget, or both are required; got neither.", source="update"
+        )
     (incoming, names), (outgoing, other_names) = (
-        ([], None) if rows is None else _parts(*rows, "update") for rows in asked
+        ([], None) if rows is None else _parts(*rows, "update") for rows in pairs
     )
     with _engine(client) as engine:
-        work.settle_maps(lambda: _first_rows(incoming, names, engine))
+        work.fit_maps(lambda: _first_rows(incoming, names, engine))
         learn = dask.delayed(partial(_learn_both, names=(names, other_names)))
-        kinds = _shared(work.kinds)
+        configs = _shared(work.configs)
         level = [
-            learn(kinds, f"update: partition {number}", len(come), *come, *go)
-            for number, (come, go) in enumerate(zip_longest(_made(incoming), _made(outgoing), fillvalue=()))
+            learn(configs, f"update: partition {number}", len(added), *added, *removed)
+            for number, (added, removed) in enumerate(
+                zip_longest(_task_inputs(incoming), _task_inputs(outgoing), fillvalue=())
+            )
         ]
         totals = _merged(level, engine)
     work.finish(totals)
@@ -165,8 +168,11 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
     return rows[0], rows[1], rows[2] if len(rows) == 3 else None
 
 
-def _made(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """What a task is given of each partition: its pieces, or the recipe that makes them there."""
+def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the arguments of a task per partition.
+
+    Its parts, or the recipe that creates them on the worker.
+    """
     return [
         part if recipe is None else (recipe,)
         for part, recipe in zip(parts, find_recipes(parts), strict=True)
@@ -174,30 +180,38 @@ def _made(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _learn_both(
-    kinds: Sequence[Kind], where: str, n_add: int, *pieces: Any, names: tuple[Names | None, Names | None]
+    configs: Sequence[StatisticsConfig],
+    where: str,
+    n_add: int,
+    *pieces: Any,
+    names: tuple[Names | None, Names | None],
 ) -> list[Message]:
-    """Messages of the rows to add, then of those to retire; none where a side has no such partition."""
+    """Return messages of the rows to add, then of the rows to forget; None for a missing partition."""
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
-    found: list[Message] = []
-    for side, side_names, what in sides:
-        found += _learn(kinds, f"{where} ({what})", *side, names=side_names) if side else [None] * len(kinds)
-    return found
+    messages: list[Message] = []
+    for side, side_names, operation in sides:
+        messages += (
+            _learn(configs, f"{where} ({operation})", *side, names=side_names)
+            if side
+            else [None] * len(configs)
+        )
+    return messages
 
 
 def predict(model: ProximalSVC, X: Any) -> Any:
-    """Labels of rows, computed when they are asked for.
+    """Predict labels lazily.
 
     Parameters
     ----------
     model : ProximalSVC
-        What it has learned by now is what counts, whatever it learns later.
+        Its current state is used; later changes of the model have no effect.
     X : dask array, dask dataframe or list of delayed
         Rows.
 
     Returns
     -------
     dask array, dask series or list of delayed
-        Cut like the rows.
+        Labels, partitioned like the rows.
     """
     check_fitted(model, "predict")
     frozen = copy.deepcopy(model)
@@ -225,14 +239,14 @@ def cross_validate(
     *,
     client: Any = None,
 ) -> dict[str, Any]:
-    """Measure a model on rows that it has not seen, for all folds in one pass over the rows.
+    """Cross-validate a model in one pass over the rows.
 
-    Rows fall into folds by their values, so equal rows share a fold. The model itself stays as it is.
+    A hash of the row selects its fold, so equal rows share a fold. The model is not changed.
 
     Parameters
     ----------
     model : ProximalSVC
-        The model; with ``C="auto"``, C is chosen anew for each fold, from the other folds.
+        The model; with ``C="auto"``, C is chosen separately for each fold from the other folds.
     X, y, sample_weight, client
         As for :func:`fit`.
     folds : int, default=5
@@ -241,7 +255,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.model_selection.validate_folds` for what is exact among the measures.
+        Metrics per fold; see :meth:`steelyard.ProximalSVC.cross_validate`.
     """
     probe = fold_probe(model, folds)
     _run(probe, "fit", (X, y, sample_weight), client)
@@ -249,17 +263,16 @@ def cross_validate(
 
 
 def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
-    """Start workers on this machine that spend their time on partitions.
+    """Start a local cluster without worker profiling.
 
-    They are not profiled while they work. Without an active client the functions of this module start such a
-    cluster for themselves.
+    Without an active client the functions of this module start such a cluster.
 
     Parameters
     ----------
     n_workers : int, optional
-        Number of processes, one thread each; as many as steelyard would use threads if not given.
+        Number of single-threaded processes; default: the number of threads that steelyard uses.
     **options
-        What else :class:`distributed.LocalCluster` takes.
+        Further arguments of :class:`distributed.LocalCluster`.
 
     Returns
     -------
@@ -273,7 +286,7 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> Any:
     ...     model = steelyard_dask.fit(ProximalSVC(), X, y)
     """
     chosen = {"threads_per_worker": 1, "dashboard_address": ":0", **options}
-    with dask.config.set(_UNWATCHED):
+    with dask.config.set(_WITHOUT_PROFILING):
         return distributed.LocalCluster(n_workers=n_workers or num_threads(), **chosen)
 
 
@@ -284,11 +297,12 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
     work = Pass(models, method)
     parts, names = _parts(*data, method)
     with _engine(client) as engine:
-        work.settle_maps(lambda: _first_rows(parts, names, engine))
+        work.fit_maps(lambda: _first_rows(parts, names, engine))
         learn = dask.delayed(partial(_learn, names=names))
-        kinds = _shared(work.kinds)
+        configs = _shared(work.configs)
         level = [
-            learn(kinds, f"{method}: partition {number}", *part) for number, part in enumerate(_made(parts))
+            learn(configs, f"{method}: partition {number}", *part)
+            for number, part in enumerate(_task_inputs(parts))
         ]
         totals = _merged(level, engine)
     work.finish(totals)
@@ -296,23 +310,26 @@ def _run(models: Any, method: str, data: tuple[Any, Any, Any], client: Any) -> A
 
 
 def _merged(level: list[Any], engine: Any) -> list[Message]:
-    """The sums of all messages, added up in a tree."""
+    """Add all messages in a tree reduction."""
     merge = dask.delayed(merge_parts)
     while len(level) > 1:
-        level = [merge(level[begin : begin + _ARITY]) for begin in range(0, len(level), _ARITY)]
+        level = [
+            merge(level[begin : begin + _MESSAGES_PER_REDUCTION])
+            for begin in range(0, len(level), _MESSAGES_PER_REDUCTION)
+        ]
     totals: list[Message] = engine.compute(level[0]).result()
     return totals
 
 
-def _shared(kinds: list[Kind]) -> Any:
-    """What all tasks need: copied into each while that is small, so that they have no common ancestor."""
-    small = all(kind.feature_map is None or not kind.feature_map.is_fitted for kind in kinds)
-    return kinds if small else dask.delayed(kinds)
+def _shared(configs: list[StatisticsConfig]) -> Any:
+    """Return the configurations for all tasks: copied into each task if small, else as one shared task."""
+    small = all(config.feature_map is None or not config.feature_map.is_fitted for config in configs)
+    return configs if small else dask.delayed(configs)
 
 
 @contextmanager
 def _engine(client: Any) -> Iterator[Any]:
-    """The client to run on; a local cluster for the time being where there is none."""
+    """Yield the client to use, or a temporary local cluster."""
     if client is None:
         try:
             client = distributed.default_client()
@@ -326,22 +343,22 @@ def _engine(client: Any) -> Iterator[Any]:
 
 
 def _first_rows(parts: Sequence[tuple[Any, ...]], names: Names | None, engine: Any) -> Any:
-    """The first rows there are, of as many partitions as it takes to settle a grid; None without rows."""
+    """Return rows of as many partitions as needed to fit a quantizer; None without rows."""
     head = dask.delayed(partial(_head, names=names))
     found: list[Any] = []
     for part in parts:
         rows = engine.compute(head(*part)).result()
         if n_rows(rows):
             found.append(rows)
-        if sum(map(n_rows, found)) >= GRID_ROWS:
+        if sum(map(n_rows, found)) >= QUANTIZER_ROWS:
             break
     return stacked(found) if found else None
 
 
-def _learn(kinds: Sequence[Kind], where: str, *part: Any, names: Names | None) -> list[Message]:
+def _learn(configs: Sequence[StatisticsConfig], where: str, *part: Any, names: Names | None) -> list[Message]:
     if isinstance(part[0], Recipe):
         part = part[0].make()
-    return learn_partition(kinds, *_unpacked(part, names, where), where)
+    return learn_partition(configs, *_unpacked(part, names, where), where)
 
 
 def _head(*part: Any, names: Names | None) -> Any:
@@ -349,14 +366,14 @@ def _head(*part: Any, names: Names | None) -> Any:
 
 
 def _unpacked(part: tuple[Any, ...], names: Names | None, where: str) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights of a part that may have come as one table or tuple."""
+    """Return rows, labels and weights of a part, which may be one table or tuple."""
     if len(part) == 3:
         return part
     (rows,) = part
     if names is not None:
         label, weight = names
-        taken = [label] if weight is None else [label, weight]
-        return rows.drop(columns=taken), rows[label], None if weight is None else rows[weight]
+        targets = [label] if weight is None else [label, weight]
+        return rows.drop(columns=targets), rows[label], None if weight is None else rows[weight]
     if not isinstance(rows, tuple) or len(rows) not in {2, 3}:
         raise DataTypeError(
             f"a delayed part without separate labels must be a tuple (X, y) or (X, y, "
@@ -380,14 +397,14 @@ def _container(X: Any, method: str) -> str:
     raise DataTypeError(
         f"X must be a dask array, a dask dataframe or a list of delayed parts; got {type(X).__name__}.",
         source=method,
-        hint="rows in the memory of this process need no engine: call the model's own method",
+        hint="for rows in memory call the method of the model",
     )
 
 
 def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[Any, ...]], Names | None]:
-    """Rows, labels and weights (or None) of each partition as delayed values, or all in one.
+    """Return rows, labels and weights (or None) of each partition as delayed values.
 
-    With them come the names of the label and weight columns, where these are still among the rows.
+    If labels and weights are columns of the rows, return one value per partition and the column names.
     """
     kind = _container(X, method)
     if kind == "list" and y is None:
@@ -404,17 +421,17 @@ def _parts(X: Any, y: Any, sample_weight: Any, method: str) -> tuple[list[tuple[
     elif kind == "dataframe":
         rows = X.to_delayed()
     assert rows is not None
-    labels = _cut(y, "y", len(rows), sizes, method)
+    labels = _partitioned(y, "y", len(rows), sizes, method)
     weights: list[Any] = [None] * len(rows)
     if sample_weight is not None:
-        weights = _cut(sample_weight, "sample_weight", len(rows), sizes, method)
+        weights = _partitioned(sample_weight, "sample_weight", len(rows), sizes, method)
     return list(zip(rows, labels, weights, strict=True)), None
 
 
 def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
     if kind != "dataframe" or not all(name is None or isinstance(name, str) for name in names):
         raise DataTypeError(
-            "names of columns need a dask dataframe, and are given for labels and weights alike.",
+            "column names require a dask dataframe, for labels and weights alike.",
             source=method,
         )
     missing = [name for name in names if name is not None and name not in X.columns]
@@ -423,12 +440,12 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
 
 
 def _delayed(array: Any) -> list[Any]:
-    """The blocks of an array, as they are: optimised, X and a y made of it would each load the rows."""
+    """Return the blocks of an array, not optimized, so that X and a y derived from it share the loading."""
     return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
 
 
-def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:
-    """Labels or weights, one delayed value for each partition."""
+def _partitioned(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[Any]:
+    """Return labels or weights as one delayed value per partition."""
     if isinstance(values, (list, tuple)) and len(values) and dask.is_dask_collection(values[0]):
         parts = list(values)
     elif hasattr(values, "rechunk"):
@@ -443,7 +460,7 @@ def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[
         parts = [dask.delayed(part) for part in np.split(np.asarray(values), borders)]
     else:
         raise DataTypeError(
-            f"{name} must be cut like the rows, or be an array of as many values as X has rows; "
+            f"{name} must be partitioned like the rows, or be an array with one value per row of X; "
             f"got {type(values).__name__}.",
             source=method,
         )
@@ -451,7 +468,7 @@ def _cut(values: Any, name: str, n_parts: int, sizes: Any, method: str) -> list[
         raise DataError(
             f"X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
             source=method,
-            hint="cut both alike, for example with repartition() or rechunk()",
+            hint="partition both alike, for example with repartition() or rechunk()",
         )
     return parts
 

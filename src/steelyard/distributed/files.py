@@ -1,8 +1,7 @@
 """Training without an engine: every machine writes its statistics to a file, and the files are combined.
 
-On the command line this is ``steelyard statistics`` and ``steelyard merge``. Every part carries an id that
-follows from its rows, so a part that was copied, or made twice from the same rows, is not counted twice. A
-part may hold rows that come and rows that go: one file a machine for a window that slides.
+The commands are ``steelyard statistics`` and ``steelyard merge``. Every part has an id computed from its
+rows, so a copied part is not counted twice. A part may contain rows to add and rows to forget.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ __all__ = ["RowDigest", "StatisticsPart", "combine", "read", "statistics", "unle
 
 @storable("StatisticsPart")
 class StatisticsPart(BaseEstimator):
-    """What one machine, or several together, learned of their rows, and which rows these were.
+    """Statistics of one or several machines, with the ids of their rows.
 
     Parameters
     ----------
     model : ProximalSVC or another storable model with ``merge``
         The model that has learned the rows.
     retired : StatisticsPart, optional
-        The same of rows that are to go. They are taken out where the parts meet a model (:func:`update`).
+        Statistics of rows to forget; :func:`update` subtracts them from a model.
 
     Attributes
     ----------
     sources : dict of str to str
-        Id of every part that is in, and where it came from.
+        Origin of every contained part, by its id.
     """
 
     __getstate__ = state_without_lock
@@ -47,48 +46,48 @@ class StatisticsPart(BaseEstimator):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Id of every part that is in, and where it came from."""
+        """Return the origin of every contained part, by its id."""
         found: dict[str, str] = self.__dict__.setdefault("sources_", {})
         return found
 
     def note(self, digest: RowDigest, source: str) -> Self:
-        """Remember that these rows are in; a part without rows has no id."""
+        """Record the id of these rows; a part without rows has no id."""
         if digest.n_rows:
             self.sources[digest.id] = source
         return self
 
     @transactional
     def merge(self, other: StatisticsPart) -> Self:
-        """Take in another part, at one moment; one that is in already, alone or with others, is refused."""
+        """Add another part atomically; raise DataError if it is already contained."""
         other = snapshot_view(other)
-        self._refuse_twice(other)
+        self._check_not_contained(other)
         retired = self.retired
         if other.retired is not None:
-            retired = other.retired if retired is None else _twin(retired).merge(other.retired)
+            retired = other.retired if retired is None else _copy(retired).merge(other.retired)
         if other.sources:
-            # What merges replaces what it has by the sum: a twin of the model does so unseen.
-            self.model = shallow_copy(self.model).merge(other.model) if self.sources else _twin(other.model)
+            # merge() replaces attributes and never modifies them in place, so a shallow copy is enough.
+            self.model = shallow_copy(self.model).merge(other.model) if self.sources else _copy(other.model)
             self.sources_ = {**self.sources, **other.sources}
         self.retired = retired
         return self
 
-    def _refuse_twice(self, other: StatisticsPart) -> None:
-        twice = [part for part in other.sources if part in self.sources]
-        if twice:
-            mine, theirs = self.sources[twice[0]], other.sources[twice[0]]
+    def _check_not_contained(self, other: StatisticsPart) -> None:
+        duplicates = [part for part in other.sources if part in self.sources]
+        if duplicates:
+            mine, theirs = self.sources[duplicates[0]], other.sources[duplicates[0]]
             raise DataError(
-                f"the part {twice[0]} of {theirs!r} is there already, from {mine!r}; its rows would "
-                "count twice, so nothing was combined.",
+                f"the part {duplicates[0]} of {theirs!r} is already contained, from {mine!r}; "
+                "its rows would count twice, so nothing was combined.",
                 source="combine",
                 hint="give every part once; a pattern such as part*.stats may match copies",
             )
         mine, theirs = _ledger_of(self.model), _ledger_of(other.model)
         if mine and theirs and len(mine) and len(theirs) and (mine.contains(theirs) or theirs.contains(mine)):
             raise DataError(
-                f"all {min(len(mine), len(theirs)):,} rows of one of two parts are inside the other, as "
-                "their ledgers say; they would count twice, so nothing was combined.",
+                f"all {min(len(mine), len(theirs)):,} rows of one part are contained in another part; "
+                "they would count twice, so nothing was combined.",
                 source="combine",
-                hint="leave the smaller part out",
+                hint="omit the smaller part",
             )
 
     def _get_state(self) -> dict[str, Any]:
@@ -101,26 +100,26 @@ class StatisticsPart(BaseEstimator):
 def statistics(
     model: Any, chunks: Iterable[Sequence[Any]], *, forget: Iterable[Sequence[Any]] = (), source: str = ""
 ) -> StatisticsPart:
-    """Learn the rows of this machine, and apart from them those that are to go.
+    """Compute the statistics of rows to add and, separately, of rows to forget.
 
     Parameters
     ----------
     model : ProximalSVC
-        Taught in place. Parameters that decide which statistics are kept (``C="auto"`` or a number, the
-        feature map) must be the same on all machines; the others count only after combining. A feature
-        map must be decided by its seed (numbers for ``gamma``) or settled before.
+        Fitted in place. Parameters that determine the statistics (``C="auto"`` or a number, the feature map)
+        must be equal on all machines; the others matter only after combining. A feature map must depend on
+        its seed alone (numeric ``gamma``) or be fitted before.
     chunks : iterable of (X, y) or (X, y, sample_weight)
-        The rows, in pieces of any size, so that they need not fit into memory together.
-    retire : iterable of the same, optional
-        Rows that were learned before, here or elsewhere, and are to be unlearned. For them the model should
-        be :func:`unlearned` of one that has them, so that they go as they came, to the last bit.
+        The rows, in chunks of any size.
+    forget : iterable of the same, optional
+        Rows to unlearn, which were learned here or elsewhere. Pass :func:`unlearned` of a model that has
+        learned them as ``model``, so that they are removed exactly.
     source : str
-        What to call these rows in messages, such as the name of their file.
+        Name of the rows in error messages, such as a file name.
 
     Returns
     -------
     StatisticsPart
-        To be written with :func:`write`.
+        Part for :func:`write`.
 
     Examples
     --------
@@ -134,10 +133,10 @@ def statistics(
     >>> bool(np.allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-10))
     True
     """
-    leaving = _twin(model)  # before it has learned anything
+    forgetting = _copy(model)  # a copy of the model before it learns
     digest = _learn(model, chunks, source)
-    gone = _learn(leaving, forget, f"{source}, to retire")
-    retired = StatisticsPart(leaving).note(gone, source) if gone.n_rows else None
+    forgotten = _learn(forgetting, forget, f"{source}, to forget")
+    retired = StatisticsPart(forgetting).note(forgotten, source) if forgotten.n_rows else None
     return StatisticsPart(model, retired).note(digest, source)
 
 
@@ -157,30 +156,29 @@ def _learn(model: Any, chunks: Iterable[Sequence[Any]], source: str) -> RowDiges
 
 
 def unlearned(model: Any) -> Any:
-    """A model with the features, map, grid and folds of this one that has learned no rows.
+    """Return a model with the features, map, quantizer and folds of this one, but without rows.
 
-    Statistics that it makes are counted in the same steps, so rows that they add to the model, or take out of
-    it, come and go to the last bit.
+    Its statistics use the same quantizer, so rows can be added to the model and removed from it exactly.
 
     Parameters
     ----------
     model : ProximalSVC
-        A model that has learned rows; it stays as it is.
+        A fitted model; it is not changed.
 
     Returns
     -------
     ProximalSVC
     """
-    return _twin(model).subtract(model)
+    return _copy(model).subtract(model)
 
 
 def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Any:
-    """Let a model take in parts: the rows that came are learned and those to retire unlearned, all or none.
+    """Update a model by parts: learn added rows and unlearn forgotten rows, atomically.
 
     Parameters
     ----------
     model : ProximalSVC or TableModel
-        A model that has learned rows; changed in place.
+        A fitted model; changed in place.
     parts : iterable of StatisticsPart or path
         As for :func:`combine`.
 
@@ -192,7 +190,7 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
     Raises
     ------
     DataError
-        If the same rows are in two of the parts, or rows are to retire that were never learned.
+        If two parts contain the same rows, or rows to forget were never learned.
 
     Examples
     --------
@@ -211,39 +209,39 @@ def update(model: Any, parts: Iterable[StatisticsPart | str | os.PathLike[str]])
     total = combine(parts)
     lock = lock_of(model)
     with lock:
-        changed = _twin(model)
+        changed = _copy(model)
         if total.sources:
             changed.merge(total.model)
         if total.retired is not None:
             changed.subtract(total.retired.model)
-        model.__dict__ = {**changed.__dict__, "_lock": lock}  # the one moment
+        model.__dict__ = {**changed.__dict__, "_lock": lock}  # atomic replacement
     return model
 
 
 def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> StatisticsPart:
-    """Bring parts together.
+    """Combine parts.
 
     Parameters
     ----------
     parts : iterable of StatisticsPart or path
-        Parts, or files with parts; combined parts may be combined again.
+        Parts or files of parts; combined parts may be combined again.
 
     Returns
     -------
     StatisticsPart
-        Its ``model`` is the one that a single machine would have learned of all rows that came. Rows to
-        retire stay beside it, in ``retired``, until :func:`update` takes them out of a model.
+        Its ``model`` equals a fit on all added rows. Rows to forget stay in ``retired`` until :func:`update`
+        subtracts them from a model.
 
     Raises
     ------
     DataError
-        If the same rows are in two of the parts, or the parts do not fit together.
+        If two parts contain the same rows, or the parts are incompatible.
     """
     total: StatisticsPart | None = None
     for item in parts:
         part = item if isinstance(item, StatisticsPart) else read(item)
         if total is None:
-            total = StatisticsPart(_twin(part.model), part.retired)
+            total = StatisticsPart(_copy(part.model), part.retired)
             total.sources_ = dict(part.sources)
         else:
             total.merge(part)
@@ -253,26 +251,26 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
 
 
 def _ledger_of(model: Any) -> Any:
-    """Which rows a model, or the learner of one of tables, has learned; None where it keeps no ledger."""
+    """Return the row ledger of a model or of the estimator of a table model, or None."""
     return getattr(getattr(model, "learner", model), "_ledger", None)
 
 
-def _twin(model: Any) -> Any:
-    """A model that can be merged into without changing this one."""
+def _copy(model: Any) -> Any:
+    """Return an independent copy of a model."""
     return from_bytes(to_bytes(model))
 
 
 def write(part: StatisticsPart, path: str | os.PathLike[str]) -> None:
-    """Write a part to a file, whole or not at all."""
+    """Write a part to a file atomically."""
     save(part, path)
 
 
 def read(path: str | os.PathLike[str]) -> StatisticsPart:
-    """Read a part; anything else is refused with a sentence."""
+    """Read a part; raise FileFormatError for any other content."""
     part = load(path)
     if not isinstance(part, StatisticsPart):
         raise FileFormatError(
-            f"{os.fspath(path)} holds a {type(part).__name__}, not statistics.",
+            f"{os.fspath(path)} contains a {type(part).__name__}, not statistics.",
             source="combine",
             hint="files to combine are written by `steelyard statistics`",
         )

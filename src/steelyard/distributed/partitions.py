@@ -1,10 +1,9 @@
-"""What all engines share: rows of a partition become statistics, statistics add up, models take them in.
+"""Shared code of the engines: convert partitions to statistics, add them, merge the sum into models.
 
-A worker's share of the work is a learner of its own that sees one partition. What it has learned crosses
-the network as its message, a :class:`~steelyard.proximal.FoldedStatistics` without the feature map; messages
-add up in any order, and the models on the client take in the sum. No rows, no message.
-What a worker must know is a :class:`Kind` of statistics: models that differ only in what becomes of the
-statistics (C, weights, thresholds) share one.
+A worker fits one learner per partition and sends its statistics, a
+:class:`~steelyard.proximal.FoldedStatistics` without the feature map. Messages can be added in any order; the
+client merges the sum into the models. An empty partition sends no message. A :class:`StatisticsConfig` tells
+a worker which statistics to compute; models that differ only in C, weights or thresholds share one.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import RowLedger
 
 __all__ = [
-    "GRID_ROWS",
     "MAP_ROWS",
-    "Kind",
+    "QUANTIZER_ROWS",
     "Message",
     "Models",
     "Pass",
+    "StatisticsConfig",
     "add_up",
     "as_column",
     "as_rows",
@@ -49,30 +48,29 @@ __all__ = [
 
 Models = TypeVar("Models", ProximalSVC, Sequence[ProximalSVC])
 
-Message = FoldedStatistics | None  # None of no rows
+Message = FoldedStatistics | None  # None for an empty partition
 
-GRID_ROWS = QUANTIZER_ROWS  # first rows that fix the quantizer, as on one machine
-MAP_ROWS = 2000  # rows of the first partition that settle a feature map whose widths follow the data
+MAP_ROWS = 2000  # maximum number of rows of a partition on which a feature map is fitted
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
-    """Which statistics are wanted: all that a worker needs to know about a model.
+class StatisticsConfig:
+    """Configuration of the statistics that a worker computes for a model.
 
     Attributes
     ----------
     n_folds : int
-        Into how many parts rows are sorted, by their values.
+        Number of folds; a hash of the row selects its fold.
     feature_map : RandomFeatures or None
-        The map in front. If it is decided by its seed alone, every worker settles it for itself.
-    grid : Quantizer or None
-        The steps in which values are counted; without a map, all workers must have the same.
-    ledger : bool
-        Whether the rows are noted.
+        Feature map. If it depends on its seed alone, every worker generates it.
+    quantizer : Quantizer or None
+        Quantizer; without a feature map all workers must have the same.
+    track_rows : bool
+        Whether to keep a ledger of row hashes.
     n_features : int or None
-        Width of the rows, if the model knows it already.
+        Number of features, if the model knows it.
     feature_names : ndarray or None
-        Their names, likewise.
+        Names of the features, if the model knows them.
     """
 
     n_folds: int
@@ -83,30 +81,32 @@ class Kind:
     feature_names: Any = None
 
     @classmethod
-    def of(cls, model: ProximalSVC, method: str) -> Kind:
-        """The kind of statistics that a model takes in; ``fit`` begins anew."""
+    def of(cls, model: ProximalSVC, method: str) -> StatisticsConfig:
+        """Return the configuration for a model; ``fit`` starts without earlier statistics."""
         try:
-            held = model.statistics()
+            current = model.statistics()
         except NotFittedError as error:
             if method in {"forget", "update"}:
                 raise error.with_source(f"ProximalSVC.{method}") from error
-            held = None
-        if method == "fit" or held is None:
+            current = None
+        if method == "fit" or current is None:
             n_folds = model.n_folds if model.C == "auto" else 1
             return cls(n_folds, model.feature_map, model.quantizer, model.track_rows)
-        known = method == "forget" or held.statistics.is_frozen
-        quantizer = held.statistics.quantizer if known else model.quantizer
-        return cls(held.n_folds, held.feature_map, quantizer, held.ledger is not None, **held.features)
+        known = method == "forget" or current.statistics.is_frozen
+        quantizer = current.statistics.quantizer if known else model.quantizer
+        return cls(
+            current.n_folds, current.feature_map, quantizer, current.ledger is not None, **current.features
+        )
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the map, or the grid where there is no map, can be settled only by rows."""
+        """Return whether the map, or the quantizer without a map, must be fitted on rows."""
         if self.feature_map is None:
             return self.quantizer is None
         return not self.feature_map.is_fitted and self.feature_map.gamma == "rows"
 
-    def settled(self, rows: Any) -> Kind:
-        """The same with its map and grid settled as a learner that first sees these rows would do it."""
+    def fitted(self, rows: Any) -> StatisticsConfig:
+        """Return a copy with map and quantizer fitted on these rows, as a learner would fit them."""
         if not self.needs_rows:
             return self
         if self.feature_map is not None:
@@ -115,13 +115,13 @@ class Kind:
         return replace(self, quantizer=ProximalSVC().fit(rows, labels).quantizer_)
 
     def with_map(self, total: FoldedStatistics) -> FoldedStatistics:
-        """A sum of messages with the map that all workers had."""
+        """Return a sum of messages together with the feature map of the workers."""
         if self.feature_map is None:
             return total
         return total.with_map(self.feature_map.fitted_for(total.n_features))
 
     def learner(self) -> ProximalSVC:
-        """A learner that has learned nothing yet and keeps such statistics."""
+        """Return an unfitted learner that keeps these statistics."""
         learner = ProximalSVC(
             C="auto" if self.n_folds > 1 else 1.0,
             feature_map=self.feature_map,
@@ -135,8 +135,8 @@ class Kind:
         ledger = RowLedger() if self.track_rows else None
         return learner.merge(FoldedStatistics.of(state, self.feature_names, ledger))
 
-    def equals(self, other: Kind) -> bool:
-        """Whether one set of statistics serves both."""
+    def equals(self, other: StatisticsConfig) -> bool:
+        """Return whether both models can share one set of statistics."""
         return (
             self.n_folds == other.n_folds
             and self.n_features == other.n_features
@@ -153,98 +153,99 @@ class Pass:
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
-        Whom the rows are for.
+        The models to train.
     method : {"fit", "partial_fit", "forget", "update"}
-        What the models do with them. A partition answers an update with two parts for each kind, of the rows
-        to add and of those to retire.
+        Operation. For an update, a partition sends two messages per configuration: one for the rows to add
+        and one for the rows to forget.
 
     Attributes
     ----------
-    kinds : list of Kind
-        The distinct kinds of statistics that the models need.
+    configs : list of StatisticsConfig
+        The distinct configurations of the models.
     """
 
     def __init__(self, models: ProximalSVC | Sequence[ProximalSVC], method: str) -> None:
         self.models = _model_list(models, method)
         self.method = method
-        self.kinds: list[Kind] = []
-        self._which: list[int] = []
+        self.configs: list[StatisticsConfig] = []
+        self._config_index: list[int] = []
         for model in self.models:
             check_parameters(model)
-            kind = Kind.of(model, method)
-            known = [place for place, other in enumerate(self.kinds) if other.equals(kind)]
-            self._which.append(known[0] if known else len(self.kinds))
+            config = StatisticsConfig.of(model, method)
+            known = [index for index, other in enumerate(self.configs) if other.equals(config)]
+            self._config_index.append(known[0] if known else len(self.configs))
             if not known:
-                self.kinds.append(kind)
+                self.configs.append(config)
 
     @property
     def n_sides(self) -> int:
-        """How many sums there are for each kind: of rows that come and, in an update, of rows that go."""
+        """Return the number of sums per configuration: 2 for an update, otherwise 1."""
         return 2 if self.method == "update" else 1
 
-    def settle_maps(self, first_rows: Callable[[], Any]) -> None:
-        """Settle feature maps that are not settled yet, by rows that are asked for only if needed."""
-        if not any(kind.needs_rows for kind in self.kinds):
+    def fit_maps(self, first_rows: Callable[[], Any]) -> None:
+        """Fit feature maps and quantizers; ``first_rows`` is called only if needed."""
+        if not any(config.needs_rows for config in self.configs):
             return
-        # Whatever is wrong with the first rows, also in an engine's own words, is told by the worker who
-        # meets it, with the partition.
+        # Errors in the first rows are reported by the worker that reads them, with the partition number.
         with suppress(Exception):
             rows = first_rows()
             if rows is not None:
-                self.kinds = [kind.settled(rows) for kind in self.kinds]
+                self.configs = [config.fitted(rows) for config in self.configs]
 
     def finish(self, totals: Sequence[Message]) -> None:
-        """Let the models take in the sums of all messages, one for each kind: all models or none.
+        """Merge the sums of all messages into the models, atomically for all models.
 
-        After an update the sums of what retires follow those of what is added.
+        ``totals`` has one sum per configuration; for an update the sums of forgotten rows follow.
         """
         if all(total is None for total in totals):
             raise DataError(
-                "there was no row in any partition; nothing was changed.",
+                "all partitions are empty; nothing was changed.",
                 source=self.method,
-                hint="look at the filter, or the list of files, that chose the rows",
+                hint="check the filter or the list of files",
             )
         mapped = [
-            None if total is None else self.kinds[place % len(self.kinds)].with_map(total)
-            for place, total in enumerate(totals)
+            None if total is None else self.configs[index % len(self.configs)].with_map(total)
+            for index, total in enumerate(totals)
         ]
-        nothing: list[Message] = [None] * len(self.kinds)
+        none: list[Message] = [None] * len(self.configs)
         if self.method == "forget":
-            mapped = nothing + mapped
-        come, go = mapped[: len(self.kinds)], mapped[len(self.kinds) :] or nothing
-        changed = [
-            self._changed(model, come[place], go[place])
-            for model, place in zip(self.models, self._which, strict=True)
+            mapped = none + mapped
+        added, removed = mapped[: len(self.configs)], mapped[len(self.configs) :] or none
+        updated = [
+            self._updated(model, added[index], removed[index])
+            for model, index in zip(self.models, self._config_index, strict=True)
         ]
-        for model, twin in zip(self.models, changed, strict=True):
-            model.__dict__ = twin.__dict__
+        for model, copied in zip(self.models, updated, strict=True):
+            model.__dict__ = copied.__dict__
 
-    def _changed(self, model: ProximalSVC, added: Message, retired: Message) -> ProximalSVC:
-        """The model after both; rows that come and go in the same call are fine."""
+    def _updated(self, model: ProximalSVC, added: Message, removed: Message) -> ProximalSVC:
+        """Return a copy of the model with rows added, then removed; a row may be in both."""
         if self.method == "fit":
             assert added is not None
             return ProximalSVC(**model.get_params(deep=False)).merge(added)
-        twin = copy.copy(model)
+        updated = copy.copy(model)
         try:
             if added is not None:
-                twin.merge(added)
-            if retired is not None:
-                twin.subtract(retired)
+                updated.merge(added)
+            if removed is not None:
+                updated.subtract(removed)
         except DataError as error:
             raise error.with_source(self.method) from error
-        return twin
+        return updated
 
 
-def learn_partition(kinds: Sequence[Kind], X: Any, y: Any, sample_weight: Any, where: str) -> list[Message]:
-    """What there is to learn of the rows of one partition, for each kind."""
-    learners = [kind.learner() for kind in kinds]
-    _check_width(kinds, as_rows(X), where)
+def learn_partition(
+    configs: Sequence[StatisticsConfig], X: Any, y: Any, sample_weight: Any, where: str
+) -> list[Message]:
+    """Return the message of one partition for each configuration."""
+    learners = [config.learner() for config in configs]
+    _check_width(configs, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
     return [message_of(learner) for learner in learners]
 
 
 def message_of(learner: ProximalSVC) -> Message:
-    """What a worker sends of what its learner has learned; nothing if it has seen no rows."""
+    """Return the message of a worker, or None if its learner has seen no rows."""
     try:
         message = learner.statistics()
     except NotFittedError:
@@ -253,33 +254,33 @@ def message_of(learner: ProximalSVC) -> Message:
 
 
 def check_fitted(model: ProximalSVC, method: str) -> None:
-    """Refuse a model that has seen no rows."""
+    """Raise NotFittedError if the model has seen no rows."""
     try:
         model.statistics()
     except NotFittedError as error:
         raise error.with_source(f"ProximalSVC.{method}") from error
 
 
-def _check_width(kinds: Sequence[Kind], X: Any, where: str) -> None:
-    """Refuse rows of another width than those that settled the grid."""
+def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> None:
+    """Raise DataError if the number of features differs from that of the quantizer."""
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
-    for kind in kinds:
-        if kind.quantizer is None or kind.feature_map is not None or kind.n_features is not None:
-            continue  # nobody, or the learner itself, knows the width
-        if width not in {None, kind.quantizer.n_features}:
+    for config in configs:
+        if config.quantizer is None or config.feature_map is not None or config.n_features is not None:
+            continue  # the width is unknown, or the learner checks it
+        if width not in {None, config.quantizer.n_features}:
             raise DataError(
-                f"the partitions have different features, {kind.quantizer.n_features} and {width}; nothing was "
-                "changed.",
+                f"the partitions have different features, {config.quantizer.n_features} and {width}; "
+                "nothing was changed.",
                 source=where,
             )
 
 
 def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: Any, where: str) -> None:
-    """Let learners see some rows; what is wrong with these is said with the place where they are."""
+    """Fit learners on some rows; errors name the location of the rows."""
     X = as_rows(X)
     if n_rows(X) == 0:
         return
-    with one_thread():  # the engine runs as many partitions at once as there are cores
+    with one_thread():  # the engine runs one partition per core
         for learner in learners:
             try:
                 learner.partial_fit(X, as_column(y), sample_weight=as_column(sample_weight))
@@ -288,13 +289,13 @@ def learn_rows(learners: Iterable[ProximalSVC], X: Any, y: Any, sample_weight: A
 
 
 def merge_parts(partitions: Sequence[Sequence[Message]]) -> list[Message]:
-    """The messages of several partitions as one for each kind; those given are left as they are."""
+    """Return the sum of the messages of several partitions, for each configuration."""
     with one_thread():
         return [add_up(messages) for messages in zip(*partitions, strict=True)]
 
 
 def add_up(messages: Iterable[Message]) -> Message:
-    """The sum of all messages that there are."""
+    """Return the sum of all messages that are not None."""
     total: Message = None
     for message in messages:
         if message is not None:
@@ -303,36 +304,36 @@ def add_up(messages: Iterable[Message]) -> Message:
 
 
 def fold_probe(model: ProximalSVC, folds: int) -> ProximalSVC:
-    """A model whose statistics are kept by folds, for cross-validation."""
+    """Return an unfitted model that keeps statistics per fold, for cross-validation."""
     if isinstance(folds, bool) or not isinstance(folds, int) or folds < 2:
         raise ParameterError(
-            f"folds must be a whole number from 2 on; got {folds!r}.", source="cross_validate"
+            f"folds must be an integer of at least 2; got {folds!r}.", source="cross_validate"
         )
     check_parameters(model)
     return ProximalSVC(**{**model.get_params(deep=False), "C": "auto", "n_folds": folds})
 
 
 def as_rows(X: Any) -> Any:
-    """A partition as learners take it: Arrow tables become data frames, all else is left."""
+    """Convert Arrow tables to data frames; return other types unchanged."""
     if type(X).__module__.partition(".")[0] == "pyarrow":
         return X.to_pandas()
     return X
 
 
 def as_column(values: Any) -> Any:
-    """Labels or weights of a partition as an array."""
+    """Convert Arrow columns of labels or weights to arrays."""
     if type(values).__module__.partition(".")[0] == "pyarrow":
         return values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else values.to_numpy()
     return values
 
 
 def n_rows(X: Any) -> int:
-    """Number of rows of whatever a partition is."""
+    """Return the number of rows of a partition of any type."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def stacked(pieces: Sequence[Any]) -> Any:
-    """Rows of several partitions one below the other."""
+    """Concatenate the rows of several partitions."""
     if len(pieces) == 1:
         return pieces[0]
     if any(map(sp.issparse, pieces)):
@@ -351,7 +352,7 @@ def _model_list(models: Any, method: str) -> list[ProximalSVC]:
             raise DataTypeError(
                 f"expected a ProximalSVC or a list of them; got {type(model).__name__}.",
                 source=method,
-                hint="only learners whose statistics add up can be trained in many places at once",
+                hint="only learners with additive statistics can be trained on partitions",
             )
     if not listed:
         raise DataError("the list of models is empty.", source=method)

@@ -1,8 +1,7 @@
-"""How the parts of a Dask collection are made, each by itself.
+"""Extraction of the task graph of each partition of a Dask collection.
 
-A scheduler that sees the loading and the learning of a partition as two tasks loads several partitions before
-it learns the first: more memory, which is cold when it is read. With a recipe in hand a worker does both in
-one task, and the rows are gone before the next ones come.
+If loading and learning are separate tasks, a scheduler loads several partitions before it learns the first,
+which needs more memory. With the graph of a partition, a worker loads and learns it in one task.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ import distributed
 
 __all__ = ["Recipe", "find_recipes"]
 
-_ELSEWHERE = object()  # the key of a result that no graph makes
+_EXTERNAL = object()  # key of a result that is not computed by the graph
 
 
 class Recipe:
-    """The tasks that make one part.
+    """Tasks that compute one partition.
 
     Parameters
     ----------
     graph : mapping
-        Tasks by key; they need no others.
+        Tasks by key; closed under dependencies.
     keys : sequence
-        Which results make the part, in this order; None stands for itself.
+        Keys of the results that form the partition; None means the value None.
     """
 
     def __init__(self, graph: Mapping[Any, Any], keys: Sequence[Any]) -> None:
@@ -37,17 +36,17 @@ class Recipe:
         self.keys = keys
 
     def make(self) -> tuple[Any, ...]:
-        """Run the tasks here and now."""
+        """Run the tasks in this process."""
         wanted = [key for key in self.keys if key is not None]
         values = iter(dask.get(dict(self.graph), wanted))
         return tuple(None if key is None else next(values) for key in self.keys)
 
 
 def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
-    """Recipes of parts, which are tuples of delayed values and None.
+    """Return the recipe of each part, a tuple of delayed values and None.
 
-    None for a part that shares work with another one or needs what a cluster holds already: there the tasks
-    are better left to the scheduler.
+    A part that shares tasks with another part, or depends on results on a cluster, has no recipe (None); its
+    tasks are left to the scheduler.
     """
     graph = _common_graph(parts)
     owner: dict[Any, int] = {}
@@ -66,7 +65,7 @@ def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
             elif key not in graph:
                 shared.add(number)
             else:
-                keys |= _needs(graph, key)
+                keys |= _dependencies(graph, key)
     return [
         None if number in shared else Recipe({key: graph[key] for key in needed[number]}, _keys_of(part))
         for number, part in enumerate(parts)
@@ -74,7 +73,7 @@ def find_recipes(parts: Sequence[tuple[Any, ...]]) -> list[Recipe | None]:
 
 
 def _common_graph(parts: Sequence[tuple[Any, ...]]) -> dict[Any, Any]:
-    """The tasks of all parts; many parts of a collection come with one and the same graph."""
+    """Return the union of the graphs of all parts."""
     graphs = {id(value.dask): value.dask for part in parts for value in part if value is not None}
     common: dict[Any, Any] = {}
     for graph in graphs.values():
@@ -86,18 +85,18 @@ def _keys_of(part: tuple[Any, ...]) -> list[Any]:
     return [None if value is None else value.key for value in part]
 
 
-def _needs(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Keys that a task needs, also those of results that lie on a cluster."""
+def _dependencies(graph: Mapping[Any, Any], key: Any) -> set[Any]:
+    """Return the keys on which a task depends, including results on a cluster."""
     task = graph[key]
-    if _holds_future(task):
-        return {_ELSEWHERE}
-    # Tasks are objects that know what they need, or tuples as in older versions of Dask.
+    if _contains_future(task):
+        return {_EXTERNAL}
+    # Tasks have a ``dependencies`` attribute, or are tuples in older versions of Dask.
     return set(task.dependencies) if hasattr(task, "dependencies") else get_dependencies(graph, key)
 
 
-def _holds_future(task: Any) -> bool:
+def _contains_future(task: Any) -> bool:
     if isinstance(task, (tuple, list, set)):
-        return any(map(_holds_future, task))
+        return any(map(_contains_future, task))
     if isinstance(task, dict):
-        return any(map(_holds_future, task.values()))
+        return any(map(_contains_future, task.values()))
     return isinstance(task, distributed.Future)

@@ -1,7 +1,7 @@
-"""Training on Spark: one pass over a DataFrame, a small reduction, one solution on the client.
+"""Training on Spark: one pass over a DataFrame, a reduction on the executors, and one solution on the client.
 
-Only the DataFrame interface is used (``mapInArrow``), so it works through Spark Connect as well. Executors
-need this package in their Python.
+Only the DataFrame interface is used (``mapInArrow``), so it also works with Spark Connect. Executors need
+this package in their Python environment.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from steelyard.distributed.arrow_columns import Columns
 from steelyard.distributed.partitions import (
     MAP_ROWS,
-    Kind,
     Message,
     Models,
     Pass,
+    StatisticsConfig,
     add_up,
     check_fitted,
     fold_probe,
@@ -35,8 +35,8 @@ __all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict", "update"
 
 Features = Sequence[str] | str
 
-_BUCKET = 32  # partitions whose statistics are added on the executors before the client sees them
-_MESSAGES = "bucket int, place int, kind int, part binary, trouble string"
+_PARTITIONS_PER_BUCKET = 32  # partitions whose messages are added on an executor
+_MESSAGES = "bucket int, partition int, config int, message binary, error string"
 
 
 def fit(
@@ -47,17 +47,17 @@ def fit(
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
-        Several models learn from one pass over the rows; those that differ only in C, weights or
-        thresholds share all the work.
+        Models to train in one pass over the rows. Models that differ only in C, weights or thresholds share
+        the statistics.
     df : pyspark.sql.DataFrame
-        The rows, of a classic session or of Spark Connect.
+        The rows, of a classic session or Spark Connect.
     features : sequence of str or str
-        Numeric columns, whose names the models remember, or the one column of vectors or arrays. Sparse
-        vectors stay sparse.
+        Numeric columns, whose names the models remember, or one column of vectors or arrays. Sparse vectors
+        stay sparse.
     label : str, default="y"
-        Column of the labels.
+        Label column.
     weight : str, optional
-        Column that says how often each row counts.
+        Column of sample weights.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def fit(
     Raises
     ------
     DataError
-        With the partition and the column, when a value is missing or not finite. No model is changed.
+        If a value is missing or not finite; the message names partition and column. No model is changed.
     """
     return _run(models, "fit", [_Side(df, _columns(df, features, label, weight, "fit"), "fit")])
 
@@ -75,7 +75,7 @@ def fit(
 def partial_fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Learn these rows too. For the parameters see :func:`fit`."""
+    """Learn more rows. Parameters as for :func:`fit`."""
     return _run(
         models,
         "partial_fit",
@@ -86,7 +86,7 @@ def partial_fit(
 def forget(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Unlearn rows that were learned before. For the parameters see :func:`fit`."""
+    """Unlearn rows that were learned before. Parameters as for :func:`fit`."""
     return _run(models, "forget", [_Side(df, _columns(df, features, label, weight, "forget"), "forget")])
 
 
@@ -99,19 +99,17 @@ def update(
     label: str = "y",
     weight: str | None = None,
 ) -> Models:
-    """Learn some rows and unlearn others in one job: a window that slides, on many machines.
+    """Learn some rows and unlearn others in one job, atomically for all models.
 
-    Every partition sends one message, the statistics of its rows; all models change, or none. It is
-    algorithm 4 of the paper on the distributed incremental wLPSVM, except that both sums are sent instead of
-    their difference.
+    Every partition sends one message per sum: the rows to add and the rows to forget are summed separately.
+    (Algorithm 4 of the paper on the distributed incremental wLPSVM sends their difference.)
 
     Parameters
     ----------
     models : ProximalSVC or sequence of ProximalSVC
-        As for :func:`fit`; they have learned rows before.
-    add, retire : pyspark.sql.DataFrame, optional
-        Rows to learn, and rows that were learned before and are to go, with the same columns. A row may be
-        in both.
+        As for :func:`fit`; they must be fitted.
+    add, forget : pyspark.sql.DataFrame, optional
+        Rows to learn and rows to unlearn, with the same columns. A row may be in both.
     features, label, weight
         As for :func:`fit`.
 
@@ -123,26 +121,28 @@ def update(
     Raises
     ------
     DataError
-        With the partition and the column, when a value is missing or not finite, or when rows are to retire
-        that were never learned. No model is changed.
+        If a value is missing or not finite, or rows to forget were never learned; the message names partition
+        and column. No model is changed.
     """
     if add is None and forget is None:
-        raise ParameterError("give rows to add, rows to retire, or both.", source="update")
+        raise ParameterError(
+            "rows to add, rows to forget, or both are required; got neither.", source="update"
+        )
     sides = [
-        _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", leaving)
-        for name, df, leaving in (("add", add, False), ("forget", forget, True))
+        _Side(df, _columns(df, features, label, weight, f"update ({name})"), f"update ({name})", is_forgotten)
+        for name, df, is_forgotten in (("add", add, False), ("forget", forget, True))
         if df is not None
     ]
     return _run(models, "update", sides)
 
 
 def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "prediction") -> Any:
-    """The DataFrame with a column of labels behind, computed when it is asked for.
+    """Return the DataFrame with an additional column of predicted labels, computed lazily.
 
     Parameters
     ----------
     model : ProximalSVC
-        What it has learned by now is what counts, whatever it learns later.
+        Its current state is used; later changes of the model have no effect.
     df : pyspark.sql.DataFrame
         Rows; all columns are kept.
     features : sequence of str or str
@@ -160,7 +160,7 @@ def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "p
     columns = _columns(df, features, None, None, "predict")
     if output in df.columns:
         raise ParameterError(
-            f"there is a column {output!r} already.",
+            f"the DataFrame already has a column {output!r}.",
             source="predict",
             hint='choose another name: output="..."',
         )
@@ -180,14 +180,14 @@ def cross_validate(
     weight: str | None = None,
     folds: int = 5,
 ) -> dict[str, Any]:
-    """Measure a model on rows that it has not seen, for all folds in one pass over the rows.
+    """Cross-validate a model in one pass over the rows.
 
-    Rows fall into folds by their values, so equal rows share a fold. The model itself stays as it is.
+    A hash of the row selects its fold, so equal rows share a fold. The model is not changed.
 
     Parameters
     ----------
     model : ProximalSVC
-        The model; with ``C="auto"``, C is chosen anew for each fold, from the other folds.
+        The model; with ``C="auto"``, C is chosen separately for each fold from the other folds.
     df, features, label, weight
         As for :func:`fit`.
     folds : int, default=5
@@ -196,7 +196,7 @@ def cross_validate(
     Returns
     -------
     dict of str to ndarray of shape (folds,)
-        See :func:`steelyard.proximal.model_selection.validate_folds` for what is exact among the measures.
+        Metrics per fold; see :meth:`steelyard.ProximalSVC.cross_validate`.
     """
     probe = fold_probe(model, folds)
     fit(probe, df, features=features, label=label, weight=weight)
@@ -224,52 +224,57 @@ def _columns(df: Any, features: Features, label: str | None, weight: str | None,
 
 @dataclass(frozen=True)
 class _Side:
-    """Rows that come, or rows that leave."""
+    """Rows to add or rows to forget."""
 
     df: Any
     columns: Columns
-    method: str  # who speaks when something is wrong with them
-    leaving: bool = False
+    method: str  # source in error messages
+    is_forgotten: bool = False
 
     @property
     def rows(self) -> Any:
         return self.df.select(*map(_quoted, self.columns.names))
 
-    def messages(self, kinds: Sequence[Kind]) -> Any:
-        """A DataFrame of the messages of all partitions; the kinds of rows that leave follow the others."""
+    def messages(self, configs: Sequence[StatisticsConfig]) -> Any:
+        """Return a DataFrame with the messages of all partitions.
+
+        Configuration numbers of forgotten rows follow those of added rows.
+        """
         work = partial(
             _statistics,
-            kinds=kinds,
+            configs=configs,
             columns=self.columns,
             method=self.method,
-            bucket=_BUCKET,
-            first=len(kinds) if self.leaving else 0,
+            bucket=_PARTITIONS_PER_BUCKET,
+            first=len(configs) if self.is_forgotten else 0,
         )
         return self.rows.mapInArrow(work, _MESSAGES)
 
 
 def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
     work = Pass(models, method)
-    work.settle_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
+    work.fit_maps(lambda: _first_rows(sides[0].rows, sides[0].columns))
     messages = (
-        reduce(lambda a, b: a.union(b), (side.messages(work.kinds) for side in sides))
+        reduce(lambda a, b: a.union(b), (side.messages(work.configs) for side in sides))
         .repartition("bucket")
-        .sortWithinPartitions("bucket", "kind", "place")  # one order of adding, so one result
+        .sortWithinPartitions(
+            "bucket", "config", "partition"
+        )  # a fixed order of additions gives a reproducible result
         .mapInArrow(_add_up, _MESSAGES)
     )
-    arrived = sorted(messages.collect(), key=lambda row: (row["kind"], row["bucket"]))
-    troubles = [row for row in arrived if row["trouble"] is not None]
-    if troubles:
-        raise DataError(**json.loads(min(troubles, key=lambda row: row["place"])["trouble"]))
-    by_kind: list[list[FoldedStatistics]] = [[] for _ in range(len(work.kinds) * work.n_sides)]
-    for row in arrived:
-        by_kind[row["kind"]].append(FoldedStatistics.from_bytes(bytes(row["part"])))
-    work.finish([add_up(messages) for messages in by_kind])
+    received = sorted(messages.collect(), key=lambda row: (row["config"], row["bucket"]))
+    failed = [row for row in received if row["error"] is not None]
+    if failed:
+        raise DataError(**json.loads(min(failed, key=lambda row: row["partition"])["error"]))
+    by_config: list[list[FoldedStatistics]] = [[] for _ in range(len(work.configs) * work.n_sides)]
+    for row in received:
+        by_config[row["config"]].append(FoldedStatistics.from_bytes(bytes(row["message"])))
+    work.finish([add_up(messages) for messages in by_config])
     return models
 
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
-    """The first rows there are, with the names that they have on the executors; None if there are none."""
+    """Return the first rows with their column names, or None if there are none."""
     packed = rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary").collect()
     if not packed:
         return None
@@ -284,7 +289,7 @@ def _first_rows(rows: Any, columns: Columns) -> Any:
 
 
 def _quoted(name: str) -> str:
-    """A column name that may hold dots."""
+    """Quote a column name, which may contain dots."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -292,65 +297,71 @@ def _quoted(name: str) -> str:
 
 
 def _statistics(
-    batches: Iterable[Any], *, kinds: Sequence[Kind], columns: Columns, method: str, bucket: int, first: int
+    batches: Iterable[Any],
+    *,
+    configs: Sequence[StatisticsConfig],
+    columns: Columns,
+    method: str,
+    bucket: int,
+    first: int,
 ) -> Iterator[Any]:
-    """The messages of one partition, their kinds counted from `first` on.
+    """Yield the messages of one partition, with configurations numbered from ``first``.
 
-    Bad rows are an answer, not an error: trying again would not help.
+    Invalid rows are returned as a message instead of raised, because Spark would retry the task.
     """
     from pyspark import TaskContext
 
-    place = TaskContext.get().partitionId()
-    learners = [kind.learner() for kind in kinds]
+    partition = TaskContext.get().partitionId()
+    learners = [config.learner() for config in configs]
     seen = 0
     for batch in batches:
-        where = f"{method}: partition {place}" + (f", after its first {seen} rows" if seen else "")
+        where = f"{method}: partition {partition}" + (f", after its first {seen} rows" if seen else "")
         try:
             data = columns.rows(batch), columns.labels(batch), columns.weights(batch)
             learn_rows(learners, *data, where)
         except SteelyardError as error:
-            for _ in batches:  # Spark's writer wants to be heard out
+            for _ in batches:  # Spark requires that the input is consumed
                 pass
-            yield _message(place // bucket, place, first, trouble=_trouble(error, where))
+            yield _message(partition // bucket, partition, first, error=_serialized(error, where))
             return
         seen += batch.num_rows
-    for kind, learner in enumerate(learners, start=first):
+    for config, learner in enumerate(learners, start=first):
         message = message_of(learner)
         if message is not None:
-            yield _message(place // bucket, place, kind, part=message.to_bytes())
+            yield _message(partition // bucket, partition, config, message=message.to_bytes())
 
 
 def _add_up(batches: Iterable[Any]) -> Iterator[Any]:
-    """One message for each bucket and kind; troubles pass through."""
+    """Add the messages of each bucket and configuration; forward errors."""
     rows = (row for batch in batches for row in batch.to_pylist())
-    for (bucket, kind), group in groupby(rows, key=lambda row: (row["bucket"], row["kind"])):
+    for (bucket, config), group in groupby(rows, key=lambda row: (row["bucket"], row["config"])):
         total: Message = None
         for row in group:
-            if row["trouble"] is not None:
+            if row["error"] is not None:
                 yield _message(**row)
             else:
-                total = add_up([total, FoldedStatistics.from_bytes(row["part"])])
+                total = add_up([total, FoldedStatistics.from_bytes(row["message"])])
         if total is not None:
-            yield _message(bucket, 0, kind, part=total.to_bytes())
+            yield _message(bucket, 0, config, message=total.to_bytes())
 
 
 def _message(
-    bucket: int, place: int, kind: int, part: bytes | None = None, trouble: str | None = None
+    bucket: int, partition: int, config: int, message: bytes | None = None, error: str | None = None
 ) -> Any:
     import pyarrow as pa
 
     columns = {
         "bucket": pa.array([bucket], pa.int32()),
-        "place": pa.array([place], pa.int32()),
-        "kind": pa.array([kind], pa.int32()),
-        "part": pa.array([part], pa.binary()),
-        "trouble": pa.array([trouble], pa.string()),
+        "partition": pa.array([partition], pa.int32()),
+        "config": pa.array([config], pa.int32()),
+        "message": pa.array([message], pa.binary()),
+        "error": pa.array([error], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _trouble(error: SteelyardError, where: str) -> str:
-    return json.dumps({"who": where, "sentence": error.message, "hint": error.hint})
+def _serialized(error: SteelyardError, where: str) -> str:
+    return json.dumps({"source": where, "message": error.message, "hint": error.hint})
 
 
 def _pack_rows(columns: Columns, batches: Iterable[Any]) -> Iterator[Any]:
@@ -369,7 +380,7 @@ def _predictions(model: bytes, columns: Columns, output: str, batches: Iterable[
     learner = from_bytes(model)
     for batch in batches:
         if batch.num_rows:
-            answers = learner.predict(columns.rows(batch))
+            labels = learner.predict(columns.rows(batch))
             yield pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(answers.tolist())], [*batch.schema.names, output]
+                [*batch.columns, pa.array(labels.tolist())], [*batch.schema.names, output]
             )

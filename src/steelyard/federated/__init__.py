@@ -1,10 +1,10 @@
-"""Several places that keep their rows: one message a place trains the pooled model, exactly.
+"""Exact federated learning: sites keep their rows and publish statistics, a hub merges them.
 
 A :class:`Site` learns and forgets its own rows and publishes a :class:`SiteUpdate`: its current statistics
-under a version. A :class:`Hub` keeps the latest bulletin of every site; the model is the one that all rows
-together would give. ``release`` decides what may leave a site; ``exchange`` carries bulletins in memory or
-through a folder, ``remote`` to a service; ``masks`` sums without showing a single site and ``rounds``
-does so through a folder; ``privacy`` adds noise and keeps its account.
+with a version. A :class:`Hub` keeps the latest update of every site. Its model equals the model fitted on all
+rows in one place. ``release`` is the policy for publishing. ``exchange`` transports updates in memory or
+through a folder, ``remote`` through a service. ``masks`` implements secure aggregation and ``rounds`` runs it
+through a folder. ``privacy`` adds noise for differential privacy.
 """
 
 from steelyard._deprecation import renamed_class

@@ -1,4 +1,4 @@
-"""Ways between sites and hub: what all of them promise, a folder that is shared, and one in memory."""
+"""Transports between sites and hub: the Exchange protocol, a shared folder, and one in memory."""
 
 from __future__ import annotations
 
@@ -19,169 +19,169 @@ __all__ = ["Exchange", "Folder", "Memory", "collect"]
 Age = tuple[int, int]
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
-_LOOKS = 100  # at a site whose files change meanwhile
-_LONGEST_NAME = 200  # bytes of a site's name in a file's name
+_MAX_READ_ATTEMPTS = 100  # for a site whose files are replaced while they are read
+_MAX_SITE_NAME_CHARS = 200  # of the quoted site name in a file name
 
 
 class Exchange(Protocol):
-    """What sites and hub ask of whatever lies between them.
+    """Protocol of a transport between sites and hub.
 
-    The latest bulletin of every site is there, whole; older ones that come late change nothing. A site that
-    was dropped is gone, with the age of its last word: only a newer bulletin brings it back.
+    An exchange stores the latest update of every site. Writes are atomic, and late older updates are ignored.
+    Dropping a site leaves a tombstone with the age of its last update; only a newer update brings it back.
     """
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Publish a bulletin; returns whether it was news. It is safe when this returns."""
+        """Store a site update durably; return False if it is not newer than the known one."""
         ...
 
     def sites(self) -> list[str]:
-        """Names of the sites that have published and not left, sorted."""
+        """Return the sorted names of the sites that have published and were not dropped."""
         ...
 
     def find(self, site: str) -> SiteUpdate | None:
-        """The newest bulletin of a site; None where there is none."""
+        """Return the newest update of a site, or None if there is none."""
         ...
 
     def gone(self) -> Mapping[str, Age]:
-        """Sites that were dropped and have not come back, each with the age of its last word."""
+        """Return the dropped sites, each with the age of its last update."""
         ...
 
     def drop(self, site: str) -> None:
-        """Delete all that there is of a site; refused with a sentence where there is nothing."""
+        """Delete the updates of a site and leave a tombstone; raise DataError if the site is unknown."""
         ...
 
 
 def collect(exchange: Exchange, hub: Hub) -> int:
-    """Bring a hub up to date; returns how many sites have changed or left.
+    """Apply the contents of an exchange to a hub; return the number of changed or dropped sites.
 
-    A bulletin that is damaged or does not fit keeps no other one out: it is told when all others are in.
+    Damaged or incompatible updates do not block the others: the first such error is raised at the end.
     """
-    news, trouble = 0, None
+    n_changed, first_error = 0, None
     for site, age in exchange.gone().items():
-        news += site in hub.sites and hub.site_update(site).age <= age
+        n_changed += site in hub.sites and hub.site_update(site).age <= age
         hub.ignore(site, age)
     for site in exchange.sites():
         try:
             site_update = exchange.find(site)
-            news += site_update is not None and hub.receive(site_update)
+            n_changed += site_update is not None and hub.receive(site_update)
         except (DataError, FileFormatError) as error:
-            trouble = trouble or error
-    if trouble is not None:
-        raise trouble
-    return news
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+    return n_changed
 
 
 class Memory:
-    """Bulletins within one process: for trials, and where site and hub live together."""
+    """Exchange within one process, for experiments and tests."""
 
     def __init__(self) -> None:
         self._site_updates: dict[str, bytes] = {}
-        self._gone: dict[str, Age] = {}
+        self._tombstones: dict[str, Age] = {}
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Publish a bulletin; returns whether it was news."""
+        """Store a site update; return False if it is not newer than the known one."""
         known = self.find(site_update.site)
-        last = self._gone.get(site_update.site) if known is None else known.age
+        last = self._tombstones.get(site_update.site) if known is None else known.age
         if last is not None and site_update.age <= last:
             return False
         self._site_updates[site_update.site] = site_update.to_bytes()
-        self._gone.pop(site_update.site, None)
+        self._tombstones.pop(site_update.site, None)
         return True
 
     def sites(self) -> list[str]:
-        """Names of the sites that have published and not left, sorted."""
+        """Return the sorted names of the sites that have published and were not dropped."""
         return sorted(self._site_updates)
 
     def find(self, site: str) -> SiteUpdate | None:
-        """The newest bulletin of a site; None where there is none."""
+        """Return the newest update of a site, or None if there is none."""
         return SiteUpdate.from_bytes(self._site_updates[site]) if site in self._site_updates else None
 
     def gone(self) -> Mapping[str, Age]:
-        """Sites that were dropped, each with the age of its last word."""
-        return dict(self._gone)
+        """Return the dropped sites, each with the age of its last update."""
+        return dict(self._tombstones)
 
     def drop(self, site: str) -> None:
-        """Delete what there is of a site."""
+        """Delete the update of a site and leave a tombstone."""
         known = self.find(site)
         if known is None:
-            raise DataError(f"there is no bulletin of {site!r}.", source="Memory")
-        self._gone[site] = known.age
+            raise DataError(f"there is no update of site {site!r}.", source="Memory")
+        self._tombstones[site] = known.age
         del self._site_updates[site]
 
 
 class Folder:
-    """A shared folder, or an object store that is mounted as one.
+    """Exchange through a shared folder or a mounted object store.
 
-    A bulletin is one file, written beside under another name and renamed: whoever looks sees it whole or not
-    at all. Files are never changed; those of a site that a newer one has replaced are removed with the next.
-    A site that was dropped leaves a mark with the age of its last word and nothing else.
+    Each update is one file. It is written under a temporary name and renamed, so readers never see a partial
+    file. Files are never modified; a newer update deletes the older files of its site. A dropped site leaves
+    an empty tombstone file whose name contains the age of the last update.
 
     Parameters
     ----------
     path : path
-        The folder; made when the first file is written, if it is not there.
+        The folder. The first write creates it if it does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Publish a bulletin; returns whether it was news."""
-        known = self._marks(site_update.site)
+        """Store a site update; return False if it is not newer than the known one."""
+        known = self._entries(site_update.site)
         if known and site_update.age <= max(known).age:
             return False
         self.write(self._name(site_update.site, site_update.age, "bulletin"), site_update.to_bytes())
-        for mark in known:  # two bulletins side by side would show what came between them
-            self._remove(mark.path)
+        for entry in known:  # the difference of two stored updates would reveal the rows learned between them
+            self._remove(entry.path)
         return True
 
     def sites(self) -> list[str]:
-        """Names of the sites that have published and not left, sorted."""
-        return sorted({mark.site for mark in self._marks()} - set(self.gone()))
+        """Return the sorted names of the sites that have published and were not dropped."""
+        return sorted({entry.site for entry in self._entries()} - set(self.gone()))
 
     def find(self, site: str) -> SiteUpdate | None:
-        """The newest bulletin of a site, None where there is none; one that is damaged or lies is refused."""
-        for _ in range(_LOOKS):
-            marks = self._marks(site)
-            if not marks or max(marks).is_gone:
+        """Return the newest update of a site, or None; raise FileFormatError if the file is damaged."""
+        for _ in range(_MAX_READ_ATTEMPTS):
+            entries = self._entries(site)
+            if not entries or max(entries).is_tombstone:
                 return None
             try:
-                return _read(max(marks))
+                return _read(max(entries))
             except FileNotFoundError:
-                continue  # a newer one has just replaced it
+                continue  # a newer update has just replaced it
         raise FileAccessError(
-            f"the bulletins of {site!r} change faster than they are read.", source=str(self.path)
+            f"the updates of site {site!r} change faster than they can be read.", source=str(self.path)
         )
 
     def gone(self) -> Mapping[str, Age]:
-        """Sites that were dropped, each with the age of its last word."""
-        newest: dict[str, _Mark] = {}
-        for mark in self._marks():
-            newest[mark.site] = max(mark, newest.get(mark.site, mark))
-        return {site: mark.age for site, mark in newest.items() if mark.is_gone}
+        """Return the dropped sites, each with the age of its last update."""
+        newest: dict[str, _Entry] = {}
+        for entry in self._entries():
+            newest[entry.site] = max(entry, newest.get(entry.site, entry))
+        return {site: entry.age for site, entry in newest.items() if entry.is_tombstone}
 
     def drop(self, site: str) -> None:
-        """Delete all bulletins of a site; a mark with the age of the last one keeps late copies out."""
-        marks = self._marks(site)
-        if not marks or max(marks).is_gone:
-            raise DataError(f"there is no bulletin of {site!r}.", source=str(self.path))
-        self.write(self._name(site, max(marks).age, "gone"), b"")
-        for mark in marks:
-            self._remove(mark.path)
+        """Delete all updates of a site. A tombstone with the age of the last one rejects late copies."""
+        entries = self._entries(site)
+        if not entries or max(entries).is_tombstone:
+            raise DataError(f"there is no update of site {site!r}.", source=str(self.path))
+        self.write(self._name(site, max(entries).age, "gone"), b"")
+        for entry in entries:
+            self._remove(entry.path)
 
     def collect(self, hub: Hub) -> int:
-        """Bring a hub up to date; returns how many sites have changed or left."""
+        """Apply the updates in the folder to a hub; return the number of changed or dropped sites."""
         return collect(self, hub)
 
     # -- files --------------------------------------------------------------------------------------
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file whole, under a name that nothing else has; on disk when this returns."""
+        """Write a file atomically and durably under a name that is not in use."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileAccessError(
-                f"cannot be made: {error.strerror or error}.", source=str(self.path)
+                f"cannot be created: {error.strerror or error}.", source=str(self.path)
             ) from error
         target = self.path / name
         write_atomically(target, [data], source=str(self.path))
@@ -197,35 +197,37 @@ class Folder:
 
     @staticmethod
     def _name(site: str, age: Age, kind: str) -> str:
-        written = quote(site, safe="")
-        if len(written) > _LONGEST_NAME or age[0] >= 10**20 or age[1] >= 10**12:
-            raise DataError(f"a site {site[:40]!r} with the age {age} has no room in a file's name.")
-        return f"{written}.{age[0]:020d}.{age[1]:012d}.{kind}"
+        quoted = quote(site, safe="")
+        if len(quoted) > _MAX_SITE_NAME_CHARS or age[0] >= 10**20 or age[1] >= 10**12:
+            raise DataError(f"the name of site {site[:40]!r} with age {age} is too long for a file name.")
+        return f"{quoted}.{age[0]:020d}.{age[1]:012d}.{kind}"
 
-    def _marks(self, site: str | None = None) -> list[_Mark]:
-        """What the names of the files say, of all sites or of one."""
+    def _entries(self, site: str | None = None) -> list[_Entry]:
+        """Return the files of one site, or of all sites, parsed from their names."""
         try:
             names = [path.name for path in self.path.iterdir()]
-        except FileNotFoundError:  # nobody has published yet
+        except FileNotFoundError:  # no site has published yet
             return []
         except OSError as error:
             raise FileAccessError(
                 f"cannot be read: {error.strerror or error}.", source=str(self.path)
             ) from error
         found = (_NAME.fullmatch(name) for name in names)
-        marks = [
-            _Mark((int(parts["epoch"]), int(parts["version"])), parts["kind"] == "gone", self.path / parts[0])
+        entries = [
+            _Entry(
+                (int(parts["epoch"]), int(parts["version"])), parts["kind"] == "gone", self.path / parts[0]
+            )
             for parts in found
             if parts is not None
         ]
-        return [mark for mark in marks if site is None or mark.site == site]
+        return [entry for entry in entries if site is None or entry.site == site]
 
 
-class _Mark(NamedTuple):
-    """A file by its name; marks of one site are in the order of their ages, a leaving after what it ends."""
+class _Entry(NamedTuple):
+    """File of the folder. Entries sort by age; a tombstone sorts after the update of the same age."""
 
     age: Age
-    is_gone: bool
+    is_tombstone: bool
     path: Path
 
     @property
@@ -233,16 +235,16 @@ class _Mark(NamedTuple):
         return unquote(self.path.name.rsplit(".", 3)[0])
 
 
-def _read(mark: _Mark) -> SiteUpdate:
-    source = str(mark.path)
+def _read(entry: _Entry) -> SiteUpdate:
+    source = str(entry.path)
     try:
-        site_update = SiteUpdate.from_bytes(mark.path.read_bytes())
+        site_update = SiteUpdate.from_bytes(entry.path.read_bytes())
     except FileNotFoundError:
         raise
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=source) from error
     except FileFormatError as error:
         raise error.with_source(source) from error
-    if (site_update.site, site_update.age) != (mark.site, mark.age):
-        raise FileFormatError("the file's name and its bulletin do not agree.", source=source)
+    if (site_update.site, site_update.age) != (entry.site, entry.age):
+        raise FileFormatError("the file name does not match the site update in the file.", source=source)
     return site_update

@@ -1,7 +1,7 @@
-"""The same over Flower, for those who have it: one round, and the pooled model is exact.
+"""Federated learning over Flower: one round gives the exact pooled model.
 
-Every node answers one query with its bulletin; the server gives them to a hub. There are no weights to
-average and no second round. Flower's own pins do not suit everybody, so it is an extra of its own:
+Every node answers one query with its site update, and the server passes the updates to a hub. No weights are
+averaged and no second round is needed. Flower pins versions of other packages, so it is a separate extra:
 ``pip install "steelyard[flower]"``.
 """
 
@@ -18,22 +18,22 @@ from steelyard.federated.site_update import SiteUpdate
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import Quantizer, ServerApp
+    from flwr.serverapp import Grid, ServerApp
 
 __all__ = ["client_app", "collect", "server_app"]
 
 _RECORD, _FIELD = "steelyard", "bulletin"
-_PAUSE = 0.1
+_POLL_SECONDS = 0.1
 
 
 def client_app(publish: Callable[[Context], SiteUpdate]) -> ClientApp:
-    """What runs at a site.
+    """Return the Flower app of a site.
 
     Parameters
     ----------
     publish : callable
-        Gets Flower's context of the node (``context.node_config["partition-id"]`` in a simulation) and
-        returns the bulletin of its site; the release policy is that of the :class:`Site` that made it.
+        Called with Flower's context of the node (``context.node_config["partition-id"]`` in a simulation).
+        Returns the update of its site, usually from :meth:`Site.publish`.
     """
     flower = _flower()
     app = flower.ClientApp()
@@ -49,52 +49,52 @@ def client_app(publish: Callable[[Context], SiteUpdate]) -> ClientApp:
 def server_app(
     done: Callable[[Hub], None], *, sites: int, hub: Hub | None = None, timeout: float = 600.0
 ) -> ServerApp:
-    """What runs at the hub.
+    """Return the Flower app of the hub.
 
     Parameters
     ----------
     done : callable
-        Gets the hub when all bulletins are in: to save its model, to compare, to go on.
+        Called with the hub after all updates were received.
     sites : int
-        How many nodes to wait for.
+        Number of nodes to wait for.
     hub : Hub, optional
-        The hub; one with default parameters otherwise.
+        The hub. By default a new one with default parameters.
     timeout : float, default=600.0
-        Seconds to wait for nodes and again for their bulletins.
+        Seconds to wait for the nodes, and again for their updates.
     """
     app = _flower().ServerApp()
-    own = hub or Hub()
+    target = hub or Hub()
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
-    def main(quantizer: Any, _context: Any) -> None:
-        collect(quantizer, own, sites=sites, timeout=timeout)
-        done(own)
+    def main(grid: Any, _context: Any) -> None:
+        collect(grid, target, sites=sites, timeout=timeout)
+        done(target)
 
     return app  # type: ignore[no-any-return, unused-ignore]
 
 
-def collect(quantizer: Quantizer, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
-    """Ask every node of a grid for its bulletin, once; returns how many were news.
+def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
+    """Request the update of every node once; return the number of updates that changed the hub.
 
     Raises
     ------
     DataError
-        If too few nodes are there, one fails or does not answer, or a bulletin does not fit; those that came
-        before are kept, and asking again harms nobody.
+        If there are too few nodes, a node fails or does not answer, or an update is incompatible. Updates
+        received before the error are kept. The call can be repeated.
     """
-    flower, source = _flower(), "sites.flower.collect"
-    until = time.monotonic() + timeout
-    while len(nodes := sorted(quantizer.get_node_ids())) < sites:
-        if time.monotonic() > until:
-            raise DataError(f"{len(nodes)} of {sites} nodes are there.", source=source)
-        time.sleep(_PAUSE)
-    questions = [
+    flower, source = _flower(), "federated.flower.collect"
+    deadline = time.monotonic() + timeout
+    while len(nodes := sorted(grid.get_node_ids())) < sites:
+        if time.monotonic() > deadline:
+            raise DataError(f"only {len(nodes)} of {sites} nodes are connected.", source=source)
+        time.sleep(_POLL_SECONDS)
+    queries = [
         flower.Message(flower.RecordDict(), dst_node_id=node, message_type=flower.MessageType.QUERY)
         for node in nodes
     ]
-    replies = list(quantizer.send_and_receive(questions, timeout=timeout))
+    replies = list(grid.send_and_receive(queries, timeout=timeout))
     failed = [reply for reply in replies if reply.has_error()]
-    news = sum(hub.receive(_site_update(reply)) for reply in replies if not reply.has_error())
+    n_changed = sum(hub.receive(_site_update(reply)) for reply in replies if not reply.has_error())
     if failed:
         raise DataError(
             f"{len(failed)} of {len(nodes)} nodes failed, the first with: {failed[0].error.reason}.",
@@ -102,7 +102,7 @@ def collect(quantizer: Quantizer, hub: Hub, *, sites: int, timeout: float = 600.
         )
     if len(replies) < len(nodes):
         raise DataError(f"{len(nodes) - len(replies)} of {len(nodes)} nodes did not answer.", source=source)
-    return news
+    return n_changed
 
 
 def _site_update(reply: Any) -> SiteUpdate:
@@ -110,14 +110,14 @@ def _site_update(reply: Any) -> SiteUpdate:
         data = bytes(reply.content[_RECORD][_FIELD])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"node {reply.metadata.src_node_id} answered something else than a bulletin.",
-            source="sites.flower.collect",
+            f"node {reply.metadata.src_node_id} returned no site update.",
+            source="federated.flower.collect",
         ) from error
     return SiteUpdate.from_bytes(data)
 
 
 class _Flower:
-    """Flower's names that are used here."""
+    """Names imported from Flower."""
 
     def __init__(self) -> None:
         from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -133,5 +133,5 @@ def _flower() -> Any:
         return _Flower()
     except ImportError as error:
         raise ParameterError(
-            "this needs the package flwr.", source="sites.flower", hint='pip install "steelyard[flower]"'
+            "this needs the package flwr.", source="federated.flower", hint='pip install "steelyard[flower]"'
         ) from error

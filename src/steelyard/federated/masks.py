@@ -1,8 +1,8 @@
-"""Secure sums: the hub learns the sum over all sites, and nothing of a single one.
+"""Secure aggregation by pairwise masks: the hub learns the sum over all sites and nothing about one site.
 
-Statistics are whole numbers on an agreed grid. Every two sites of a round share a secret stream of numbers;
-one of them adds it to its own, the other subtracts it, everything modulo 2**256. Each message by itself is
-then as good as random, and in the sum of all the streams cancel, to the last bit.
+Statistics are integers in the steps of an agreed quantizer. Every pair of sites in a round shares a secret
+pseudorandom stream. One site adds it to its numbers, the other subtracts it, modulo 2**256. A single message
+is then indistinguishable from random numbers, and in the sum of all messages the masks cancel exactly.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ __all__ = ["MaskedSum", "Masker", "RoundKeys", "round_of"]
 _FORMAT = "steelyard masked statistics"
 _VERSION = 2
 _RECEIPT = "steelyard receipt of a masked part"
-_BYTES = 32  # of a number: sums are taken modulo 2**256
-_LIMBS = 8  # of 32 bits, so that sums of billions of them fit 64
-_ROOM = 200  # bits that a site's numbers may have: a sum outside of it shows that something is wrong
-_LEAST_SITES = 3  # of two, each knows the other by subtracting itself
+_NUMBER_BYTES = 32  # numbers are added modulo 2**256
+_LIMBS = 8  # a number has eight limbs of 32 bits, so that 64-bit integers hold sums of billions of limbs
+_MAX_NUMBER_BITS = 200  # of one site's numbers; a longer sum shows that the masks did not cancel
+_MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
 
 Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class RoundKeys:
-    """What all sites of a round agree on before anything is sent; none of it is secret.
+    """Public keys and parameters of a round, which all sites agree on before they send messages.
 
-    Whoever compares :attr:`fingerprint` with the other sites, by a way that the hub does not control, knows
-    that the keys are those of the sites and not the hub's own.
+    Sites that compare :attr:`fingerprint` over a channel that the hub does not control can be sure that the
+    hub has not replaced their keys by its own.
 
     Attributes
     ----------
     round : str
-        Names the round; never used twice.
+        Name of the round. A name must never be reused.
     keys : mapping of str to bytes
-        The sites that take part, each with its public key (:attr:`Masker.public_key`).
+        Public key (:attr:`Masker.public_key`) of each participating site.
     schema : Schema
         Columns, and the categories of all sites.
-    grid : Quantizer
-        The steps in which all sites count.
+    quantizer : Quantizer
+        Quantizer of all sites.
     labels : sequence of label
         All classes, in order.
     """
@@ -68,38 +68,37 @@ class RoundKeys:
     def __post_init__(self) -> None:
         source = "RoundKeys"
         if not self.round:
-            raise DataError("a round needs a name that was never used before.", source=source)
-        if len(self.keys) < _LEAST_SITES:
+            raise DataError("a round needs a name.", source=source)
+        if len(self.keys) < _MIN_SITES:
             raise DataError(
-                f"a secure sum needs at least {_LEAST_SITES} sites; got {len(self.keys)}.",
+                f"a secure sum needs at least {_MIN_SITES} sites; got {len(self.keys)}.",
                 source=source,
-                hint="of two, each knows the other's part by subtracting its own from the sum",
+                hint="with two sites, each could subtract its own numbers from the sum",
             )
         if len({bytes(key) for key in self.keys.values()}) < len(self.keys):
             raise DataError("two sites have the same public key.", source=source)
         if self.quantizer.n_features != self.schema.n_features:
             raise DataError(
-                f"the grid has {self.quantizer.n_features} features, the schema {self.schema.n_features}.",
+                f"the quantizer has {self.quantizer.n_features} features, the schema has "
+                f"{self.schema.n_features}.",
                 source=source,
             )
         if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise DataError(
-                f"labels must be different, and at least one; got {self.labels!r}.", source=source
-            )
+            raise DataError(f"labels must be distinct and not empty; got {self.labels!r}.", source=source)
 
     @property
     def sites(self) -> list[str]:
-        """Who takes part, sorted."""
+        """Sorted names of the participating sites."""
         return sorted(self.keys)
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers a message holds."""
+        """Number of integers in a message."""
         return len(self.labels) * triangle_size(self.quantizer.n_features)
 
     @property
     def fingerprint(self) -> str:
-        """A name for all of it: equal only if everything that was agreed on is."""
+        """Hash of all fields."""
         columns = self.schema
         tree = {
             "round": self.round,
@@ -117,10 +116,10 @@ class RoundKeys:
 
 
 class Masker:
-    """A site's side: keeps a secret key and masks bulletins.
+    """Site side of secure aggregation: holds a private key and masks site updates.
 
-    The secret lives in memory alone and belongs to this object; a site that starts anew has a new key and
-    needs a new agreement. One round masks one bulletin: two under the same masks would show their difference.
+    The private key exists only in the memory of this object. A restarted site has a new key and needs a new
+    round. A round masks one update: two messages with the same masks would reveal their difference.
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ class Masker:
     Attributes
     ----------
     public_key : bytes
-        To be given to all others.
+        Public key, to be sent to all other sites.
     """
 
     def __init__(self, site: str) -> None:
@@ -138,27 +137,27 @@ class Masker:
         self.site = site
         self._secret = x25519.X25519PrivateKey.generate()
         self.public_key: bytes = self._secret.public_key().public_bytes_raw()
-        self._receipts: dict[str, bytes] = {}  # of the rounds that were used
+        self._receipts: dict[str, bytes] = {}  # by name of the round
 
     def mask(self, site_update: SiteUpdate, agreement: RoundKeys) -> bytes:
-        """The message of a round: what the bulletin holds, hidden by the masks of all pairs.
+        """Return the message of a round: the numbers of the update plus the masks of all pairs.
 
         Raises
         ------
         DataError
-            If the round was used before, the bulletin is not this site's or does not fit the agreement; then
-            the round is not used up.
+            If the round was used before, or the update belongs to another site or does not match the
+            agreement. A failing call does not use up the round.
         """
         source = f"Masker {self.site!r}"
         self._check(site_update, agreement, source)
         numbers = to_numbers(
             _placed(site_update, agreement.schema, source), agreement.labels, agreement.quantizer, source
         )
-        if max(number.bit_length() for number in numbers) > _ROOM:
+        if max(number.bit_length() for number in numbers) > _MAX_NUMBER_BITS:
             raise DataError(
-                f"sums of more than {_ROOM} bits do not fit a secure sum.",
+                f"numbers of more than {_MAX_NUMBER_BITS} bits cannot be masked.",
                 source=source,
-                hint="use a coarser grid",
+                hint="use a coarser quantizer",
             )
         own = _words(numbers)
         plus: list[Words] = [own]
@@ -179,9 +178,9 @@ class Masker:
         return message
 
     def receipt(self, round_name: str) -> bytes:
-        """What takes this site's part out of the sum of a round again (:meth:`MaskedSum.withdraw`).
+        """Return the receipt with which :meth:`MaskedSum.withdraw` subtracts this site from a round.
 
-        It holds the part unmasked: it stays here until the site leaves.
+        It contains the unmasked numbers. Keep it secret until the site withdraws.
         """
         if round_name not in self._receipts:
             raise DataError(f"nothing was sent in round {round_name!r}.", source=f"Masker {self.site!r}")
@@ -189,113 +188,118 @@ class Masker:
 
     def _check(self, site_update: SiteUpdate, agreement: RoundKeys, source: str) -> None:
         if site_update.site != self.site:
-            raise DataError(f"this is a bulletin of {site_update.site!r}.", source=source)
+            raise DataError(f"this update belongs to site {site_update.site!r}.", source=source)
         if agreement.keys.get(self.site) != self.public_key:
             raise DataError(
-                "the agreement does not hold the present public key of this site.",
+                "the agreement does not contain the current public key of this site.",
                 source=source,
-                hint="someone else's key, or one of before a restart: agree anew, under a new round",
+                hint="the key was replaced, or the site was restarted: open a new round",
             )
         if agreement.round in self._receipts:
             raise DataError(
-                f"round {agreement.round!r} was used before; two messages under the same masks would show "
-                "their difference.",
+                f"round {agreement.round!r} was used before; two messages with the same masks would "
+                "reveal their difference.",
                 source=source,
-                hint="send the message of that round again, or agree on a new round",
+                hint="send the message of that round again, or open a new round",
             )
 
     def _stream(self, other: str, agreement: RoundKeys, source: str) -> Words:
-        """The numbers that this site and another share in this round, and nobody else knows."""
+        """Return the secret pseudorandom numbers that this site shares with another site in this round."""
         x25519, hashes, hkdf, ciphers = _cryptography()
         try:
             shared = self._secret.exchange(x25519.X25519PublicKey.from_public_bytes(agreement.keys[other]))
         except ValueError as error:
-            raise DataError(f"the public key of {other!r} is none ({error}).", source=source) from error
+            raise DataError(
+                f"the public key of site {other!r} is invalid ({error}).", source=source
+            ) from error
         pair = json.dumps(sorted([self.site, other])).encode()
         info = b"steelyard masks 1" + bytes.fromhex(agreement.fingerprint) + pair
         key = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(shared)
-        # A key is of one pair and one round, so that the nonce may be the same for all.
+        # Every key is used for one pair and one round only, so the nonce can be constant.
         cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
-        stream = cipher.encryptor().update(bytes(_BYTES * agreement.n_numbers))
+        stream = cipher.encryptor().update(bytes(_NUMBER_BYTES * agreement.n_numbers))
         return np.frombuffer(stream, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
 
     def __repr__(self) -> str:
-        return f"Masker({self.site!r})"  # the secret stays one
+        return f"Masker({self.site!r})"  # without the private key
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("the secret key of a site is not copied or saved")
+        raise TypeError("the private key of a site cannot be copied or saved")
 
 
 class MaskedSum:
-    """The hub's side of one round: takes the message of every site and gives the sum.
+    """Hub side of secure aggregation: receives the message of every site and returns the sum.
 
     Parameters
     ----------
     agreement : RoundKeys
-        What the sites agreed on.
+        Keys and parameters of the round.
     """
 
     def __init__(self, agreement: RoundKeys) -> None:
         self.agreement = agreement
         self._messages: dict[str, Words] = {}
         self._commitments: dict[str, bytes] = {}
-        self._left: dict[str, Words] = {}
+        self._withdrawn: dict[str, Words] = {}
 
     @property
     def missing(self) -> list[str]:
-        """Sites whose message has not come."""
+        """Sites whose message has not been received."""
         return [site for site in self.agreement.sites if site not in self._messages]
 
     @property
     def left(self) -> list[str]:
-        """Sites whose part was taken out again."""
-        return sorted(self._left)
+        """Sites that have withdrawn."""
+        return sorted(self._withdrawn)
 
     def receive(self, message: bytes) -> str:
-        """Take in the message of a site and return its name; one that does not fit is refused."""
+        """Add the message of a site and return the name of the site; raise if it is not of this round."""
         source = "MaskedSum.receive"
-        site, numbers, commitment = self._opened(message, _FORMAT, "commitment", source)
+        site, numbers, commitment = self._decoded(message, _FORMAT, "commitment", source)
         known = self._messages.get(site)
         if known is not None and not np.array_equal(known, numbers):
-            raise DataError(f"site {site!r} has sent another message in this round before.", source=source)
+            raise DataError(
+                f"site {site!r} has already sent a different message in this round.", source=source
+            )
         self._messages[site], self._commitments[site] = numbers, commitment
         return site
 
     def withdraw(self, receipt: bytes) -> str:
-        """Take the part of a site out again, exactly, and return its name.
+        """Subtract the numbers of a site exactly and return its name.
 
-        The receipt shows that part, as the difference of the sums with and without it would; that it is the
-        part that was sent is checked.
+        The receipt reveals these numbers, as would the difference of the sums with and without the site. The
+        commitment in the message proves that the receipt contains the numbers that were sent.
         """
         source = "MaskedSum.withdraw"
-        site, numbers, salt = self._opened(receipt, _RECEIPT, "salt", source)
+        site, numbers, salt = self._decoded(receipt, _RECEIPT, "salt", source)
         if site not in self._messages:
-            raise DataError(f"there is no message of {site!r} that could be taken out.", source=source)
+            raise DataError(f"there is no message of site {site!r} to withdraw.", source=source)
         if _commitment(salt, numbers) != self._commitments[site]:
             raise DataError(
-                f"this is not what {site!r} has sent in this round; nothing was changed.", source=source
+                f"the receipt does not match the message of site {site!r}; nothing was changed.",
+                source=source,
             )
-        self._left[site] = numbers
+        self._withdrawn[site] = numbers
         return site
 
     def part(self, receipt: bytes) -> tuple[str, ClassStatistics]:
-        """The site of a receipt and its part alone: for the site itself."""
-        site, numbers, _ = self._opened(receipt, _RECEIPT, "salt", "MaskedSum.part")
+        """Return the site of a receipt and its statistics, for use by that site."""
+        site, numbers, _ = self._decoded(receipt, _RECEIPT, "salt", "MaskedSum.part")
         return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.quantizer)
 
-    def _opened(self, message: bytes, form: str, mark: str, source: str) -> tuple[str, Words, bytes]:
-        """Site, numbers and mark of a message of this round."""
-        tree = _read(message, form, mark, source)
+    def _decoded(self, message: bytes, form: str, proof: str, source: str) -> tuple[str, Words, bytes]:
+        """Return site, numbers and commitment or salt of a message or receipt of this round."""
+        tree = _read(message, form, proof, source)
         site, numbers = tree["site"], tree["numbers"]
         if site not in self.agreement.keys:
             raise DataError(
-                f"site {site!r} does not take part in round {self.agreement.round!r}.", source=source
+                f"site {site!r} does not participate in round {self.agreement.round!r}.", source=source
             )
         if tree["agreement"] != self.agreement.fingerprint:
             raise DataError(
                 f"the message of {site!r} belongs to another round or another agreement.",
                 source=source,
-                hint="all sites must agree on round, keys, columns, grid and labels",
+                hint="all sites must use the same round, keys, columns, quantizer and labels",
             )
         words = np.frombuffer(numbers.tobytes(), dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
         if len(words) != self.agreement.n_numbers:
@@ -304,16 +308,16 @@ class MaskedSum:
                 "expected.",
                 source=source,
             )
-        return site, words, tree[mark]
+        return site, words, tree[proof]
 
     def total(self) -> ClassStatistics:
-        """The statistics of all sites that have not left, exactly.
+        """Return the exact sum of the statistics of all sites that have not withdrawn.
 
         Raises
         ------
         DataError
-            If a site is missing, with its name, or if the masks do not cancel: a number that was changed
-            blindly is of 256 random bits, and only sums of at most 200 and a few are taken.
+            If a message is missing or the masks do not cancel. A modified message leaves numbers of 256
+            random bits, while a valid sum has 200 bits plus the bits of the number of sites.
         """
         source = "MaskedSum.total"
         agreement = self.agreement
@@ -322,44 +326,47 @@ class MaskedSum:
                 f"round {agreement.round!r} has no message of {', '.join(map(repr, self.missing))}; without "
                 "all messages the masks do not cancel.",
                 source=source,
-                hint="wait, or agree on a new round of those that are left",
+                hint="wait, or open a new round without these sites",
             )
-        n_sites = len(agreement.keys) - len(self._left)
-        if n_sites < _LEAST_SITES:
+        n_sites = len(agreement.keys) - len(self._withdrawn)
+        if n_sites < _MIN_SITES:
             raise DataError(
-                f"{n_sites} of {len(agreement.keys)} sites are left, and a sum of fewer than {_LEAST_SITES} "
-                "would show them to each other.",
+                f"{n_sites} of {len(agreement.keys)} sites remain, and a sum of fewer than {_MIN_SITES} "
+                "would reveal their numbers to each other.",
                 source=source,
-                hint="agree on a new round with more sites, or forget this one",
+                hint="open a new round with more sites",
             )
-        numbers = _signed(_difference(_sum(self._messages.values()), _sum(self._left.values())))
-        if max(number.bit_length() for number in numbers) > _ROOM + len(agreement.keys).bit_length():
+        numbers = _signed(_difference(_sum(self._messages.values()), _sum(self._withdrawn.values())))
+        if (
+            max(number.bit_length() for number in numbers)
+            > _MAX_NUMBER_BITS + len(agreement.keys).bit_length()
+        ):
             raise DataError(
-                "the masks do not cancel: a message was changed or masked otherwise.", source=source
+                "the masks do not cancel: a message was modified or used other masks.", source=source
             )
         return from_numbers(numbers, agreement.labels, agreement.quantizer)
 
     def site_update(self, *, epoch: int = 0) -> SiteUpdate:
-        """The sum as one bulletin, for a :class:`Hub`; a newer version when a site has left."""
-        name, version = f"the sum of round {self.agreement.round}", 1 + len(self._left)
+        """Return the sum as one update for a :class:`Hub`. Each withdrawal increases its version."""
+        name, version = f"the sum of round {self.agreement.round}", 1 + len(self._withdrawn)
         return SiteUpdate(name, epoch, version, self.agreement.schema, self.total())
 
     def __repr__(self) -> str:
-        there = len(self._messages)
-        return f"MaskedSum({self.agreement.round!r}, {there} of {len(self.agreement.keys)} sites)"
+        n_received = len(self._messages)
+        return f"MaskedSum({self.agreement.round!r}, {n_received} of {len(self.agreement.keys)} sites)"
 
 
 def _placed(site_update: SiteUpdate, schema: Schema, source: str) -> ClassStatistics:
     try:
         places = site_update.schema.places_in(schema)
     except KeyError as error:
-        raise DataError(f"column or category {error} is none of those agreed on.", source=source) from error
+        raise DataError(f"column or category {error} is not in the agreed schema.", source=source) from error
     if site_update.schema.target != schema.target or len(site_update.schema.numeric) != len(schema.numeric):
-        raise DataError("the columns of the bulletin are not those agreed on.", source=source)
+        raise DataError("the columns of the site update do not match the agreed schema.", source=source)
     return site_update.statistics.permute_features(places, schema.n_features)
 
 
-def _read(message: bytes, form: str, mark: str, source: str) -> dict[str, Any]:
+def _read(message: bytes, form: str, proof: str, source: str) -> dict[str, Any]:
     tree: Any = decode(message)
     if not isinstance(tree, Mapping) or tree.get("format") != form:
         what = "a masked message" if form == _FORMAT else "a receipt"
@@ -371,21 +378,23 @@ def _read(message: bytes, form: str, mark: str, source: str) -> dict[str, Any]:
             hint="update the library on this side",
         )
     numbers = tree.get("numbers")
-    right = isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _BYTES == 0
-    texts = all(isinstance(tree.get(name), str) for name in ("site", "agreement"))
-    marked = isinstance(tree.get(mark), bytes) and len(tree[mark]) == _BYTES
-    if not (right and texts and marked):
+    is_valid = (
+        isinstance(numbers, np.ndarray) and numbers.dtype == np.uint8 and numbers.size % _NUMBER_BYTES == 0
+    )
+    has_names = all(isinstance(tree.get(name), str) for name in ("site", "agreement"))
+    has_proof = isinstance(tree.get(proof), bytes) and len(tree[proof]) == _NUMBER_BYTES
+    if not (is_valid and has_names and has_proof):
         raise FileFormatError("the masked message is damaged.", source=source)
     return dict(tree)
 
 
 def round_of(receipt: bytes) -> str:
-    """The round that a receipt is of."""
+    """Return the name of the round of a receipt."""
     return str(_read(receipt, _RECEIPT, "salt", "the receipt").get("round"))
 
 
 def _commitment(salt: bytes, numbers: Words) -> bytes:
-    """Binds a site to its part and, for the salt is random, tells nothing of it."""
+    """Return a commitment to the numbers of a site. The random salt hides the numbers."""
     content = numbers.astype("<u4").tobytes()
     return blake2b(content, key=salt, digest_size=32, person=b"steelyard part").digest()
 
@@ -394,25 +403,28 @@ def _flat(numbers: Words) -> NDArray[np.uint8]:
     return np.frombuffer(numbers.astype("<u4").tobytes(), dtype=np.uint8)
 
 
-# -- whole numbers modulo 2**256, as rows of eight limbs ---------------------------------------------
+# -- integers modulo 2**256, as rows of eight limbs --------------------------------------------------
 
 
 def _words(numbers: Iterable[int]) -> Words:
-    data = b"".join((number % (1 << 8 * _BYTES)).to_bytes(_BYTES, "little") for number in numbers)
+    data = b"".join(
+        (number % (1 << 8 * _NUMBER_BYTES)).to_bytes(_NUMBER_BYTES, "little") for number in numbers
+    )
     return np.frombuffer(data, dtype="<u4").reshape(-1, _LIMBS).astype(np.uint64)
 
 
 def _signed(words: Words) -> list[int]:
     data = words.astype("<u4").tobytes()
     return [
-        int.from_bytes(data[at : at + _BYTES], "little", signed=True) for at in range(0, len(data), _BYTES)
+        int.from_bytes(data[at : at + _NUMBER_BYTES], "little", signed=True)
+        for at in range(0, len(data), _NUMBER_BYTES)
     ]
 
 
 def _sum(parts: Iterable[Words]) -> Words:
-    """The sum, limbs brought below 2**32 again; what goes beyond the last limb is a multiple of 2**256."""
+    """Return the sum with carries propagated. The carry of the last limb is dropped (modulo 2**256)."""
     total: Words = np.sum(list(parts), axis=0, dtype=np.uint64)
-    if total.ndim == 0:  # of nothing
+    if total.ndim == 0:  # no summands
         return np.zeros((1, _LIMBS), np.uint64)
     for limb in range(_LIMBS - 1):
         total[:, limb + 1] += total[:, limb] >> np.uint64(32)
@@ -420,7 +432,7 @@ def _sum(parts: Iterable[Words]) -> Words:
 
 
 def _difference(one: Words, other: Words) -> Words:
-    """One minus the other: the complement of a number, plus one, is its negative."""
+    """Return one minus other; the two's complement of a number is its negative."""
     complement = other ^ np.uint64(0xFFFFFFFF)
     unit = np.zeros((1, _LIMBS), np.uint64)
     unit[0, 0] = 1
@@ -434,7 +446,7 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
         from cryptography.hazmat.primitives.kdf import hkdf
     except ImportError as error:
         raise ParameterError(
-            "secure sums need the package cryptography.",
+            "secure aggregation needs the package cryptography.",
             source="Masker",
             hint='pip install "steelyard[sites]"',
         ) from error

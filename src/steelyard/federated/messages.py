@@ -1,20 +1,21 @@
-"""Bulletins as bytes: a checksum, a small header, and every sum in about as many bits as it has.
+"""Binary format of site updates: a checksum, a compressed header and bit-packed sums.
 
 ==========  =====  ===============================================================
 bytes       type   meaning
 ==========  =====  ===============================================================
 0 to 3      bytes  ``\\x93SYB``
-4           u8     version of this form
-5 to 20     bytes  BLAKE2b of all that follows
+4           u8     format version
+5 to 20     bytes  BLAKE2b digest of the remaining bytes
 21 to 24    u32    length of the header
-25 onward   bytes  the header, JSON in UTF-8, packed by zlib
-after that  bytes  for the grid and for each class: a length (u32) and numbers
+25 onward   bytes  the header: JSON in UTF-8, compressed with zlib
+then        bytes  for the quantizer and for each class: a length (u32) and numbers
 ==========  =====  ===============================================================
 
-Nothing is executed, and no message takes more than :data:`~steelyard.federated.packing.FACTOR` times its
-length in memory for its sums. The checksum finds accidents; whoever can write a message can compute it, so
-that everything behind it is checked as well. What this form cannot hold, such as labels that JSON has no word
-for, is written as version 1, which was the form of 0.2.
+Reading a message executes no code, and its sums take at most
+:data:`~steelyard.federated.packing.MAX_EXPANSION` times its length in memory. The checksum detects accidental
+damage. It is no authentication, so all contents are validated too. Statistics that this format cannot
+represent, for example with labels that are not JSON types, are written as version 1, the format of release
+0.2.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 
 from steelyard.exceptions import FileFormatError
 from steelyard.federated.packing import (
-    FACTOR,
+    MAX_EXPANSION,
     decimals,
     pack_numbers,
     pack_triangle,
@@ -47,23 +48,25 @@ _MAGIC = b"\x93SYB"
 _VERSION = 2
 _START = struct.Struct("<4sB16s")
 _LENGTH = struct.Struct("<I")
-_FORMAT = "steelyard bulletin"  # of version 1
-_EARLIER = 1
-_GRID = ("exponents", "origins", "rounds", "mixed")
-_FARTHEST = 1100  # powers of two that a double can have
-_LONGEST = 1024  # bytes of a sum
-_WHO = "SiteUpdate.from_bytes"
+_FORMAT = "steelyard bulletin"  # written in messages of version 1
+_OLD_VERSION = 1
+_QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
+_MAX_EXPONENT = 1100  # absolute exponent of a quantization step; a double has at most 1074
+_MAX_SUM_BYTES = 1024
+_SOURCE = "SiteUpdate.from_bytes"
 
 
 def to_bytes(head: Mapping[str, Any], statistics: ClassStatistics) -> bytes:
-    """The message of plain facts and statistics; rows that wait come into the sums, so that none leaves."""
+    """Return the message of header fields and statistics. Buffered rows are added to the sums first."""
     statistics = statistics.copy().fold()
     state = get_state(statistics)
-    packed = _packed(state) if _is_plain(state) else None
+    packed = _packed(state) if _is_packable(state) else None
     if packed is None:
-        return encode({"format": _FORMAT, "version": _EARLIER, **head, "statistics": statistics.to_bytes()})
-    facts, parts = packed
-    text = json.dumps({**head, **facts}, ensure_ascii=False, separators=(",", ":")).encode()
+        return encode(
+            {"format": _FORMAT, "version": _OLD_VERSION, **head, "statistics": statistics.to_bytes()}
+        )
+    fields, parts = packed
+    text = json.dumps({**head, **fields}, ensure_ascii=False, separators=(",", ":")).encode()
     header = zlib.compress(text, 9)
     body = b"".join([_LENGTH.pack(len(header)), header, *(_LENGTH.pack(len(p)) + p for p in parts)])
     return _START.pack(_MAGIC, _VERSION, _digest(body)) + body
@@ -73,62 +76,66 @@ def _digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def _is_plain(state: Mapping[str, Any]) -> bool:
-    """Whether the statistics are sums on a grid, of classes that JSON can name."""
+def _is_packable(state: Mapping[str, Any]) -> bool:
+    """Return whether the statistics are quantized sums with labels that are JSON types."""
     classes = state["classes"]
-    settled = state["grid"] is not None and not len(state["early"]["weights"]) and not state["from_floats"]
-    return settled and all(
-        type(entry["label"]) in {str, int, bool}
-        and entry["fold"] is None
-        and entry["sums"] is not None
-        and not len(entry["rows"])
-        for entry in classes
+    is_quantized = state["grid"] is not None and not len(state["early"]["weights"])
+    return (
+        is_quantized
+        and not state["from_floats"]
+        and all(
+            type(entry["label"]) in {str, int, bool}
+            and entry["fold"] is None
+            and entry["sums"] is not None
+            and not len(entry["rows"])
+            for entry in classes
+        )
     )
 
 
 def _packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Facts for the header, and the numbers of grid and classes; None where too little would be left."""
+    """Return header fields and the packed quantizer and classes; None if packing would expand too much."""
     quantizer, classes = state["grid"], state["classes"]
     exponents = [int(exponent) for exponent in quantizer["exponents"]]
     if not all(float(origin).is_integer() for origin in quantizer["origins"]):
         return None
     triangles = [_numbers(entry["sums"].tobytes(), int(entry["each"])) for entry in classes]
     digits = decimals(triangles, exponents)
-    settled = b"".join(
-        pack_numbers([int(n) for n in column]) for column in (*map(quantizer.get, _GRID), digits)
-    )
+    columns = (*map(quantizer.get, _QUANTIZER_FIELDS), digits)
+    packed_quantizer = b"".join(pack_numbers([int(n) for n in column]) for column in columns)
     parts = [pack_triangle(numbers, exponents, digits) for numbers in triangles]
     for entry, part in zip(classes, parts, strict=True):
-        if len(entry["sums"]) > FACTOR * len(part):
+        if len(entry["sums"]) > MAX_EXPANSION * len(part):
             return None
-    facts = {
+    fields = {
         "weight_exponent": int(state["weight_exponent"]),
         "labels": [entry["label"] for entry in classes],
         "each": [int(entry["each"]) for entry in classes],
     }
-    return facts, [settled, *parts]
+    return fields, [packed_quantizer, *parts]
 
 
-def _numbers(data: bytes, each: int) -> list[int]:
-    return [int.from_bytes(data[at : at + each], "little", signed=True) for at in range(0, len(data), each)]
+def _numbers(data: bytes, n_bytes: int) -> list[int]:
+    starts = range(0, len(data), n_bytes)
+    return [int.from_bytes(data[at : at + n_bytes], "little", signed=True) for at in starts]
 
 
 # -- reading ----------------------------------------------------------------------------------------------
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
-    """Facts and statistics of a message; anything else is refused with a sentence."""
+    """Return header fields and statistics of a message; raise FileFormatError for anything else."""
     data = bytes(data)
     if data[:4] != _MAGIC:
-        return _opened_earlier(data)
+        return _from_old_bytes(data)
     if len(data) < _START.size + _LENGTH.size:
-        raise FileFormatError("the bulletin is cut off.", source=_WHO)
+        raise FileFormatError("the site update is truncated.", source=_SOURCE)
     _, version, digest = _START.unpack_from(data)
     if version != _VERSION:
-        raise _other_version(version)
+        raise _unknown_version(version)
     body = data[_START.size :]
     if _digest(body) != digest:
-        raise FileFormatError("the bulletin is damaged: its checksum is another.", source=_WHO)
+        raise FileFormatError("the site update is damaged: its checksum does not match.", source=_SOURCE)
     try:
         header, *parts = _pieces(body)
         tree = _header(header)
@@ -142,7 +149,7 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
         OverflowError,
         RecursionError,
     ) as error:
-        raise FileFormatError(f"the bulletin is damaged ({error}).", source=_WHO) from error
+        raise FileFormatError(f"the site update is damaged ({error}).", source=_SOURCE) from error
 
 
 def _pieces(body: bytes) -> list[bytes]:
@@ -151,7 +158,7 @@ def _pieces(body: bytes) -> list[bytes]:
         (length,) = _LENGTH.unpack_from(body.ljust(at + _LENGTH.size, b"\xff"), at)
         at += _LENGTH.size
         if at + length > len(body):
-            raise ValueError("a part is cut off")
+            raise ValueError("a part is truncated")
         pieces.append(body[at : at + length])
         at += length
     return pieces
@@ -160,33 +167,33 @@ def _pieces(body: bytes) -> list[bytes]:
 def _header(packed: bytes) -> dict[str, Any]:
     unpacker = zlib.decompressobj()
     try:
-        text = unpacker.decompress(packed, FACTOR * len(packed) + 1024)
+        text = unpacker.decompress(packed, MAX_EXPANSION * len(packed) + 1024)
     except zlib.error as error:
-        raise ValueError(f"the header cannot be unpacked, {error}") from error
+        raise ValueError(f"the header cannot be decompressed, {error}") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise ValueError("the header is longer than it can be")
+        raise ValueError("the header is too long")
     tree = json.loads(text)
     if not isinstance(tree, dict):
-        raise TypeError("the header is no table of facts")
+        raise TypeError("the header is not a JSON object")
     return tree
 
 
 def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatistics:
     n_features = len(tree["numeric"]) + len(tree["categories"])
-    settled, *triangles = parts
-    *columns, digits = unpack_columns(settled, len(_GRID) + 1, n_features)
-    exponents, quantizer = columns[0], dict(zip(_GRID, columns, strict=True))
-    if max(map(abs, exponents), default=0) > _FARTHEST:
-        raise ValueError("a quantum is out of all bounds")
+    packed_quantizer, *triangles = parts
+    *columns, digits = unpack_columns(packed_quantizer, len(_QUANTIZER_FIELDS) + 1, n_features)
+    exponents, quantizer = columns[0], dict(zip(_QUANTIZER_FIELDS, columns, strict=True))
+    if max(map(abs, exponents), default=0) > _MAX_EXPONENT:
+        raise ValueError("the exponent of a quantization step is out of range")
     classes = []
-    for label, each, part in zip(tree["labels"], tree["each"], triangles, strict=True):
-        if type(label) not in {str, int, bool} or type(each) is not int or not 0 < each <= _LONGEST:
-            raise ValueError("a class makes no sense")
-        sums = unpack_triangle(part, exponents, digits, each)
-        nothing = {"rows": np.empty(0), "weights": np.empty(0, np.int64)}
-        classes.append(
-            {"label": label, "fold": None, "sums": np.frombuffer(sums, np.uint8), "each": each, **nothing}
-        )
+    for label, n_bytes, part in zip(tree["labels"], tree["each"], triangles, strict=True):
+        if type(label) not in {str, int, bool}:
+            raise TypeError("a label is not a string, an integer or a boolean")
+        if type(n_bytes) is not int or not 0 < n_bytes <= _MAX_SUM_BYTES:
+            raise ValueError(f"a sum has 1 to {_MAX_SUM_BYTES} bytes; got {n_bytes!r}")
+        sums = np.frombuffer(unpack_triangle(part, exponents, digits, n_bytes), np.uint8)
+        no_rows = {"rows": np.empty(0), "weights": np.empty(0, np.int64)}
+        classes.append({"label": label, "fold": None, "sums": sums, "each": n_bytes, **no_rows})
     early = {"rows": np.empty(0), "weights": np.empty(0, np.int64), "classes": [], "sparse": False}
     state = {
         "n_features": n_features,
@@ -199,20 +206,20 @@ def _statistics(tree: Mapping[str, Any], parts: Sequence[bytes]) -> ClassStatist
     return from_state(state, ClassStatistics)
 
 
-def _opened_earlier(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
+def _from_old_bytes(data: bytes) -> tuple[dict[str, Any], ClassStatistics]:
     tree: Any = decode(data)
     if not isinstance(tree, Mapping) or tree.get("format") != _FORMAT:
-        raise FileFormatError("these bytes are not a bulletin.", source=_WHO)
-    if tree.get("version") != _EARLIER:
-        raise _other_version(tree.get("version"))
+        raise FileFormatError("these bytes are not a site update.", source=_SOURCE)
+    if tree.get("version") != _OLD_VERSION:
+        raise _unknown_version(tree.get("version"))
     if not isinstance(tree.get("statistics"), bytes):
-        raise FileFormatError("the bulletin is damaged (it has no statistics).", source=_WHO)
+        raise FileFormatError("the site update is damaged (it has no statistics).", source=_SOURCE)
     return dict(tree), ClassStatistics.from_bytes(tree["statistics"])
 
 
-def _other_version(version: Any) -> FileFormatError:
+def _unknown_version(version: Any) -> FileFormatError:
     return FileFormatError(
-        f"the bulletin has version {version!r}; this library reads version {_VERSION}.",
-        source=_WHO,
+        f"the site update has version {version!r}; this library reads version {_VERSION}.",
+        source=_SOURCE,
         hint="update the library on this side",
     )

@@ -1,12 +1,11 @@
-r"""Statistics in few bytes: every sum in about as many bits as it has, exactly.
+r"""Lossless compression of statistics: every sum takes about as many bits as it has.
 
-A class is a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums :math:`s_a` and the
-count :math:`n` as its last row. Three things are known of the products once the rest was read, and need no
-bits: what the means make of them, :math:`s_a s_b / n`; how large they can be, from the diagonal; and, where
-columns hold decimal fractions (12.34), that nearly all of a sum is a whole number of hundredths by
-hundredths. What is left is written in a width that follows the diagonal. Whole
-numbers in, the same whole numbers out: what is known serves as a guess, and a wrong guess costs bits, no
-exactness.
+The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums
+:math:`s_a` and the count :math:`n` as its last row. Three facts predict the products from data that is stored
+before them: the product of the means, :math:`s_a s_b / n`; an upper bound from the diagonal; and, if columns
+hold decimal fractions (12.34), that a sum is nearly a multiple of a product of decimal units. Only the
+residual is stored, in a bit width derived from the diagonal. A wrong prediction costs bits but the result is
+always exact.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FACTOR", "decimals", "pack_numbers", "pack_triangle", "unpack_columns", "unpack_triangle"]
+__all__ = ["MAX_EXPANSION", "decimals", "pack_numbers", "pack_triangle", "unpack_columns", "unpack_triangle"]
 
-FACTOR = 32
-"""For every byte of a message sums take at most so many bytes in memory; one that wants more is refused."""
+MAX_EXPANSION = 32
+"""Maximum ratio of bytes in memory to bytes of the message; a message with a larger ratio is rejected."""
 
-_HEAD = struct.Struct(
-    "<hHI"
-)  # by how much widths are less, bits of what is written out, bytes of ones and zeros
-_MANY = 12  # ones in a row; more are written out
-_DECIMALS = 6  # digits after the point that are looked for
-_CLEAR = 16  # a sum this much nearer to a whole number of decimal steps than to none is one of them
-_CLEAR_SQUARE = 16  # and a sum of squares
+# Header of a block: reduction of the widths, bits per escaped number, bytes of the unary code.
+_HEAD = struct.Struct("<hHI")
+_ESCAPE_ONES = 12  # larger quotients are escaped: written in binary instead of unary
+_MAX_DIGITS = 6  # decimal places that are tried
+# Values have `digits` decimal places if their sum, and their sum of squares, differs from a multiple of the
+# decimal unit by less than 1/16 of it.
+_UNIT_FRACTION = 16
 
 Widths = NDArray[np.int64]
 _NO_WIDTH: Widths = np.zeros(1, np.int64)
@@ -39,108 +38,114 @@ _NO_WIDTH: Widths = np.zeros(1, np.int64)
 
 
 def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> list[int]:
-    """For each column after how many digits its values end, by the look of the sums of all classes."""
+    """Return the number of decimal places of each column, inferred from the sums of all classes."""
     digits = [0] * len(exponents)
     for numbers in triangles:
         sums, count, diagonal, _ = _parts(numbers, len(exponents))
         found = map(_decimals, sums, diagonal, repeat(count), exponents)
-        # A class may look rounder than it is; none looks less round.
+        # The places of one class can be underestimated but not overestimated, so the maximum is used.
         digits = [max(pair) for pair in zip(digits, found, strict=True)]
     return digits
 
 
 def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequence[int]) -> bytes:
-    """The bytes of a class: the lower triangle of its sums, row by row, on a grid with these exponents."""
+    """Return the bytes of a class.
+
+    ``numbers`` is the lower triangle of its sums, row by row, in steps with these exponents.
+    """
     d = len(exponents)
-    sums, count, diagonal, rest = _parts(numbers, d)
-    guess = _Guess(sums, count, digits, exponents)
-    spread = [value - guess.product(a, a) for a, value in enumerate(diagonal)]
-    lengths = np.array([_zigzag(value).bit_length() for value in spread], dtype=np.int64)
-    plain, steps, little = [], [], []
-    for (a, b), value in zip(_pairs(d), rest, strict=True):
-        if guess.unit(a, b) is None:
-            plain.append(value - guess.product(a, b))
+    sums, count, diagonal, products = _parts(numbers, d)
+    predictor = _Predictor(sums, count, digits, exponents)
+    residuals = [value - predictor.product(a, a) for a, value in enumerate(diagonal)]
+    lengths = np.array([_zigzag(value).bit_length() for value in residuals], dtype=np.int64)
+    binary, units, rounding = [], [], []
+    for (a, b), value in zip(_pairs(d), products, strict=True):
+        if predictor.unit(a, b) is None:
+            binary.append(value - predictor.product(a, b))
         else:
-            step, left = guess.split(a, b, value)
-            steps.append(step)
-            little.append(left)
-    kinds = _kinds(digits)
+            n_units, remainder = predictor.split(a, b, value)
+            units.append(n_units)
+            rounding.append(remainder)
+    is_decimal = _decimal_pairs(digits)
     return b"".join(
         [
             _pack([count, *sums], np.zeros(d + 1, np.int64)),
             pack_numbers(lengths.tolist()),
-            _pack(spread, lengths),
-            _pack(plain, _product_widths(lengths)[~kinds]),
-            _pack(steps, _product_widths(lengths - 2 * guess.unit_lengths)[kinds]),
-            _pack(little, _longer(lengths)[kinds]),
+            _pack(residuals, lengths),
+            _pack(binary, _product_widths(lengths)[~is_decimal]),
+            _pack(units, _product_widths(lengths - 2 * predictor.unit_lengths)[is_decimal]),
+            _pack(rounding, _longer(lengths)[is_decimal]),
         ]
     )
 
 
-def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], each: int) -> bytes:
-    """The numbers of :func:`pack_triangle`, in ``each`` bytes; ValueError where the bytes are none."""
+def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int], n_bytes: int) -> bytes:
+    """Return the numbers of :func:`pack_triangle`, in ``n_bytes`` bytes each; raise ValueError if invalid."""
     d = len(exponents)
     n_numbers = (d + 1) * (d + 2) // 2
-    if n_numbers * each > FACTOR * len(data):
-        raise ValueError(f"{len(data):,} bytes cannot stand for {n_numbers:,} sums of {each} bytes")
+    if n_numbers * n_bytes > MAX_EXPANSION * len(data):
+        raise ValueError(f"{len(data):,} bytes are too few for {n_numbers:,} sums of {n_bytes} bytes")
     reader = _Reader(data)
-    if len(digits) != d or not 0 <= min(digits, default=0) <= max(digits, default=0) <= _DECIMALS:
-        raise ValueError("decimals of columns are wrong")
+    if len(digits) != d or not 0 <= min(digits, default=0) <= max(digits, default=0) <= _MAX_DIGITS:
+        raise ValueError("the decimal places of the columns are invalid")
     count, *sums = reader.numbers(np.zeros(d + 1, np.int64))
-    guess = _Guess(sums, count, digits, exponents)
+    predictor = _Predictor(sums, count, digits, exponents)
     lengths = np.array(reader.any_numbers(d), dtype=np.int64)
-    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= 17 * each + 64:
-        raise ValueError("a sum is longer than it can be")
-    spread = reader.numbers(lengths)
-    kinds = _kinds(digits)
-    plain = iter(reader.numbers(_product_widths(lengths)[~kinds]))
-    steps = iter(reader.numbers(_product_widths(lengths - 2 * guess.unit_lengths)[kinds]))
-    little = iter(reader.numbers(_longer(lengths)[kinds]))
+    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= 17 * n_bytes + 64:
+        raise ValueError("a sum is too long")
+    residuals = reader.numbers(lengths)
+    is_decimal = _decimal_pairs(digits)
+    binary = iter(reader.numbers(_product_widths(lengths)[~is_decimal]))
+    units = iter(reader.numbers(_product_widths(lengths - 2 * predictor.unit_lengths)[is_decimal]))
+    rounding = iter(reader.numbers(_longer(lengths)[is_decimal]))
     reader.finish()
     out = bytearray()
     for a in range(d):
         row = [
-            next(plain) + guess.product(a, b)
+            next(binary) + predictor.product(a, b)
             if unit is None
-            else guess.joined(a, b, next(steps), next(little))
-            for b, unit in ((b, guess.unit(a, b)) for b in range(a))
+            else predictor.joined(a, b, next(units), next(rounding))
+            for b, unit in ((b, predictor.unit(a, b)) for b in range(a))
         ]
-        out += _written([*row, spread[a] + guess.product(a, a)], each)
-    return bytes(out + _written([*sums, count], each))
+        out += _fixed_width([*row, residuals[a] + predictor.product(a, a)], n_bytes)
+    return bytes(out + _fixed_width([*sums, count], n_bytes))
 
 
 def _parts(numbers: Sequence[int], d: int) -> tuple[list[int], int, list[int], list[int]]:
-    """Linear sums, count, diagonal and all other products, row by row."""
+    """Return linear sums, count, diagonal and all other products, row by row."""
     diagonal: list[int] = []
-    rest: list[int] = []
+    products: list[int] = []
     at = 0
     for a in range(d):
-        rest += numbers[at : at + a]
+        products += numbers[at : at + a]
         diagonal.append(numbers[at + a])
         at += a + 1
-    return list(numbers[at : at + d]), numbers[at + d], diagonal, rest
+    return list(numbers[at : at + d]), numbers[at + d], diagonal, products
 
 
 def _pairs(d: int) -> Iterable[tuple[int, int]]:
     return ((a, b) for a in range(d) for b in range(a))
 
 
-def _written(numbers: Iterable[int], each: int) -> bytes:
+def _fixed_width(numbers: Iterable[int], n_bytes: int) -> bytes:
     try:
-        return b"".join(number.to_bytes(each, "little", signed=True) for number in numbers)
+        return b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
     except OverflowError as error:
-        raise ValueError("a sum is longer than it can be") from error
+        raise ValueError("a sum is too long") from error
 
 
-# -- guesses ----------------------------------------------------------------------------------------------
+# -- predictions ------------------------------------------------------------------------------------------
 
 
-class _Guess:
-    """What linear sums tell of products; ``digits`` are the decimals of each column, 0 for none."""
+class _Predictor:
+    """Prediction of products from linear sums.
+
+    ``digits`` are the decimal places of each column, 0 if unknown.
+    """
 
     def __init__(self, sums: list[int], count: int, digits: Sequence[int], exponents: Sequence[int]) -> None:
         self.sums, self.count = sums, count
-        # A decimal step is 2**up / 10**digits quanta.
+        # One decimal unit equals 2**up / 10**digits quantization steps.
         self._up = [-int(exponent) for exponent in exponents]
         self._ten = [10**n for n in digits]
         self._is_decimal = [n > 0 for n in digits]
@@ -148,7 +153,7 @@ class _Guess:
             max(0, (1 << max(0, up)) // ten).bit_length() for up, ten in zip(self._up, self._ten, strict=True)
         ]
         self.unit_lengths: Widths = np.array(lengths, dtype=np.int64)
-        self._steps = [
+        self._units = [
             _round(total * ten, 1 << up) if is_decimal else 0
             for total, ten, up, is_decimal in zip(
                 sums, self._ten, map(_not_negative, self._up), self._is_decimal, strict=True
@@ -156,61 +161,65 @@ class _Guess:
         ]
 
     def product(self, a: int, b: int) -> int:
-        """The sum of products that the means alone would make."""
+        """Return the sum of products predicted by the means."""
         return self.sums[a] * self.sums[b] // self.count if self.count > 0 else 0
 
     def unit(self, a: int, b: int) -> tuple[int, int] | None:
-        """Numerator and denominator of a decimal step by a decimal step; None where a column has none."""
+        """Return numerator and denominator of the product of two decimal units.
+
+        None without decimal units.
+        """
         if not (self._is_decimal[a] and self._is_decimal[b]):
             return None
         return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
 
     def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Whole steps beyond what means make, and what is left."""
+        """Return the decimal units beyond the prediction, and the remainder."""
         numerator, denominator = self.unit(a, b) or (1, 1)
-        steps = _round(value * denominator, numerator)
-        return steps - self._mean_steps(a, b), value - self._rest(a, b, steps)
+        units = _round(value * denominator, numerator)
+        return units - self._mean_units(a, b), value - self._from_units(a, b, units)
 
-    def joined(self, a: int, b: int, steps: int, left: int) -> int:
-        """The sum that :meth:`split` has split."""
-        return left + self._rest(a, b, steps + self._mean_steps(a, b))
+    def joined(self, a: int, b: int, units: int, remainder: int) -> int:
+        """Return the sum that :meth:`split` has split."""
+        return remainder + self._from_units(a, b, units + self._mean_units(a, b))
 
-    def _mean_steps(self, a: int, b: int) -> int:
-        return self._steps[a] * self._steps[b] // self.count if self.count > 0 else 0
+    def _mean_units(self, a: int, b: int) -> int:
+        return self._units[a] * self._units[b] // self.count if self.count > 0 else 0
 
-    def _rest(self, a: int, b: int, steps: int) -> int:
-        """Whole steps as quanta, with what rounding to quanta does to the means."""
+    def _from_units(self, a: int, b: int, units: int) -> int:
+        """Return decimal units in quantization steps, corrected by the rounding error of the means."""
         numerator, denominator = self.unit(a, b) or (1, 1)
-        whole = _round(steps * numerator, denominator)
+        steps = _round(units * numerator, denominator)
         if self.count <= 0:
-            return whole
-        rounding = self.sums[a] * self.sums[b] * denominator - self._steps[a] * self._steps[b] * numerator
-        return whole + rounding // (self.count * denominator)
+            return steps
+        rounding = self.sums[a] * self.sums[b] * denominator - self._units[a] * self._units[b] * numerator
+        return steps + rounding // (self.count * denominator)
 
 
 def _decimals(total: int, square: int, count: int, exponent: int) -> int:
-    """After how many digits values end, by the look of their sum and of that of their squares; 0: none."""
+    """Return the decimal places of values, inferred from their sum and sum of squares; 0 if none fit."""
     up = -int(exponent)
-    for digits in range(1, _DECIMALS + 1):
+    for digits in range(1, _MAX_DIGITS + 1):
         ten = 10**digits
-        if up < 0 or (1 << up) // ten < 2 * _CLEAR:
+        if up < 0 or (1 << up) // ten < 2 * _UNIT_FRACTION:
             return 0
-        guess = _Guess([total], count, [digits], [exponent])
-        left = total - _round(_round(total * ten, 1 << up) << up, ten)
-        left_square = guess.split(0, 0, square)[1]
-        if abs(left) * ten * _CLEAR < 1 << up and abs(left_square) * ten * ten * _CLEAR_SQUARE < 1 << 2 * up:
+        predictor = _Predictor([total], count, [digits], [exponent])
+        remainder = total - _round(_round(total * ten, 1 << up) << up, ten)
+        square_remainder = predictor.split(0, 0, square)[1]
+        is_linear_close = abs(remainder) * ten * _UNIT_FRACTION < 1 << up
+        if is_linear_close and abs(square_remainder) * ten * ten * _UNIT_FRACTION < 1 << 2 * up:
             return digits
     return 0
 
 
-def _kinds(digits: Sequence[int]) -> NDArray[np.bool_]:
-    """For each pair of columns, whether both hold decimals."""
+def _decimal_pairs(digits: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each pair of columns whether both hold decimals."""
     decimal = np.array(digits, dtype=np.int64) > 0
     return (decimal[:, None] & decimal)[np.tril_indices(len(digits), -1)]
 
 
 def _product_widths(lengths: Widths) -> Widths:
-    """No product is larger than the geometric mean of the squares."""
+    """Return bit widths of products, bounded by the Cauchy-Schwarz inequality."""
     return ((lengths[:, None] + lengths) // 2)[np.tril_indices(len(lengths), -1)]
 
 
@@ -226,19 +235,19 @@ def _not_negative(number: int) -> int:
     return max(0, number)
 
 
-# -- whole numbers in few bits ----------------------------------------------------------------------------
+# -- variable-length integers -----------------------------------------------------------------------------
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """Whole numbers of any kind; many equal ones take little."""
+    """Return integers as bytes; many equal numbers take little space."""
     first = numbers[0] if numbers else 0
     return _pack([first], _NO_WIDTH) + _pack([n - first for n in numbers], np.zeros(len(numbers), np.int64))
 
 
 def unpack_columns(data: bytes, n_columns: int, n: int) -> list[list[int]]:
-    """Several lists of so many numbers, each of :func:`pack_numbers`; ValueError if they are none."""
+    """Return ``n_columns`` lists of ``n`` numbers from :func:`pack_numbers`; raise ValueError if invalid."""
     if n > 8 * len(data):
-        raise ValueError("numbers end too early")
+        raise ValueError("the data is truncated")
     reader = _Reader(data)
     columns = [reader.any_numbers(n) for _ in range(n_columns)]
     reader.finish()
@@ -250,59 +259,62 @@ def _zigzag(number: int) -> int:
 
 
 def _pack(numbers: Sequence[int], widths: Widths) -> bytes:
-    """Numbers in their widths, all less what suits most of them; what is above, one by one.
+    """Return numbers in a Rice code with one width per number.
 
-    What is above the width is a small number for most and is written as so many ones and a zero; a number
-    that would need too many is written out.
+    All widths are reduced by a common amount that minimizes the total length. The bits above the width form a
+    quotient, which is small for most numbers. It is written in unary as ones and a zero. A quotient of at
+    least ``_ESCAPE_ONES`` is escaped and written in binary.
     """
     values = [_zigzag(number) for number in numbers]
     lengths = np.array([value.bit_length() for value in values], dtype=np.int64)
-    less = _best_less(lengths, widths)
-    kept = np.maximum(widths - less, 0)
-    above = [value >> width for value, width in zip(values, kept.tolist(), strict=True)]
-    marks = np.minimum(np.array(above, dtype=object), _MANY).astype(np.int64)
-    high = [number for number in above if number >= _MANY]
-    most = max((number.bit_length() for number in high), default=0)
-    unary = np.ones(int(marks.sum()) + len(marks), dtype=np.uint8)
-    unary[np.cumsum(marks + 1) - 1] = 0
-    fields = [(value & ((1 << width) - 1), width) for value, width in zip(values, kept.tolist(), strict=True)]
-    fields += [(number, most) for number in high]
-    counted = np.packbits(unary, bitorder="little").tobytes()
-    return _HEAD.pack(less, most, len(counted)) + counted + _joined(fields)
+    reduction = _best_reduction(lengths, widths)
+    low_widths = np.maximum(widths - reduction, 0)
+    pairs = list(zip(values, low_widths.tolist(), strict=True))
+    quotients = [value >> width for value, width in pairs]
+    n_ones = np.minimum(np.array(quotients, dtype=object), _ESCAPE_ONES).astype(np.int64)
+    escaped = [quotient for quotient in quotients if quotient >= _ESCAPE_ONES]
+    escaped_width = max((quotient.bit_length() for quotient in escaped), default=0)
+    bits = np.ones(int(n_ones.sum()) + len(n_ones), dtype=np.uint8)
+    bits[np.cumsum(n_ones + 1) - 1] = 0
+    fields = [(value & ((1 << width) - 1), width) for value, width in pairs]
+    fields += [(quotient, escaped_width) for quotient in escaped]
+    unary = np.packbits(bits, bitorder="little").tobytes()
+    return _HEAD.pack(reduction, escaped_width, len(unary)) + unary + _joined(fields)
 
 
-def _best_less(lengths: Widths, widths: Widths) -> int:
-    """By how much all widths are lowered so that the numbers take the fewest bits, nearly."""
+def _best_reduction(lengths: Widths, widths: Widths) -> int:
+    """Return the common reduction of all widths that approximately minimizes the total length."""
     if not len(lengths):
         return 0
-    room = widths - lengths
-    candidates = range(max(int(room.min()), -(1 << 15)), min(int(room.max()) + 2, (1 << 15) - 1) + 1)
+    unused = widths - lengths
+    candidates = range(max(int(unused.min()), -(1 << 15)), min(int(unused.max()) + 2, (1 << 15) - 1) + 1)
 
-    def cost(less: int) -> float:
-        kept = np.maximum(widths - less, 0)
-        over = lengths - kept
-        above = np.where(over > 0, 0.75 * 2.0 ** np.minimum(over, 20), 0.0)  # of so many bits, on average
-        written = (above >= _MANY) * int(over.max(initial=0))
-        return float(kept.sum() + np.minimum(above, _MANY).sum() + written.sum())
+    def cost(reduction: int) -> float:
+        low_widths = np.maximum(widths - reduction, 0)
+        high_bits = lengths - low_widths
+        # A quotient of k bits is 0.75 * 2**k on average.
+        quotients = np.where(high_bits > 0, 0.75 * 2.0 ** np.minimum(high_bits, 20), 0.0)
+        escaped = (quotients >= _ESCAPE_ONES) * int(high_bits.max(initial=0))
+        return float(low_widths.sum() + np.minimum(quotients, _ESCAPE_ONES).sum() + escaped.sum())
 
     return min(candidates, key=cost)
 
 
 def _joined(fields: Iterable[tuple[int, int]]) -> bytes:
-    """Numbers of so many bits each, one after the other."""
-    out, held, n_bits = bytearray(), 0, 0
+    """Return (value, bit width) fields concatenated without gaps."""
+    out, buffer, n_bits = bytearray(), 0, 0
     for value, width in fields:
-        held |= value << n_bits
+        buffer |= value << n_bits
         n_bits += width
         if n_bits >= 1024:
-            out += (held & ((1 << (n_bits & ~7)) - 1)).to_bytes(n_bits >> 3, "little")
-            held >>= n_bits & ~7
+            out += (buffer & ((1 << (n_bits & ~7)) - 1)).to_bytes(n_bits >> 3, "little")
+            buffer >>= n_bits & ~7
             n_bits &= 7
-    return bytes(out + held.to_bytes((n_bits + 7) >> 3, "little"))
+    return bytes(out + buffer.to_bytes((n_bits + 7) >> 3, "little"))
 
 
 class _Reader:
-    """Takes blocks of :func:`_pack` from bytes; ValueError where there are not enough, or too many."""
+    """Reader of blocks written by :func:`_pack`; raises ValueError for missing or extra bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -310,39 +322,40 @@ class _Reader:
     def take(self, n_bytes: int) -> bytes:
         piece = self._data[self._at : self._at + n_bytes]
         if len(piece) < n_bytes:
-            raise ValueError("sums end too early")
+            raise ValueError("the data is truncated")
         self._at += n_bytes
         return piece
 
     def finish(self) -> None:
         if self._at != len(self._data):
-            raise ValueError("more bytes than sums")
+            raise ValueError("there are extra bytes after the sums")
 
     def numbers(self, widths: Widths) -> list[int]:
-        """As many numbers as there are widths."""
-        less, most, n_counted = _HEAD.unpack(self.take(_HEAD.size))
-        bits = np.unpackbits(np.frombuffer(self.take(n_counted), np.uint8), bitorder="little")
+        """Return one number per width."""
+        reduction, escaped_width, n_unary_bytes = _HEAD.unpack(self.take(_HEAD.size))
+        bits = np.unpackbits(np.frombuffer(self.take(n_unary_bytes), np.uint8), bitorder="little")
         ends = np.flatnonzero(bits == 0)[: len(widths)]
         if len(ends) < len(widths):
-            raise ValueError("sums end too early")
-        marks = np.diff(ends, prepend=-1) - 1
-        if marks.max(initial=0) > _MANY:
-            raise ValueError("a sum is longer than it can be")
-        kept = np.maximum(widths - less, 0)
-        written = np.flatnonzero(marks == _MANY).tolist()
-        data = self.take((int(kept.sum()) + len(written) * most + 7) >> 3)
-        short, at, above = kept.tolist(), int(kept.sum()), marks.tolist()
-        for k, number in enumerate(written):
-            above[number] = _field(data, at + k * most, most)
-        starts = (np.cumsum(kept) - kept).tolist()
+            raise ValueError("the data is truncated")
+        n_ones = np.diff(ends, prepend=-1) - 1
+        if n_ones.max(initial=0) > _ESCAPE_ONES:
+            raise ValueError("a sum is too long")
+        low_widths = np.maximum(widths - reduction, 0)
+        n_low_bits = int(low_widths.sum())
+        escaped = np.flatnonzero(n_ones == _ESCAPE_ONES).tolist()
+        data = self.take((n_low_bits + len(escaped) * escaped_width + 7) >> 3)
+        quotients = n_ones.tolist()
+        for k, index in enumerate(escaped):
+            quotients[index] = _field(data, n_low_bits + k * escaped_width, escaped_width)
+        starts = (np.cumsum(low_widths) - low_widths).tolist()
         values = [
-            high << width | _field(data, start, width)
-            for high, start, width in zip(above, starts, short, strict=True)
+            quotient << width | _field(data, start, width)
+            for quotient, start, width in zip(quotients, starts, low_widths.tolist(), strict=True)
         ]
         return [value >> 1 if not value & 1 else -(value >> 1) - 1 for value in values]
 
     def any_numbers(self, n: int) -> list[int]:
-        """So many numbers of :func:`pack_numbers`."""
+        """Return ``n`` numbers written by :func:`pack_numbers`."""
         (first,) = self.numbers(_NO_WIDTH)
         return [number + first for number in self.numbers(np.zeros(n, np.int64))]
 

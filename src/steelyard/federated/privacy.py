@@ -1,18 +1,18 @@
-r"""Noise with an account: what leaves a site tells little about any single row, and how little is a number.
+r"""Differential privacy: Gaussian noise on published statistics, and an accountant for its privacy budget.
 
-Rows are clipped to norm 1 in units that are agreed beforehand, so one row changes the numbers that are
-published, counts, sums and sums of products, by at most :math:`\sqrt 3` in all. Gaussian noise of
-:math:`\sqrt 3\,z` on every number is then :math:`(\varepsilon, \delta)` private, with
+Rows are clipped to norm 1 in agreed units. One row then changes the published numbers (counts, sums and sums
+of products) by at most :math:`\sqrt 3` in Euclidean norm. Gaussian noise with standard deviation
+:math:`\sqrt 3\,z` on every number is :math:`(\varepsilon, \delta)` differentially private with
 
-.. math:: \delta = \Phi(1/2z - \varepsilon z) - e^{\varepsilon}\, \Phi(-1/2z - \varepsilon z),
+.. math:: \delta = \Phi(1/2z - \varepsilon z) - e^{\varepsilon}\, \Phi(-1/2z - \varepsilon z).
 
-and releases with multipliers :math:`z_1, z_2, \dots` together are as private as one with
-:math:`1/z^2 = \sum 1/z_k^2`, exactly.
+Releases with noise multipliers :math:`z_1, z_2, \dots` compose exactly to one release with
+:math:`1/z^2 = \sum 1/z_k^2`.
 
 References
 ----------
 Balle and Wang, *Improving the Gaussian mechanism for differential privacy*, ICML 2018 (the formula).
-Dong, Roth and Su, *Gaussian differential privacy*, JRSS B 2022 (the sequence).
+Dong, Roth and Su, *Gaussian differential privacy*, JRSS B 2022 (composition).
 Wang, *Revisiting differentially private linear regression*, UAI 2018 (AdaSSP: noisy sums and a ridge).
 """
 
@@ -49,30 +49,33 @@ __all__ = [
 ]
 
 SENSITIVITY = math.sqrt(3.0)
-"""By how much a row of norm 1 changes all numbers: 1 for its count, 1 for sums, 1 for sums of products."""
+"""Sensitivity of the published numbers to one row of norm 1.
 
-_BITS = 30  # values are counted in steps of 2**-30, so that noise of any useful size has many steps
+The root of 1 (count) + 1 (sums) + 1 (products).
+"""
+
+_VALUE_BITS = 30  # values are multiples of 2**-30, far below any useful noise
 
 
 def delta_of(epsilon: float, multiplier: float) -> float:
-    """The smallest delta at which noise of ``multiplier`` sensitivities is (epsilon, delta) private."""
+    """Return the smallest delta at which this noise multiplier is (epsilon, delta) private."""
     half, shift = 0.5 / multiplier, epsilon * multiplier
-    # Logarithms, because exp(epsilon) may be huge where the normal tail beside it is tiny.
+    # Logarithms avoid overflow: exp(epsilon) can be huge while the normal tail is tiny.
     return float(math.exp(log_ndtr(half - shift)) - math.exp(epsilon + log_ndtr(-half - shift)))
 
 
 def epsilon_of(multiplier: float, delta: float) -> float:
-    """The smallest epsilon at that delta."""
+    """Return the smallest epsilon at which this noise is (epsilon, delta) private."""
     _check_delta(delta)
     if delta_of(0.0, multiplier) <= delta:
         return 0.0
-    # At this epsilon zero-concentrated privacy promises delta already, so the root lies below.
-    above = 0.5 / multiplier**2 + math.sqrt(-2.0 * math.log(delta)) / multiplier + 1e-9
-    return float(brentq(lambda epsilon: delta_of(epsilon, multiplier) - delta, 0.0, above, xtol=1e-12))
+    # Zero-concentrated differential privacy guarantees delta at this epsilon, so the root is below it.
+    upper = 0.5 / multiplier**2 + math.sqrt(-2.0 * math.log(delta)) / multiplier + 1e-9
+    return float(brentq(lambda epsilon: delta_of(epsilon, multiplier) - delta, 0.0, upper, xtol=1e-12))
 
 
 def multiplier_for(epsilon: float, delta: float) -> float:
-    """The least noise, in sensitivities, that is (epsilon, delta) private."""
+    """Return the smallest (epsilon, delta) private noise, as a multiple of the sensitivity."""
     _check_delta(delta)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ParameterError(f"epsilon must be a positive number; got {epsilon!r}.", source="multiplier_for")
@@ -86,18 +89,18 @@ def multiplier_for(epsilon: float, delta: float) -> float:
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
-        raise ParameterError(f"delta must lie between 0 and 1; got {delta!r}.", source="privacy")
+        raise ParameterError(f"delta must be between 0 and 1; got {delta!r}.", source="privacy")
 
 
 class PrivacyAccountant:
-    """What a sequence of releases has cost, and how much it may.
+    """Privacy accountant: tracks the epsilon of a sequence of releases against a budget.
 
     Parameters
     ----------
     epsilon : float
-        All releases together never cost more.
+        Privacy budget of all releases together.
     delta : float, default=1e-5
-        At this delta.
+        Delta at which epsilon is computed.
 
     Examples
     --------
@@ -106,39 +109,39 @@ class PrivacyAccountant:
     >>> round(account.spent, 6)
     1.0
     >>> account.charge(multiplier_for(1.0, 1e-5))
-    >>> round(account.spent, 3)  # less than 2: chance does not add up like the worst case
+    >>> round(account.spent, 3)  # less than 2: composition is better than the sum
     1.465
     """
 
     def __init__(self, epsilon: float, delta: float = 1e-5) -> None:
-        multiplier_for(epsilon, delta)  # refuses what makes no sense
+        multiplier_for(epsilon, delta)  # raises if epsilon or delta is invalid
         self.epsilon, self.delta = epsilon, delta
         self.releases = 0
         self._precision = 0.0  # sum of 1 / multiplier**2
 
     @property
     def spent(self) -> float:
-        """Epsilon of all releases so far, at the account's delta."""
+        """Epsilon of all releases so far, at the accountant's delta."""
         return self._cost(self._precision)
 
     def _cost(self, precision: float) -> float:
         return epsilon_of(precision**-0.5, self.delta) if precision else 0.0
 
     def charge(self, multiplier: float) -> None:
-        """Book a release; one that the account does not hold is refused and not booked."""
+        """Record a release; raise DataError without recording it if it exceeds the budget."""
         self.check(multiplier)
         self._precision += multiplier**-2
         self.releases += 1
 
     def check(self, multiplier: float) -> None:
-        """Refuse a release that the account does not hold."""
+        """Raise DataError if a release would exceed the budget."""
         cost = self._cost(self._precision + multiplier**-2)
         if cost > self.epsilon * (1.0 + 1e-9):
             raise DataError(
-                f"the release would bring the account to epsilon {cost:.3g} at delta {self.delta:g}; "
-                f"{self.epsilon:g} are allowed, {self.spent:.3g} are spent.",
+                f"the release would raise epsilon to {cost:.3g} at delta {self.delta:g}; the budget is "
+                f"{self.epsilon:g}, of which {self.spent:.3g} is spent.",
                 source="PrivacyAccountant",
-                hint="rows that were published cannot be called back: use more noise or stop publishing",
+                hint="published statistics cannot be withdrawn: use more noise or stop publishing",
             )
 
     def __repr__(self) -> str:
@@ -148,14 +151,14 @@ class PrivacyAccountant:
 
 @dataclass(frozen=True)
 class FeatureBounds:
-    """Centres and scales of columns, agreed on and not learned: learning them would tell of rows.
+    """Centers and scales of columns. They are agreed on: learning them would reveal information about rows.
 
     Attributes
     ----------
     centers, scales : mapping of str to float
-        Of each column; what is usual is enough.
+        Typical value and typical deviation of each column.
     norm : float
-        Rows farther than this from the centre, in scales, are pulled in to it.
+        Maximum distance of a row from the center, in scales. Rows farther away are clipped to this distance.
     """
 
     centers: Mapping[str, float]
@@ -173,50 +176,55 @@ class FeatureBounds:
 
     @property
     def quantizer(self) -> Quantizer:
-        """The steps in which clipped rows are counted."""
-        return Quantizer.uniform(len(self.centers), 2.0**-_BITS)
+        """Quantizer of the clipped rows."""
+        return Quantizer.uniform(len(self.centers), 2.0**-_VALUE_BITS)
 
     def clip(self, table: Any) -> Any:
-        """A copy of a data frame with these columns as rows of norm at most 1; other columns stay."""
+        """Return a copy of a data frame whose rows have norm at most 1 in these columns.
+
+        Others are unchanged.
+        """
         names = list(self.centers)
         missing = [name for name in names if name not in table.columns]
         if missing:
             raise DataError(f"there is no column {missing[0]!r}.", source="FeatureBounds.clip")
         rows = table[names].to_numpy(dtype=np.float64)
         if not np.isfinite(rows).all():
-            raise DataError("columns of numbers must be finite, without gaps.", source="FeatureBounds.clip")
+            raise DataError(
+                "numeric columns must be finite and have no missing values.", source="FeatureBounds.clip"
+            )
         centers = np.array([self.centers[name] for name in names])
         scales = np.array([self.scales[name] for name in names])
         rows = (rows - centers) / scales / self.norm
-        # A little below 1: each value is rounded to the grid later, by half a step.
-        limit = 1.0 - 2.0**-_BITS * math.sqrt(len(names))
+        # Slightly below 1, because quantization later moves each value by up to half a step.
+        limit = 1.0 - 2.0**-_VALUE_BITS * math.sqrt(len(names))
         rows *= limit / np.maximum(limit, np.linalg.norm(rows, axis=1, keepdims=True))
         return table.assign(**dict(zip(names, rows.T, strict=True)))
 
 
 class PrivateSite:
-    """A site whose bulletins are noisy, and which keeps the account.
+    """Differentially private site: adds noise to its updates and charges a privacy accountant.
 
-    Classes are named beforehand and no class is held back: whether a class is there would tell of its rows. A
-    row is protected, added or taken away; someone with k rows has k times the distance.
+    The classes are fixed in advance and no class is withheld: the presence of a class would reveal its rows.
+    Privacy holds for adding or removing one row. For a person with k rows the sensitivity is k times larger.
 
     Parameters
     ----------
     name, target : str
         As for :class:`Site`.
     units : FeatureBounds
-        Of the columns of numbers; other columns than these and the target are not taken.
+        Bounds of the numeric columns. Columns other than these and the target are ignored.
     labels : sequence of label
         All classes.
     epsilon : float
-        Of one bulletin.
+        Epsilon of one update.
     account : PrivacyAccountant
-        Of all of them.
+        Accountant of all updates.
     share : float, default=1.0
-        Of the noise, as a part of its variance. Under secure sums n honest sites may bring 1 / n each: only
-        the sum is seen. Such bulletins must not be sent unmasked.
+        Fraction of the noise variance that this site adds. With secure aggregation, n honest sites may add
+        1 / n each, because only the sum is visible. Updates with a share below 1 must not be sent unmasked.
     randomness : callable, default=os.urandom
-        Gives so many random bytes; anything but the default is for trials.
+        Returns a given number of random bytes. Use another source only in experiments.
     """
 
     def __init__(
@@ -232,17 +240,17 @@ class PrivateSite:
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         if not 0.0 < share <= 1.0:
-            raise ParameterError(f"share must lie in (0, 1]; got {share!r}.", source="PrivateSite")
+            raise ParameterError(f"share must be in (0, 1]; got {share!r}.", source="PrivateSite")
         self.units, self.labels, self.account, self.share = units, list(labels), account, share
         self.multiplier = multiplier_for(epsilon, account.delta)
         self._random = randomness
         self._site = Site(
-            name, target, policy=ReleasePolicy.open(), learner=ProximalSVC(quantizer=units.quantizer)
+            name, target, policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=units.quantizer)
         )
 
     @property
     def name(self) -> str:
-        """What the hub calls it."""
+        """Name of the site at the hub."""
         return self._site.name
 
     @property
@@ -251,26 +259,26 @@ class PrivateSite:
         return SENSITIVITY * self.multiplier * math.sqrt(self.share)
 
     def learn(self, table: Any) -> int:
-        """Learn the rows of a data frame, clipped; returns their number."""
+        """Clip and learn the rows of a data frame; return their number."""
         return self._site.learn(self._clipped(table))
 
     def forget(self, table: Any) -> int:
-        """Unlearn rows of before; returns their number."""
+        """Forget rows that were learned before; return their number."""
         return self._site.forget(self._clipped(table))
 
     def _clipped(self, table: Any) -> Any:
         clipped = self.units.clip(table)
         target = self._site.model.target
-        strange = set(np.unique(table[target]).tolist()) - set(self.labels)
-        if strange:
+        unknown = set(np.unique(table[target]).tolist()) - set(self.labels)
+        if unknown:
             raise DataError(
-                f"class {min(strange, key=str)!r} is none of those agreed on, {self.labels}.",
+                f"class {min(unknown, key=str)!r} is not among the agreed labels {self.labels}.",
                 source=f"PrivateSite {self.name!r}",
             )
         return clipped[[*self.units.centers, target]]
 
     def publish(self) -> SiteUpdate:
-        """A noisy bulletin, booked in the account; one that costs too much is refused."""
+        """Return a noisy update and charge the accountant; raise DataError if it would exceed the budget."""
         self.account.check(self.multiplier)
         site_update, source = self._site.publish(), f"PrivateSite {self.name!r}"
         numbers = to_numbers(site_update.statistics, self.labels, self.units.quantizer, source)
@@ -282,14 +290,14 @@ class PrivateSite:
         )
 
     def _noise(self) -> list[int]:
-        """Noise in the steps of each number.
+        """Return the noise of each number, in its steps.
 
-        A whole number plus rounded noise is the rounded sum of both, so what is published is made of the
-        noisy numbers alone and its last bits tell nothing.
+        An integer plus rounded noise equals the rounded noisy number. The published integers are therefore a
+        function of the noisy numbers alone, and their last bits reveal nothing more.
         """
         width = len(self.units.centers)
-        steps = np.tril(np.full((width + 1, width + 1), 2 * _BITS))
-        steps[-1, :-1], steps[-1, -1] = _BITS, 0
+        steps = np.tril(np.full((width + 1, width + 1), 2 * _VALUE_BITS))
+        steps[-1, :-1], steps[-1, -1] = _VALUE_BITS, 0
         powers = np.tile(steps[np.tril_indices(width + 1)], len(self.labels))
         n_numbers = len(self.labels) * triangle_size(width)
         uniform = np.frombuffer(self._random(8 * n_numbers), dtype="<u8") >> np.uint64(11)
@@ -302,17 +310,18 @@ class PrivateSite:
 
 
 def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
-    """Noisy sums made such that a model can be solved from them; of rows it uses nothing more.
+    """Return noisy statistics made positive definite, so that a model can be fitted.
 
-    Noise may leave variances below zero. Each class gets a count of at least 1; its scatter about the mean
-    loses what is below zero and gets a ridge of the size of the noise, as in AdaSSP.
+    Noise can make variances negative. Each class gets a count of at least 1. Negative eigenvalues of its
+    scatter matrix are set to zero, and a ridge of the size of the noise is added, as in AdaSSP. This is
+    postprocessing of noisy numbers, so it costs no privacy.
 
     Parameters
     ----------
     statistics : ClassStatistics
-        The sum of noisy bulletins.
+        The sum of noisy updates.
     sigma : float
-        Standard deviation of the noise in it: of n bulletins, ``sqrt(n)`` times that of one.
+        Standard deviation of its noise: for n updates, ``sqrt(n)`` times that of one.
     """
     quantizer, labels = statistics.quantizer, statistics.classes
     numbers: list[int] = []
@@ -324,7 +333,7 @@ def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
 def _repaired_class(gram: FloatArray, sigma: float, quantizer: Quantizer) -> list[int]:
     count = max(1.0, float(gram[-1, -1]))
     mean = -gram[-1, :-1] / count
-    mean /= max(1.0, float(np.linalg.norm(mean)))  # clipped rows have no mean beyond 1
+    mean /= max(1.0, float(np.linalg.norm(mean)))  # the mean of clipped rows has norm at most 1
     scatter = gram[:-1, :-1] - count * np.outer(mean, mean)
     values, vectors = np.linalg.eigh((scatter + scatter.T) / 2.0)
     ridge = sigma * math.sqrt(len(mean))
@@ -334,6 +343,6 @@ def _repaired_class(gram: FloatArray, sigma: float, quantizer: Quantizer) -> lis
     full[-1, :-1], full[-1, -1] = count * mean, count
     exponents = np.append(-quantizer.exponents, 0)
     powers = exponents[:, None] + exponents + WEIGHT_FRACTION_BITS
-    lower = np.tril_indices(len(full))  # all that was filled in
+    lower = np.tril_indices(len(full))  # the upper triangle of `full` is not set
     steps = np.ldexp(full[lower], powers[lower])
     return [round(float(value)) for value in steps]

@@ -1,4 +1,4 @@
-"""What may leave a site: not a class of few rows, and not a change of few rows."""
+"""Release policy: small classes and small changes are not published."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ __all__ = ["ReleasePolicy"]
 
 @dataclass(frozen=True)
 class ReleasePolicy:
-    """When a site may publish, and which classes.
+    """Conditions under which a site publishes, and the classes it withholds.
 
-    The statistics of a class with few rows reveal these rows, and the difference of two bulletins is what
-    came between them, perhaps one person. So classes below a least count are held back, and a new bulletin is
-    published only when every class in it has either not changed at all or changed by enough rows.
+    The statistics of a class with few rows reveal these rows. The difference of two updates reveals the rows
+    learned between them, possibly those of one person. Therefore classes with fewer than ``least_rows`` rows
+    are withheld, and an update is published only if every class in it is unchanged or has changed by at least
+    ``least_change`` rows.
 
     Parameters
     ----------
     least_rows : int, default=20
-        Rows that a class must have to be published; twice as many as there are features are needed in any
-        case, unless this is 1: with fewer rows than features the statistics are the rows, turned.
+        Minimum number of rows of a published class. Unless this is 1, the minimum is at least twice the
+        number of features: with fewer rows than features the statistics equal a rotation of the rows.
     least_change : int, default=10
-        Rows by which a class must have changed since the last bulletin, or not at all.
+        Minimum number of rows by which a changed class must differ from the last update.
     """
 
     least_rows: int = 20
@@ -40,34 +41,36 @@ class ReleasePolicy:
 
     @classmethod
     def open(cls) -> ReleasePolicy:
-        """Everything may leave: for data that is no secret, and for trials."""
+        """Return a policy that publishes everything, for public data and experiments."""
         return cls(least_rows=1, least_change=0)
 
     def held_back(self, statistics: ClassStatistics) -> dict[str, str]:
-        """Classes that may not be published, each with the reason."""
-        least = self.least_rows if self.least_rows == 1 else max(self.least_rows, 2 * statistics.n_features)
+        """Return the classes to withhold, each with the reason."""
+        min_rows = self.least_rows
+        if min_rows > 1:
+            min_rows = max(min_rows, 2 * statistics.n_features)
         return {
-            str(label): f"fewer than {least} rows"
+            str(label): f"fewer than {min_rows} rows"
             for label in statistics.classes
-            if statistics.count(label) < least
+            if statistics.count(label) < min_rows
         }
 
     def refusal(
-        self, before: ClassStatistics | None, now: ClassStatistics, n_moved: dict[str, float]
+        self, before: ClassStatistics | None, now: ClassStatistics, n_changed: dict[str, float]
     ) -> str | None:
-        """Why nothing may be published yet; None if it may.
+        """Return the reason why nothing may be published yet, or None if publishing is allowed.
 
         Parameters
         ----------
         before, now : ClassStatistics
-            What was published last, and what would be.
-        n_moved : dict of str to float
-            For each class, rows that were learned or forgotten since.
+            The published statistics and those to be published.
+        n_changed : dict of str to float
+            For each class, the number of rows learned or forgotten since the last update.
         """
         if before is None:
             return None if now.classes else "no class has enough rows yet"
         for label in sorted({*map(str, before.classes), *map(str, now.classes)}):
-            moved = n_moved.get(label, 0.0)
-            if 0 < moved < self.least_change:
+            changed = n_changed.get(label, 0.0)
+            if 0 < changed < self.least_change:
                 return f"class {label!r} has changed by fewer than {self.least_change} rows"
         return None

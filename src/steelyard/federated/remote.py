@@ -1,4 +1,4 @@
-"""Bulletins to and from a service: the hub is a model there that is pooled from its sites."""
+"""Exchange over HTTP: a model of the service acts as the hub."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
-_STALE = "stale"  # how the service calls a bulletin that is older than what it has
+_STALE = "stale"  # reason in the response to an outdated update
 
 
 class Service(HttpClient):
-    """A model of a service that is pooled from sites (``sites = true`` in its spec).
+    """Exchange with a pooled model of the service (``sites = true`` in its spec).
 
     Parameters
     ----------
     url : str
-        The model's address, such as ``"https://hub.example:8471/v1/models/heart"``.
+        URL of the model, such as ``"https://hub.example:8471/v1/models/heart"``.
     key : str, optional
-        A key with the scope ``site`` for publishing under one's own name, ``admin`` for the rest.
+        API key. The scope ``site`` allows publishing under the name of the key, ``admin`` all requests.
     timeout : float, default=30.0
-        Seconds to wait for an answer.
+        Seconds to wait for a response.
     transport : httpx.BaseTransport, optional
-        What carries requests; for tests and for special networks.
+        Transport of the HTTP client, for tests and special networks.
 
     Notes
     -----
-    Everything may be sent again: a bulletin that is there already changes nothing, and a site leaves once.
-    Repeating stops after four attempts.
+    All requests are idempotent. A request that fails is repeated; it is sent at most four times.
     """
 
     def __init__(
@@ -54,38 +53,38 @@ class Service(HttpClient):
             import httpx
         except ImportError as error:
             raise ParameterError(
-                "a service is reached with the package httpx.",
+                "access to a service needs the package httpx.",
                 source="Service",
                 hint='pip install "steelyard[sites]"',
             ) from error
         try:
-            right = httpx.URL(url).scheme in {"http", "https"}
+            is_valid = httpx.URL(url).scheme in {"http", "https"}
         except httpx.InvalidURL:
-            right = False
-        if not right:
-            raise ParameterError(f"the address of a model begins with http:// or https://; got {url!r}.")
+            is_valid = False
+        if not is_valid:
+            raise ParameterError(f"the URL of a model must begin with http:// or https://; got {url!r}.")
         self.url = url.rstrip("/")
         headers = auth_headers(key)
         self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
         self._lost = httpx.TransportError
 
-    # -- what every exchange does -------------------------------------------------------------------
+    # -- the Exchange protocol ----------------------------------------------------------------------
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Publish a bulletin; returns whether it was news. It is on the service's disk when this returns."""
+        """Store a site update durably; return False if it is not newer than the known one."""
         response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
-        said = json_object(response)
-        if response.status_code == 409 and said.get("reason") == _STALE:
+        body = json_object(response)
+        if response.status_code == 409 and body.get("reason") == _STALE:
             return False
         self._check(response)
-        return bool(said["news"])
+        return bool(body["news"])
 
     def sites(self) -> list[str]:
-        """Names of the sites that have published and not left, sorted."""
-        return [standing["site"] for standing in self.table()["sites"]]
+        """Return the sorted names of the sites that have published and were not dropped."""
+        return [summary["site"] for summary in self.table()["sites"]]
 
     def find(self, site: str) -> SiteUpdate | None:
-        """The newest bulletin of a site; None where there is none."""
+        """Return the newest update of a site, or None if there is none."""
         response = self._send("GET", self._site(site))
         if response.status_code == 404 and json_object(response).get("reason") == "no site":
             return None
@@ -93,30 +92,30 @@ class Service(HttpClient):
         return SiteUpdate.from_bytes(response.content)
 
     def gone(self) -> Mapping[str, Age]:
-        """Sites that were dropped, each with the age of its last word."""
+        """Return the dropped sites, each with the age of its last update."""
         return {site: (epoch, version) for site, (epoch, version) in self.table()["gone"].items()}
 
     def drop(self, site: str) -> None:
-        """Take a site out: the pooled model is as if it had never been there."""
-        # Under one key a repeated request gets the first answer again.
+        """Remove a site. The pooled model then equals one fitted without the site."""
+        # The idempotency key makes a repeated request return the first response.
         self._check(self._send("DELETE", self._site(site), headers={"Idempotency-Key": uuid.uuid4().hex}))
 
-    # -- what the hub knows -------------------------------------------------------------------------
+    # -- the pooled model ---------------------------------------------------------------------------
 
     def table(self) -> dict[str, Any]:
-        """What each site brings and what the pooled model does for it, the total's digest, who has left."""
+        """Return site summaries, the digest of the pooled statistics, and the dropped sites."""
         response = self._send("GET", "/sites")
         self._check(response)
         table: dict[str, Any] = response.json()
         return table
 
     def model(self) -> TableModel:
-        """The pooled model, as the hub publishes it back."""
+        """Return the pooled model."""
         response = self._send("GET", "/pooled")
         self._check(response)
         model = from_bytes(response.content)
         if not isinstance(model, TableModel):
-            raise DataError("the service sent something else than a pooled model.", source=self.url)
+            raise DataError("the response of the service is not a pooled model.", source=self.url)
         return model
 
     # -- sending ------------------------------------------------------------------------------------
@@ -128,25 +127,24 @@ class Service(HttpClient):
     def _send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        trouble = ""
+        problem = ""
         for _ in attempts():
             try:
                 response = self._http.request(method, self.url + path, content=content, headers=headers)
             except self._lost as error:
-                trouble = f"no answer came: {type(error).__name__}, {error}"
+                problem = f"no response: {type(error).__name__}, {error}"
             else:
                 if response.status_code not in RETRY_STATUSES:
                     return response
-                trouble = str(
-                    json_object(response).get("detail", f"it answered {response.status_code}")
-                ).rstrip(".")
-        raise FileAccessError(f"{trouble}.", source=self.url, hint="sending it again later is safe")
+                default = f"the service returned status {response.status_code}"
+                problem = str(json_object(response).get("detail", default)).rstrip(".")
+        raise FileAccessError(f"{problem}.", source=self.url, hint="the request can be repeated safely")
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code >= 400:
-            said = json_object(response)
-            message = str(said.get("detail", f"it answered {response.status_code}."))
-            raise DataError(message, source=self.url, hint=said.get("hint"))
+            body = json_object(response)
+            message = str(body.get("detail", f"the service returned status {response.status_code}."))
+            raise DataError(message, source=self.url, hint=body.get("hint"))
 
     def __repr__(self) -> str:
-        return f"Service({self.url!r})"  # the key stays a secret
+        return f"Service({self.url!r})"  # without the API key

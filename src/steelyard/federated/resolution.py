@@ -1,10 +1,10 @@
-"""The steps in which a site counts its values where nobody has agreed on any.
+"""Default quantizer of a site, used when no quantizer was agreed on.
 
-A sum of products on a grid has about twice the bits of a value, and all of them are information: no coding
-makes a bulletin shorter than that. So the steps are what decides its length. A learner by itself takes 2**33
-to 2**37 steps to a typical deviation; for what is sent, 2**25 to 2**29 are taken. A column with long tails,
-whose sums grow far beyond those of its typical values, has 16 times fewer. Whole numbers, flags and fractions
-that need no more bits keep all of theirs.
+A sum of products of quantized values has about twice the bits of a value, and no coding can remove them. The
+quantization step therefore determines the length of a site update. ``ProximalSVC`` chooses 2**33 to 2**37
+steps per typical deviation; sites use 2**25 to 2**29. A column with long tails, whose sums are much larger
+than those of its typical values, gets 16 times fewer. Integers, flags and fractions that need no more bits
+are represented exactly.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.serialization import get_state
 
-__all__ = ["ENOUGH", "is_open", "settle", "settled"]
+__all__ = ["N_CALIBRATION_ROWS", "needs_quantizer", "quantized", "with_quantizer"]
 
-ENOUGH = QUANTIZER_ROWS - 1
-"""Rows that settle the steps of a site: with the next one a learner settles finer ones by itself."""
+N_CALIBRATION_ROWS = QUANTIZER_ROWS - 1
+"""Rows from which a site chooses its quantizer; after one more row the estimator would choose its own."""
 
-_RESOLUTION = 25  # a typical deviation has at least 2**25 steps
-_TAIL = 32  # typical deviations; values farther away are a tail
-
-
-def is_open(learner: ProximalSVC) -> bool:
-    """Whether the steps of a learner are still to be settled."""
-    return learner.quantizer is None and not (hasattr(learner, "classes_") and learner.statistics_.is_frozen)
+_STEP_BITS = 25  # a typical deviation has at least 2**25 steps
+_TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than 32 typical deviations away
 
 
-def settle(learner: ProximalSVC) -> ProximalSVC:
-    """A learner of the same rows, on the steps of a site."""
-    rows, labels, weights = _waiting(learner.statistics_)
-    quantizer = _coarser(learner.statistics_.quantizer, rows)
-    fresh: ProximalSVC = clone(learner).set_params(quantizer=quantizer)
+def needs_quantizer(estimator: ProximalSVC) -> bool:
+    """Return whether the quantizer of an estimator is still to be chosen."""
+    if estimator.quantizer is not None:
+        return False
+    return not (hasattr(estimator, "classes_") and estimator.statistics_.is_frozen)
+
+
+def with_quantizer(estimator: ProximalSVC) -> ProximalSVC:
+    """Return an estimator fitted on the same rows with the default quantizer of a site."""
+    rows, labels, weights = _buffered_rows(estimator.statistics_)
+    quantizer = _coarser(estimator.statistics_.quantizer, rows)
+    fresh: ProximalSVC = clone(estimator).set_params(quantizer=quantizer)
     return fresh.partial_fit(rows, labels, sample_weight=weights)
 
 
-def settled(statistics: ClassStatistics) -> ClassStatistics:
-    """The same rows on the steps of a site, where these are still open; else the statistics themselves."""
+def quantized(statistics: ClassStatistics) -> ClassStatistics:
+    """Return the statistics; if they have no quantizer yet, apply the default quantizer of a site."""
     if statistics.is_frozen:
         return statistics
-    rows, labels, weights = _waiting(statistics)
+    rows, labels, weights = _buffered_rows(statistics)
     fresh = ClassStatistics(statistics.n_features, quantizer=_coarser(statistics.quantizer, rows))
     if len(rows):
         fresh.add(rows, labels, sample_weight=weights)
@@ -55,35 +57,36 @@ def settled(statistics: ClassStatistics) -> ClassStatistics:
 
 
 def _coarser(quantizer: Quantizer, rows: FloatArray) -> Quantizer:
-    """A grid that these rows have settled, with steps that suit what is sent."""
-    wanted = [
-        max(int(e), _wanted(column, int(e))) for e, column in zip(quantizer.exponents, rows.T, strict=True)
+    """Return a quantizer with steps at least as coarse as those chosen for site updates."""
+    chosen = [
+        max(int(e), _step_exponent(column, int(e)))
+        for e, column in zip(quantizer.exponents, rows.T, strict=True)
     ]
-    exponents = np.array(wanted, dtype=np.int32)
+    exponents = np.array(chosen, dtype=np.int32)
     shifts = exponents - quantizer.exponents
     origins = np.round(np.ldexp(quantizer.origins, -shifts))
     return Quantizer(exponents, origins, quantizer.rounds | (shifts > 0), quantizer.mixed)
 
 
-def _wanted(column: FloatArray, finest: int) -> int:
-    """The exponent that these values need, a multiple of four so that similar places agree."""
+def _step_exponent(column: FloatArray, finest: int) -> int:
+    """Return the exponent of the step for these values: a multiple of four, so that similar sites agree."""
     values = np.unique(column)
     if len(values) < 2:
-        return finest  # one value needs no step
+        return finest  # a constant column is exact with any step
     middle = values[(len(values) - 1) // 2]
     with np.errstate(over="ignore"):
         deviations = np.sort(np.abs(values[values != middle] - middle))
     typical = deviations[len(deviations) // 2]
     if not math.isfinite(typical):
         return finest
-    tail = 4 if deviations[-1] > _TAIL * typical else 0
-    return (math.frexp(typical)[1] - 1 - _RESOLUTION) // 4 * 4 + tail
+    tail = 4 if deviations[-1] > _TAIL_DEVIATIONS * typical else 0
+    return (math.frexp(typical)[1] - 1 - _STEP_BITS) // 4 * 4 + tail
 
 
-def _waiting(statistics: ClassStatistics) -> tuple[FloatArray, NDArray[Any], FloatArray]:
-    """Rows that came before the grid was settled, as they came, with their labels and weights."""
+def _buffered_rows(statistics: ClassStatistics) -> tuple[FloatArray, NDArray[Any], FloatArray]:
+    """Return the rows that were learned before the quantizer was chosen, with labels and weights."""
     state = get_state(statistics)
     early, names = state["early"], [entry["label"] for entry in state["classes"]]
-    labels = np.array([names[place] for place in early["classes"]])
+    labels = np.array([names[index] for index in early["classes"]])
     weights = np.ldexp(early["weights"].astype(np.float64), state["weight_exponent"])
     return early["rows"].reshape(-1, statistics.n_features), labels, weights

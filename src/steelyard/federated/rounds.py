@@ -1,7 +1,7 @@
-"""A secure sum through a folder: terms, public keys and masked messages, each a file that is written once.
+"""Secure aggregation through a folder: configuration, public keys and masked messages as write-once files.
 
-Whoever opens a round writes down what all agree on. Every site then puts its public key there, waits for
-those of the others, and puts its masked message. Secrets stay in the memory of the process that made them.
+The organizer of a round writes its configuration. Every site then writes its public key, waits for the keys
+of the other sites, and writes its masked message. Private keys stay in the memory of their process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard.base import Label
 from steelyard.exceptions import DataError, FileAccessError, FileFormatError
 from steelyard.federated.exchange import Folder
@@ -28,23 +29,24 @@ __all__ = ["Round", "RoundConfig"]
 
 _FORMAT = "steelyard round"
 _VERSION = 1
-_PAUSE = 0.05  # seconds between two looks at the folder
+_POLL_SECONDS = 0.05
+_MAX_FILE_NAME_CHARS = 240  # without the suffix
 
 
 @dataclass(frozen=True)
 class RoundConfig:
-    """What everybody agrees on before keys are known; nothing of it is secret.
+    """Configuration of a round: the public parameters that all sites use.
 
     Attributes
     ----------
     sites : tuple of str
-        Who takes part: at least three.
+        Names of the participating sites, at least three.
     schema : Schema
-        Columns and categories of all.
+        Columns and categories of all sites.
     labels : tuple of label
         All classes.
     step : int
-        Values are counted in steps of ``2.0**step``.
+        Exponent of the quantization step, which is ``2.0**step``.
     """
 
     sites: tuple[str, ...]
@@ -54,16 +56,16 @@ class RoundConfig:
 
     @property
     def quantizer(self) -> Quantizer:
-        """The steps in which all sites count."""
+        """Quantizer of all sites."""
         return Quantizer.uniform(self.schema.n_features, 2.0**self.step)
 
     def site(self, name: str, policy: ReleasePolicy | None = None) -> Site:
-        """A site that counts the agreed columns in the agreed steps."""
-        learner = ProximalSVC(quantizer=self.quantizer)
-        return Site(name, self.schema.target, policy=policy, learner=learner, schema=self.schema)
+        """Return a new site with the agreed schema and quantizer."""
+        estimator = ProximalSVC(quantizer=self.quantizer)
+        return Site(name, self.schema.target, policy=policy, estimator=estimator, schema=self.schema)
 
     def to_json(self, name: str) -> bytes:
-        """The terms of a round, to be read by people as well."""
+        """Return the configuration as indented JSON."""
         schema = self.schema
         values = {column: [v for c, v in schema.categories if c == column] for column in schema.categorical}
         tree = {
@@ -81,11 +83,11 @@ class RoundConfig:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> RoundConfig:
-        """The terms in a file; anything else is refused with a sentence."""
+        """Return the configuration stored in JSON; raise FileFormatError for anything else."""
         try:
             tree: Any = json.loads(data)
             head = tree["format"], tree["version"], tree["round"]
-            terms = cls.of(
+            config = cls.of(
                 tree["sites"],
                 target=tree["target"],
                 numbers=tree["numbers"],
@@ -93,12 +95,12 @@ class RoundConfig:
                 labels=tree["labels"],
                 step=tree["step"],
             )
-            terms.to_json(name)  # what cannot be written down again
+            config.to_json(name)  # raises if the values cannot be written again
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise FileFormatError(f"these are not the terms of round {name!r} ({error}).") from error
+            raise FileFormatError(f"this is not the configuration of round {name!r} ({error}).") from error
         if head != (_FORMAT, _VERSION, name):
-            raise FileFormatError(f"these are not the terms of round {name!r}: {head}.")
-        return terms
+            raise FileFormatError(f"this is not the configuration of round {name!r}: {head}.")
+        return config
 
     @classmethod
     def of(
@@ -111,55 +113,65 @@ class RoundConfig:
         labels: Sequence[Label],
         step: int = -30,
     ) -> RoundConfig:
-        """RoundConfig from plain values, in one order whoever names them."""
+        """Return a configuration from plain values; names are sorted, so their order does not matter."""
         pairs = sorted((str(c), str(v)) for c, values in categories.items() for v in values)
         schema = Schema(
             str(target), tuple(sorted(map(str, numbers))), tuple(sorted(map(str, categories))), tuple(pairs)
         )
         if not -60 <= int(step) <= 60 or schema.n_features > 10_000:
-            raise ValueError(f"{schema.n_features} features in steps of 2**{step}")
+            raise ValueError(
+                f"at most 10,000 features and a step exponent of -60 to 60 are allowed; got "
+                f"{schema.n_features} and {step}"
+            )
         if not all(isinstance(label, str | int) for label in labels):
-            raise TypeError("labels are texts or whole numbers")
+            raise TypeError("labels must be strings or integers")
         schema.check()
         return cls(tuple(sorted(set(map(str, sites)))), schema, tuple(labels), int(step))
 
 
 class Round:
-    """One secure sum in a folder.
+    """Round of secure aggregation in a folder.
 
     Parameters
     ----------
     folder : Folder
-        What sites and hub share.
+        Folder shared by sites and hub.
     name : str
-        Names the round; never used twice.
+        Name of the round. A name must never be reused.
     """
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name = folder, name
         self._source = f"round {name!r}"
 
-    def open(self, terms: RoundConfig) -> None:
-        """Write the terms down; a round is opened once."""
+    @renamed_parameters(terms="config")
+    def open(self, config: RoundConfig) -> None:
+        """Write the configuration of the round; a round can be opened only once."""
         if self._read("round") is not None:
-            raise DataError("this round was opened before.", source=self._source, hint="a round is used once")
-        if len(terms.sites) < 3:
             raise DataError(
-                f"a secure sum needs at least 3 sites; got {len(terms.sites)}.",
-                source=self._source,
-                hint="of two, each knows the other's part by subtracting its own from the sum",
+                "this round is already open.", source=self._source, hint="use a new name for every round"
             )
-        self.folder.write(self._name("round"), terms.to_json(self.name))
+        if len(config.sites) < 3:
+            raise DataError(
+                f"a secure sum needs at least 3 sites; got {len(config.sites)}.",
+                source=self._source,
+                hint="with two sites, each could subtract its own numbers from the sum",
+            )
+        self.folder.write(self._name("round"), config.to_json(self.name))
 
     @property
-    def terms(self) -> RoundConfig:
-        """What all agree on."""
+    def config(self) -> RoundConfig:
+        """Configuration of the round."""
         data = self._read("round")
         if data is None:
             raise DataError(
-                f"it was not opened in {self.folder.path}.", source=self._source, hint="steelyard hub open"
+                f"this round was not opened in {self.folder.path}.",
+                source=self._source,
+                hint="steelyard hub open",
             )
         return RoundConfig.from_json(data, self.name)
+
+    terms = renamed_attribute("config", "terms")
 
     # -- a site ---------------------------------------------------------------------------------------
 
@@ -171,29 +183,29 @@ class Round:
         wait: float = 600.0,
         confirm: Callable[[RoundKeys], None] = lambda _: None,
     ) -> tuple[RoundKeys, bytes]:
-        """Give the public key, wait for those of the others, then give the masked bulletin.
+        """Write the public key, wait for those of the other sites, then write the masked update.
 
         Parameters
         ----------
         masker : Masker
-            Of the site.
-        bulletin : SiteUpdate
-            What is to be summed.
+            Masker of the site.
+        site_update : SiteUpdate
+            The update to be summed.
         wait : float, default=600.0
-            Seconds to wait for the keys of the others.
+            Seconds to wait for the keys of the other sites.
         confirm : callable, optional
-            Sees the agreement before anything is masked; whatever it raises stops the site here.
+            Called with the round keys before the update is masked. An exception stops the site here.
 
         Returns
         -------
         RoundKeys, bytes
-            What was agreed on, and the message.
+            The keys of the round and the masked message.
         """
-        if masker.site not in self.terms.sites:
-            raise DataError(f"{masker.site!r} does not take part.", source=self._source)
+        if masker.site not in self.config.sites:
+            raise DataError(f"site {masker.site!r} does not participate.", source=self._source)
         if self._read("key", masker.site) is not None:
             raise DataError(
-                f"{masker.site!r} has given a key before, and a secret lives as long as its process.",
+                f"site {masker.site!r} has already written a key, and its private key is not stored.",
                 source=self._source,
                 hint="open a new round",
             )
@@ -205,41 +217,41 @@ class Round:
         return agreement, message
 
     def part(self, receipt: bytes) -> SiteUpdate:
-        """What the site of a receipt has sent in this round: for itself alone, to go on after it."""
+        """Return the update that the owner of a receipt sent in this round, for :meth:`Site.resume`."""
         total = MaskedSum(self.agreement())
         site, statistics = total.part(receipt)
-        return SiteUpdate(site, 0, 1, self.terms.schema, statistics)
+        return SiteUpdate(site, 0, 1, self.config.schema, statistics)
 
     def leave(self, site: str, receipt: bytes) -> None:
-        """Take a part out again: whoever sums from now on leaves it out."""
+        """Withdraw the contribution of a site. Later sums do not contain it."""
         total = self.sum()
         if total.withdraw(receipt) != site:
-            raise DataError(f"this receipt is not one of {site!r}.", source=self._source)
+            raise DataError(f"this receipt does not belong to site {site!r}.", source=self._source)
         self.folder.write(self._name("left", site), receipt)
 
     # -- the hub --------------------------------------------------------------------------------------
 
     def agreement(self, wait: float = 0.0) -> RoundKeys:
-        """What was agreed on, when the keys of all sites are there."""
-        terms = self.terms
-        keys = self._all("key", terms.sites, wait)
+        """Return configuration and public keys of the round, once all sites have written their keys."""
+        config = self.config
+        keys = self._read_all("key", config.sites, wait)
         try:
             public = {site: bytes.fromhex(key.decode("ascii")) for site, key in keys.items()}
         except ValueError as error:
             raise FileFormatError(
-                f"a file of this round is no public key ({error}).", source=self._source
+                f"a key file of this round holds no public key ({error}).", source=self._source
             ) from error
-        return RoundKeys(self.name, public, terms.schema, terms.quantizer, terms.labels)
+        return RoundKeys(self.name, public, config.schema, config.quantizer, config.labels)
 
     def sum(self, wait: float = 0.0) -> MaskedSum:
-        """The sum of all sites that have not left."""
+        """Return the sum over all sites that have not withdrawn."""
         total = MaskedSum(self.agreement(wait))
-        for site, message in self._all("masked", self.terms.sites, wait).items():
+        for site, message in self._read_all("masked", self.config.sites, wait).items():
             if total.receive(message) != site:
                 raise FileFormatError(
-                    f"the message under the name of {site!r} is another's.", source=self._source
+                    f"the message file of site {site!r} belongs to another site.", source=self._source
                 )
-        for site in self.terms.sites:
+        for site in self.config.sites:
             receipt = self._read("left", site)
             if receipt is not None:
                 total.withdraw(receipt)
@@ -248,10 +260,10 @@ class Round:
     # -- files ----------------------------------------------------------------------------------------
 
     def _name(self, kind: str, site: str | None = None) -> str:
-        parts = [self.name] if site is None else [self.name, site]
-        name = ".".join(quote(part, safe="").replace(".", "%2E") for part in parts)
-        if not self.name or len(name) > 240:
-            raise DataError(f"a round {self.name[:40]!r} has no room in a file's name.")
+        names = [self.name] if site is None else [self.name, site]
+        name = ".".join(quote(text, safe="").replace(".", "%2E") for text in names)
+        if not self.name or len(name) > _MAX_FILE_NAME_CHARS:
+            raise DataError(f"the name of round {self.name[:40]!r} is empty or too long for a file name.")
         return f"{name}.{kind}"
 
     def _read(self, kind: str, site: str | None = None) -> bytes | None:
@@ -263,19 +275,19 @@ class Round:
         except OSError as error:
             raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
 
-    def _all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
-        """The files of all sites, as soon as they are there."""
-        until = time.monotonic() + wait
+    def _read_all(self, kind: str, sites: Sequence[str], wait: float) -> dict[str, bytes]:
+        """Return the files of all sites; wait until they exist."""
+        deadline = time.monotonic() + wait
         while True:
             found = {site: self._read(kind, site) for site in sites}
             missing = [site for site, data in found.items() if data is None]
             if not missing:
                 return {site: data for site, data in found.items() if data is not None}
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 what = "key" if kind == "key" else "message"
                 raise DataError(
-                    f"no {what} came from {', '.join(map(repr, missing))}.",
+                    f"the {what} is missing from {', '.join(map(repr, missing))}.",
                     source=self._source,
-                    hint="wait longer, or open a new round of those that are there",
+                    hint="wait longer, or open a new round without these sites",
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""One of several places: it keeps its rows and publishes what may be known of them."""
+"""Site: learns its own rows and publishes their statistics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard._concurrency import state_without_lock, transactional
+from steelyard._deprecation import renamed_parameters
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.federated import resolution
 from steelyard.federated.release import ReleasePolicy
@@ -24,29 +25,30 @@ __all__ = ["Site"]
 
 
 class Site:
-    """A place that keeps its rows.
+    """Federated site: keeps its rows and publishes their statistics.
 
     Parameters
     ----------
     name : str
-        What the hub calls it.
+        Name of the site at the hub.
     target : str
         The column of labels.
     policy : ReleasePolicy, optional
-        What may leave; safe by default.
-    learner : ProximalSVC, optional
-        The learner; only its statistics leave. Sites that agree on a ``grid`` get the same bits wherever
-        their rows lie; without one, the first 255 rows settle 2**25 to 2**29 steps to a typical deviation,
-        fewer for long tails, so that a bulletin stays short.
+        Conditions for publishing. The default withholds small classes and small changes.
+    estimator : ProximalSVC, optional
+        The estimator; only its statistics are published. If all sites use the same ``quantizer``, the pooled
+        statistics have the same bits for every distribution of the rows over the sites. Without a quantizer,
+        the first 255 rows determine it: 2**25 to 2**29 steps per typical deviation, fewer for long tails,
+        which keeps site updates short.
     schema : Schema, optional
-        Columns and categories that were agreed on, in this order; without it they are what the rows have.
+        Agreed columns and categories, in this order. By default they are taken from the rows.
     clock : callable, default=time.time_ns
-        What numbers the lives of the site.
+        Source of the epoch number. A restarted site must get a larger number.
 
     Attributes
     ----------
     held_back : dict of str to str
-        What the last bulletin left out, and why.
+        Classes withheld from the last site update, each with the reason.
 
     Examples
     --------
@@ -64,40 +66,41 @@ class Site:
 
     __getstate__ = state_without_lock
 
+    @renamed_parameters(learner="estimator")
     def __init__(
         self,
         name: str,
         target: str,
         *,
         policy: ReleasePolicy | None = None,
-        learner: ProximalSVC | None = None,
+        estimator: ProximalSVC | None = None,
         schema: Schema | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         if not name:
             raise ParameterError("a site needs a name.", source="Site")
-        if learner is not None and (learner.feature_map is not None or learner.C == "auto"):
+        if estimator is not None and (estimator.feature_map is not None or estimator.C == "auto"):
             raise ParameterError(
-                "statistics of folds and of mapped rows are not published; use a learner without "
+                "statistics of folds and of mapped rows cannot be published; use an estimator without "
                 "feature_map and with a number for C.",
                 source="Site",
             )
         self.name = name
         self.policy = policy or ReleasePolicy()
         encoder = TableEncoder() if schema is None else schema.encoder()
-        self.model = TableModel(learner or ProximalSVC(), encoder, target)
-        self._agreed = schema
+        self.model = TableModel(estimator or ProximalSVC(), encoder, target)
+        self._agreed_schema = schema
         self.epoch = clock()
         self.version = 0
         self.held_back: dict[str, str] = {}
         self._published: ClassStatistics | None = None
-        self._moved: Counter[str] = Counter()
+        self._n_changed: Counter[str] = Counter()
 
     # -- rows ---------------------------------------------------------------------------------------
 
     @transactional
     def learn(self, /, source: Any, **options: Any) -> int:
-        """Learn the rows of a table or file, all or none; returns their number.
+        """Learn the rows of a table or file and return their number. A failing call learns none of them.
 
         Parameters
         ----------
@@ -107,7 +110,7 @@ class Site:
             As for :func:`steelyard.tables.open_stream`.
         """
         n_rows = 0
-        self.model, self._moved = copy.deepcopy(self.model), self._moved.copy()
+        self.model, self._n_changed = copy.deepcopy(self.model), self._n_changed.copy()
         for chunk in self.model.open(source, labelled=True, **options):
             self._check_categories()
             self._teach(chunk)
@@ -116,14 +119,14 @@ class Site:
         return n_rows
 
     def _teach(self, chunk: Chunk) -> None:
-        """Learn the rows; the first of them settle in which steps, if nobody has agreed on any."""
-        if resolution.is_open(self.model.estimator):
+        """Learn the rows. Without an agreed quantizer, the first 255 rows of the site determine one."""
+        if resolution.needs_quantizer(self.model.estimator):
             n_known = self._n_known()
-            first = chunk.take(0, resolution.ENOUGH - n_known)
+            first = chunk.take(0, resolution.N_CALIBRATION_ROWS - n_known)
             learn_chunk(self.model.estimator, first)
             chunk = chunk.take(len(first), len(chunk))
-            if n_known + len(first) == resolution.ENOUGH:
-                self.model.estimator = resolution.settle(self.model.estimator)
+            if n_known + len(first) == resolution.N_CALIBRATION_ROWS:
+                self.model.estimator = resolution.with_quantizer(self.model.estimator)
         if len(chunk):
             learn_chunk(self.model.estimator, chunk)
 
@@ -132,20 +135,21 @@ class Site:
         return int(learner.statistics_.n_rows) if hasattr(learner, "classes_") else 0
 
     def _check_categories(self) -> None:
-        if self._agreed is None:
+        if self._agreed_schema is None:
             return
-        strange = [pair for pair in self.model.encoder.categories_ if pair not in self._agreed.categories]
-        if strange:
-            column, value = strange[0]
+        agreed = self._agreed_schema.categories
+        unknown = [pair for pair in self.model.encoder.categories_ if pair not in agreed]
+        if unknown:
+            column, value = unknown[0]
             raise DataError(
-                f"category {value!r} of column {column!r} is none of those agreed on; nothing was learned.",
+                f"category {value!r} of column {column!r} is not in the agreed schema; nothing was learned.",
                 source=f"Site {self.name!r}",
             )
 
     @transactional
     def forget(self, source: Any) -> int:
-        """Unlearn the rows of a table or file, all or none; returns their number."""
-        self.model, self._moved = copy.deepcopy(self.model), self._moved.copy()
+        """Forget the rows of a table or file and return their number. A failing call forgets none."""
+        self.model, self._n_changed = copy.deepcopy(self.model), self._n_changed.copy()
         stream = self.model.open(source, labelled=True)
         stream.learning = False
         chunks = list(stream)
@@ -158,61 +162,62 @@ class Site:
 
     def _count(self, y: Any) -> None:
         labels, counts = np.unique(y, return_counts=True)
-        self._moved.update({str(label): int(n) for label, n in zip(labels, counts, strict=True)})
+        self._n_changed.update({str(label): int(n) for label, n in zip(labels, counts, strict=True)})
 
-    # -- what leaves --------------------------------------------------------------------------------
+    # -- publishing ---------------------------------------------------------------------------------
 
     @transactional
     def publish(self) -> SiteUpdate:
-        """A bulletin of what may be known now.
+        """Return an update with the statistics that the policy allows to publish.
 
         Raises
         ------
         DataError
-            If the policy does not allow a bulletin yet; the sentence says why.
+            If the policy does not allow an update yet; the message gives the reason.
         """
         statistics = self._statistics()
         held_back = self.policy.held_back(statistics)
         for label in list(statistics.classes):
             if str(label) in held_back:
                 statistics.forget_class(label)
-        refusal = self.policy.refusal(self._published, statistics, dict(self._moved))
+        refusal = self.policy.refusal(self._published, statistics, dict(self._n_changed))
         if refusal is not None:
             raise DataError(
                 f"nothing is published: {refusal}.",
                 source=f"Site {self.name!r}",
-                hint="wait for more rows; the hub goes on with the last bulletin",
+                hint="wait for more rows; the hub keeps using the previous update",
             )
         self.version += 1
         self.held_back, self._published = held_back, statistics.copy()
-        self._moved = Counter()
+        self._n_changed = Counter()
         return SiteUpdate(self.name, self.epoch, self.version, self._schema(), statistics, held_back)
 
     @transactional
     def resume(self, site_update: SiteUpdate) -> Self:
-        """Go on after an earlier bulletin of this site, as when all rows were read anew.
+        """Continue after an earlier update of this site, for example when all rows were read again.
 
-        What has changed since is not known row by row: a class whose statistics differ counts as changed by
-        the difference of its counts alone, which holds back too much rather than too little.
+        The changed rows since that update are unknown. The number of changed rows of a class is estimated
+        from below by the difference of its counts, so the policy may withhold too much but never too little.
         """
         if site_update.site != self.name:
-            raise DataError(f"this is a bulletin of {site_update.site!r}.", source=f"Site {self.name!r}")
+            raise DataError(
+                f"this update belongs to site {site_update.site!r}.", source=f"Site {self.name!r}"
+            )
         now, before = self._statistics(), site_update.statistics
         self.epoch, self.version, self._published = site_update.epoch, site_update.version, before.copy()
-        self._moved = Counter()
+        self._n_changed = Counter()
         for label in {*now.classes, *before.classes}:
             known = label in now.classes and label in before.classes
             same = known and now.n_features == before.n_features and _same_class(now, before, label)
             if not same:
-                self._moved[str(label)] = max(1, int(abs(now.count(label) - before.count(label))))
+                self._n_changed[str(label)] = max(1, int(abs(now.count(label) - before.count(label))))
         return self
 
     def _statistics(self) -> ClassStatistics:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
-        statistics = (
-            resolution.settled(self.model.estimator.statistics_).copy().fold()
-        )  # no row leaves as it is
+        statistics = resolution.quantized(self.model.estimator.statistics_).copy()
+        statistics.fold()  # buffered rows become sums: no single row is published
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics
 
@@ -226,9 +231,9 @@ class Site:
         )
 
     def adopt(self, model: TableModel) -> Self:
-        """Take over the pooled model that the hub published back, to answer with it.
+        """Store the pooled model of the hub as :attr:`pooled`.
 
-        Own rows stay in the site's own statistics: the pooled model is kept beside them.
+        The site's own model and statistics do not change.
         """
         self.pooled = model
         return self

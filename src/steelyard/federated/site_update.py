@@ -1,4 +1,4 @@
-"""What a site publishes: its statistics as of a version, with the columns they speak of."""
+"""Site update: the versioned statistics of a site with the schema of their columns."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Schema", "SiteUpdate"]
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of statistics: numbers first, then one feature for each category.
+    """Schema of statistics: first the numeric columns, then one feature for each category.
 
     Attributes
     ----------
     target : str
         The column of labels.
     numeric : tuple of str
-        Columns of numbers, in the order of their features.
+        Numeric columns, in the order of their features.
     categorical : tuple of str
-        Columns of categories.
+        Categorical columns.
     categories : tuple of (str, str)
-        Column and value of each feature that stands for a category.
+        Column and value of each one-hot feature.
     """
 
     target: str
@@ -44,15 +44,15 @@ class Schema:
         return len(self.numeric) + len(self.categories)
 
     def check(self) -> None:
-        """ValueError where the columns could not be those of a table."""
+        """Raise ValueError if a name occurs twice or a category has no column."""
         columns = [self.target, *self.numeric, *self.categorical]
         if len({*columns}) < len(columns) or len({*self.categories}) < len(self.categories):
-            raise ValueError("a column or a category comes twice")
+            raise ValueError("a column or a category occurs twice")
         if not {column for column, _ in self.categories} <= {*self.categorical}:
             raise ValueError("a category belongs to no column")
 
     def encoder(self) -> TableEncoder:
-        """An encoder that makes these features of columns."""
+        """Return an encoder that maps columns to these features."""
         encoder = TableEncoder()
         names = [*self.numeric, *self.categorical]
         texts = set(self.categorical)
@@ -62,30 +62,32 @@ class Schema:
         return encoder
 
     def places_in(self, other: Schema) -> list[int]:
-        """For each feature here, its place among the features of another schema."""
-        numbers = {name: place for place, name in enumerate(other.numeric)}
-        rest = {pair: len(other.numeric) + place for place, pair in enumerate(other.categories)}
-        return [*(numbers[name] for name in self.numeric), *(rest[pair] for pair in self.categories)]
+        """Return the index of each feature of this schema in another schema."""
+        numeric = {name: index for index, name in enumerate(other.numeric)}
+        one_hot = {pair: len(other.numeric) + index for index, pair in enumerate(other.categories)}
+        return [*(numeric[name] for name in self.numeric), *(one_hot[pair] for pair in self.categories)]
 
 
 @dataclass(frozen=True)
 class SiteUpdate:
-    """The current statistics of a site; a later one replaces it, so that it may come twice, late or never.
+    """Current statistics of a site.
+
+    A newer update replaces an older one, so duplicated, late or lost updates do no harm.
 
     Attributes
     ----------
     site : str
-        Who publishes.
+        Name of the publishing site.
     epoch : int
-        The life of the site: one that lost its memory begins a new one, with a larger number.
+        Number of the site's run. A site that lost its state starts a new epoch with a larger number.
     version : int
-        Grows with every bulletin of an epoch.
+        Number of the update within its epoch.
     schema : Schema
-        What the features are.
+        Columns of the features.
     statistics : ClassStatistics
-        What is known of the rows.
+        Statistics of the rows.
     held_back : mapping of str to str
-        Labels of classes that the site did not publish, each with the reason in words.
+        Labels of the withheld classes, each with the reason.
     """
 
     site: str
@@ -97,11 +99,14 @@ class SiteUpdate:
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders the bulletins of a site."""
+        """Epoch and version, which order the updates of a site."""
         return self.epoch, self.version
 
     def to_bytes(self) -> bytes:
-        """A message with a checksum; nothing in it is ever executed, and no row is in it as it came."""
+        """Return the update as bytes with a checksum.
+
+        Reading them executes no code; they hold no single row.
+        """
         head = {
             "site": self.site,
             "age": [self.epoch, self.version],
@@ -115,22 +120,24 @@ class SiteUpdate:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SiteUpdate:
-        """The bulletin of a message; anything else is refused with a sentence."""
+        """Return the update stored in ``data``; raise FileFormatError for anything else."""
         source = "SiteUpdate.from_bytes"
         tree, statistics = messages.from_bytes(data)
         try:
-            site_update = _restored(tree, statistics)
+            site_update = _from_tree(tree, statistics)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise FileFormatError(f"the bulletin is damaged ({error}).", source=source) from error
+            raise FileFormatError(f"the site update is damaged ({error}).", source=source) from error
         if statistics.n_features != site_update.schema.n_features:
-            raise FileFormatError("the bulletin's columns and statistics do not fit together.", source=source)
+            raise FileFormatError(
+                "the columns of the site update do not match its statistics.", source=source
+            )
         return site_update
 
 
-def _restored(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:
+def _from_tree(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdate:
     epoch, version = tree["age"]
     if type(epoch) is not int or type(version) is not int or min(epoch, version) < 0:
-        raise ValueError("its age is no pair of whole numbers")
+        raise ValueError("its age is not a pair of integers")
     schema = Schema(
         str(tree["target"]),
         tuple(map(str, tree["numeric"])),
@@ -147,5 +154,5 @@ def _restored(tree: Mapping[str, Any], statistics: ClassStatistics) -> SiteUpdat
         *map("".join, schema.categories),
         *held_back,
     ):
-        text.encode()  # half a character could not be published again
+        text.encode()  # a lone surrogate could not be written again
     return site_update

@@ -1,4 +1,4 @@
-"""Statistics as one flat list of whole numbers, and back: what masks and noise are added to."""
+"""Conversion of statistics to a flat list of integers and back, for masking and for adding noise."""
 
 from __future__ import annotations
 
@@ -17,43 +17,45 @@ __all__ = ["from_numbers", "on_quantizer", "to_numbers", "triangle_size"]
 
 
 def triangle_size(n_features: int) -> int:
-    """How many numbers a class has: the lower triangle of ``E'E`` with ``E = [V, 1]``."""
+    """Return the number of sums per class: the lower triangle of ``E'E`` with ``E = [V, 1]``."""
     return (n_features + 1) * (n_features + 2) // 2
 
 
 def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
-    """The same statistics counted in the steps of an agreed grid; refused where that would not be exact."""
+    """Return the statistics in the steps of the agreed quantizer; raise if that would not be exact."""
     if statistics.from_floats:
-        raise DataError(
-            "sums of floating-point numbers, of an earlier version, are not whole.", source=source
-        )
+        raise DataError("floating-point sums of an earlier version are not integers.", source=source)
     if not quantizer.rounds.all():
         raise DataError(
-            "the agreed grid may still become finer.",
+            "the agreed quantizer may still become finer.",
             source=source,
-            hint="make it with rounds=True everywhere",
+            hint="create it with rounds=True for all features",
         )
-    placed = ClassStatistics(quantizer.n_features, quantizer=quantizer).merge(statistics).fold()
-    now = placed.quantizer
+    converted = ClassStatistics(quantizer.n_features, quantizer=quantizer).merge(statistics).fold()
+    now = converted.quantizer
     same = np.array_equal(now.exponents, quantizer.exponents) and np.array_equal(
         now.origins, quantizer.origins
     )
     if not same or now.mixed.any():
         raise DataError(
-            "these rows were not learned on the agreed grid.",
+            "these rows were not learned with the agreed quantizer.",
             source=source,
-            hint="give every site's learner the agreed grid: Site(..., learner=ProximalSVC(quantizer=grid))",
+            hint="use the agreed quantizer at every site: "
+            "Site(..., estimator=ProximalSVC(quantizer=quantizer))",
         )
-    return placed
+    return converted
 
 
 def to_numbers(
     statistics: ClassStatistics, labels: Sequence[Label], quantizer: Quantizer, source: str
 ) -> list[int]:
-    """Class by class the lower triangle, row by row, weights in steps of 2**-20; zeros where no rows are."""
-    strange = [label for label in statistics.classes if label not in labels]
-    if strange:
-        raise DataError(f"class {strange[0]!r} is none of those agreed on, {list(labels)}.", source=source)
+    """Return the lower triangle of each class, row by row, with weights in steps of 2**-20.
+
+    A class without rows has zeros.
+    """
+    unknown = [label for label in statistics.classes if label not in labels]
+    if unknown:
+        raise DataError(f"class {unknown[0]!r} is not among the agreed labels {list(labels)}.", source=source)
     state = get_state(on_quantizer(statistics, quantizer, source))
     shift = WEIGHT_FRACTION_BITS + int(state["weight_exponent"])
     known = {entry["label"]: entry for entry in state["classes"]}
@@ -62,29 +64,29 @@ def to_numbers(
         if label not in known:
             numbers += [0] * triangle_size(quantizer.n_features)
             continue
-        each, data = int(known[label]["each"]), known[label]["sums"].tobytes()
+        n_bytes, data = int(known[label]["each"]), known[label]["sums"].tobytes()
         numbers += [
-            int.from_bytes(data[at : at + each], "little", signed=True) << shift
-            for at in range(0, len(data), each)
+            int.from_bytes(data[at : at + n_bytes], "little", signed=True) << shift
+            for at in range(0, len(data), n_bytes)
         ]
     return numbers
 
 
 def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
-    """The statistics of such a list."""
-    whole = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
-    numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if whole else numbers
+    """Return the statistics that :func:`to_numbers` converted."""
+    are_integers = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
+    numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if are_integers else numbers
     size = triangle_size(quantizer.n_features)
     classes = []
-    for place, label in enumerate(labels):
-        part = numbers[place * size : (place + 1) * size]
-        if any(part):
-            classes.append(_class_state(label, part))
+    for index, label in enumerate(labels):
+        triangle = numbers[index * size : (index + 1) * size]
+        if any(triangle):
+            classes.append(_class_state(label, triangle))
     early = {"rows": np.empty(0), "weights": np.empty(0, np.int64), "classes": [], "sparse": False}
     state = {
         "n_features": quantizer.n_features,
         "grid": quantizer.get_params(),
-        "weight_exponent": 0 if whole else -WEIGHT_FRACTION_BITS,
+        "weight_exponent": 0 if are_integers else -WEIGHT_FRACTION_BITS,
         "from_floats": False,
         "early": early,
         "classes": classes,
@@ -93,13 +95,13 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
 
 
 def _class_state(label: Label, numbers: Sequence[int]) -> dict[str, Any]:
-    each = max(number.bit_length() for number in numbers) // 8 + 1  # one bit for the sign
-    data = b"".join(number.to_bytes(each, "little", signed=True) for number in numbers)
+    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # with one bit for the sign
+    data = b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
     return {
         "label": label,
         "fold": None,
         "sums": np.frombuffer(data, dtype=np.uint8),
-        "each": each,
+        "each": n_bytes,
         "rows": np.empty(0),
         "weights": np.empty(0, np.int64),
     }

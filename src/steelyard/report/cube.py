@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.report.page import render, write_page
-from steelyard.sql import SliceStanding
-from steelyard.sql.standings import shown
+from steelyard.sql import SliceSummary
+from steelyard.sql.slice_summary import format_slice
 
 __all__ = ["render_slices", "write_slices"]
 
@@ -19,12 +19,12 @@ _FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is lower by 
 _Values = tuple[str | None, ...]
 
 
-def write_slices(standings: Sequence[SliceStanding], by: Sequence[str], path: str | Path) -> Path:
+def write_slices(standings: Sequence[SliceSummary], by: Sequence[str], path: str | Path) -> Path:
     """Write the comparison of slices to an HTML file.
 
     Parameters
     ----------
-    standings : sequence of SliceStanding
+    standings : sequence of SliceSummary
         Result of :meth:`steelyard.sql.StatisticsCube.compare`.
     by : sequence of str
         Columns that define the slices.
@@ -34,7 +34,7 @@ def write_slices(standings: Sequence[SliceStanding], by: Sequence[str], path: st
     return write_page(render_slices(standings, by), path)
 
 
-def render_slices(standings: Sequence[SliceStanding], by: Sequence[str]) -> str:
+def render_slices(standings: Sequence[SliceSummary], by: Sequence[str]) -> str:
     """Return the comparison of slices as HTML.
 
     Parameters
@@ -69,7 +69,7 @@ def render_slices(standings: Sequence[SliceStanding], by: Sequence[str]) -> str:
     )
 
 
-def _headline(worst: SliceStanding | None) -> str:
+def _headline(worst: SliceSummary | None) -> str:
     if worst is None:
         return "No slice has rows of two classes"
     if worst.own_auc - worst.auc < _NOTICEABLE_AUC:
@@ -78,7 +78,7 @@ def _headline(worst: SliceStanding | None) -> str:
     return f"The common model is worst on {worst.name}: {aucs}"
 
 
-def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
+def _line(standing: SliceSummary, rare: str) -> dict[str, Any]:
     return {
         "name": standing.name,
         "rows": standing.rows,
@@ -95,7 +95,7 @@ def _line(standing: SliceStanding, rare: str) -> dict[str, Any]:
     }
 
 
-def _map(standings: Sequence[SliceStanding], title: str, values: list[float], kind: str) -> dict[str, Any]:
+def _map(standings: Sequence[SliceSummary], title: str, values: list[float], kind: str) -> dict[str, Any]:
     """Return a heat map: values of the first column down, of the others across."""
     found = {(s.slice[:1], s.slice[1:]): (value, s.rows) for s, value in zip(standings, values, strict=True)}
     lines = list(dict.fromkeys(line for line, _ in found))[:_MAX_LINES]
@@ -120,9 +120,10 @@ def _map(standings: Sequence[SliceStanding], title: str, values: list[float], ki
 
     return {
         "title": title,
-        "columns": [shown(column) for column in columns],
+        "columns": [format_slice(column) for column in columns],
         "lines": [
-            {"name": shown(line), "cells": [cell(line, column) for column in columns]} for line in lines
+            {"name": format_slice(line), "cells": [cell(line, column) for column in columns]}
+            for line in lines
         ],
         "low": f"{100 * low:.1f}%" if kind == "share" else f"{low:.2f}",
         "high": f"{100 * high:.1f}%" if kind == "share" else f"{high:.2f}",

@@ -1,18 +1,19 @@
-"""Learning from tables that lie in a database, and models as SQL.
+"""Learning from database tables, and models as SQL.
 
-:func:`fit`, :func:`partial_fit` and :func:`forget` learn the rows of a table or query where they lie, by sums
-that the database takes or by rows that it gives; :func:`queries` shows the sums as SELECTs, and
-:func:`expression` writes a linear model as one. :class:`StatisticsCube` keeps statistics of every cell, so
-that any slice has its model.
+:func:`fit`, :func:`partial_fit` and :func:`forget` learn the rows of a table or query. Either the database
+computes the sums (push-down) or its rows are streamed. :func:`queries` returns the SELECTs of the sums, and
+:func:`expression` converts a linear model to a SELECT. :class:`StatisticsCube` stores the statistics of every
+cell, from which the model of any slice is computed.
 """
 
+from steelyard._deprecation import renamed_class
 from steelyard.sql.cube import StatisticsCube
 from steelyard.sql.expression import expression
 from steelyard.sql.learning import fit, forget, partial_fit, queries, source
-from steelyard.sql.standings import SliceStanding
+from steelyard.sql.slice_summary import SliceSummary
 
 __all__ = [
-    "SliceStanding",
+    "SliceSummary",
     "StatisticsCube",
     "expression",
     "fit",
@@ -21,3 +22,7 @@ __all__ = [
     "queries",
     "source",
 ]
+
+
+def __getattr__(name: str) -> type:
+    return renamed_class(__name__, {"SliceStanding": "SliceSummary"}, name)

@@ -1,4 +1,4 @@
-"""What whole numbers an engine has, and how large a sum of products in them can be."""
+"""Integer arithmetic of database engines, and the largest sums of products that it can hold."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["ARITHMETICS", "DIALECTS", "Arithmetic", "arithmetic_of"]
 
-NARROW_BITS = 62  # a product or sum that fits a whole number of 64 bits with room to spare
+NARROW_BITS = 62  # maximum size of a product or sum in 64-bit integers, with a safety margin
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The whole numbers of an engine.
+    """Integer arithmetic of an engine.
 
     Attributes
     ----------
     dialect : str
-        What SQLGlot calls the engine.
+        Name of the engine in SQLGlot.
     wide : str or None
-        The type, in the engine's own words, in which products are taken that 64 bits cannot hold; None where
-        there is none or products in it take several times as long, so that numbers are cut into digits.
+        SQL type for products that exceed 64 bits. None if the engine has no such type or it is several times
+        slower; numbers are then split into digits.
     wide_bits : int
-        How large numbers of that type can be.
+        Maximum number of bits in that type.
     sums_widen : bool
-        Whether a sum of numbers of 64 bits is taken in more.
+        Whether SUM of 64-bit integers returns a wider type.
     nan : {"equal", "function", "never"}
-        How NaN is found: it equals itself; a function tells; a column never holds it.
+        How NaN is detected: NaN equals itself, by a function, or columns never hold NaN.
     truncates : bool
-        Whether there is no FLOOR that one can count on, and CAST to a whole number cuts towards zero.
+        Whether FLOOR may be missing and CAST to an integer rounds towards zero.
     changing : bool
-        Whether values of one column can be of several types.
+        Whether one column can hold values of several types.
     fence : {"limit", "offset"} or None
-        What keeps the engine from pasting a SELECT into the one that reads it; None where it does not.
+        Clause that prevents the engine from inlining a subquery; None if none is needed.
     """
 
     dialect: str
@@ -62,7 +62,7 @@ DIALECTS = tuple(ARITHMETICS)
 
 
 def arithmetic_of(dialect: str) -> Arithmetic:
-    """The arithmetic of an engine by its name."""
+    """Return the arithmetic of an engine."""
     if dialect not in ARITHMETICS:
         raise ParameterError(
             f"dialect must be one of {', '.join(DIALECTS)}; got {dialect!r}.", source="steelyard.sql"

@@ -1,4 +1,4 @@
-"""A cube of statistics: every slice's model, without a second look at any row."""
+"""Statistics cube: the model of every slice without reading the rows again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._concurrency import snapshot_read, snapshot_view, state_without_lock, transactional
+from steelyard._deprecation import renamed_parameters
 from steelyard._labels import check_label_types, check_sortable
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
@@ -22,17 +23,17 @@ from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.row_ledger import fold_numbers
 from steelyard.sql import engines
 from steelyard.sql.cells import (
-    FARTHEST,
-    buckets_of,
-    gathered,
+    MAX_SECONDS,
+    batched,
+    bucket_codes,
+    cell_codes,
+    encode,
     key_of,
     missing_last,
-    named,
-    numbered,
     seconds,
 )
 from steelyard.sql.shrinkage import Cells, select_shrinkage, shrink
-from steelyard.sql.standings import SliceStanding, standings
+from steelyard.sql.slice_summary import SliceSummary, summarize_slices
 from steelyard.tables import TableEncoder, TableModel
 from steelyard.tables.columns import ColumnBatch, Columns, Place, near
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
@@ -43,37 +44,37 @@ from steelyard.windowing.sliding import window_size
 __all__ = ["StatisticsCube"]
 
 _MAX_CLASSES = 500
-_MOST_FOLDS = 100
-_MOST_WAITING = 1 << 26  # bytes of rows that are gathered before they are added
-_LITTLE = 1 << 25  # bytes that are not worth the time to save some
-_CELL_BYTES = 400  # what a cell and class takes beside its sums
-_WHO = "StatisticsCube"
+_MAX_FOLDS = 100
+_MAX_BUFFER_BYTES = 1 << 26  # of rows that are collected before they are added
+_MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not worth compacting
+_CELL_OVERHEAD_BYTES = 400  # of a cell and class in addition to its sums
+_SOURCE = "StatisticsCube"
 
 
 @storable("StatisticsCube")
 class StatisticsCube:
-    """Statistics of every cell: the values of some columns, and a bucket of time.
+    """Statistics cube: statistics of every cell, given by the values of some columns and a time bucket.
 
-    The model of any slice is the sum of its cells and one small solve, exactly that of a fit on its rows.
+    The model of a slice is solved from the sum of its cells. It equals a fit on the rows of the slice.
 
     Parameters
     ----------
     by : sequence of str
-        Columns whose values cut the rows into cells; they are no features. Rows without a value are a cell,
-        too, whose value is None.
+        Columns whose values define the cells. They are not features. Rows with a missing value form a cell
+        with the value None.
     target : str
         The column of labels.
     time : str, optional
-        The column that says when a row happened.
+        The column with the time of a row.
     bucket : str, default="1d"
-        The length of a bucket of time: "1h", "1d", "4w".
+        Length of a time bucket: "1h", "1d", "4w".
     missing : {"refuse", "mean", "zero"}, default="refuse"
-        What to do with missing values.
+        Treatment of missing values: raise an error, or fill with the mean or zero.
     folds : int, default=0
-        Into how many folds the rows of a cell are put by their values, for ``borrow="auto"``; each takes the
-        memory of a cell. 0 keeps none.
+        Number of cross-validation folds for ``borrow="auto"``. Rows are assigned to folds by their values.
+        Each fold takes the memory of a cell. 0 stores no folds.
     max_bytes : int, optional
-        How much memory cells may take; more are refused with what they would take. By default what is free.
+        Memory limit of all cells; exceeding it raises MemoryLimitError. By default the free memory.
 
     Examples
     --------
@@ -104,20 +105,20 @@ class StatisticsCube:
         self.by = [by] if isinstance(by, str) else list(by)
         self.target, self.time, self.bucket, self.missing = target, time, bucket, missing
         self.folds, self.max_bytes = folds, max_bytes
-        if not Integer(0).accepts(folds) or folds == 1 or folds > _MOST_FOLDS:
-            raise ParameterError(f"folds must be 0, or from 2 to {_MOST_FOLDS}; got {folds!r}.", source=_WHO)
+        if not Integer(0).accepts(folds) or folds == 1 or folds > _MAX_FOLDS:
+            raise ParameterError(
+                f"folds must be 0, or from 2 to {_MAX_FOLDS}; got {folds!r}.", source=_SOURCE
+            )
         if max_bytes is not None and not Integer(1).accepts(max_bytes):
             raise ParameterError(
-                f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", source=_WHO
+                f"max_bytes must be None or a number of bytes; got {max_bytes!r}.", source=_SOURCE
             )
         if not all(isinstance(name, str) for name in (*self.by, target, "" if time is None else time)):
-            raise ParameterError("by, target and time must be names of columns.", source=_WHO)
+            raise ParameterError("by, target and time must be names of columns.", source=_SOURCE)
         if len(set(self.by)) < len(self.by) or target in self.by or time in self.by:
-            raise ParameterError("by, target and time must be different columns.", source=_WHO)
+            raise ParameterError("by, target and time must be different columns.", source=_SOURCE)
         if not isinstance(window_size(bucket), timedelta):
-            raise ParameterError(
-                f"bucket must be a length of time such as '1d'; got {bucket!r}.", source=_WHO
-            )
+            raise ParameterError(f"bucket must be a duration such as '1d'; got {bucket!r}.", source=_SOURCE)
         self._encoder = TableEncoder(missing)
         self._statistics: ClassStatistics | None = None
         self._labels = LabelReader(target, _MAX_CLASSES)
@@ -133,18 +134,19 @@ class StatisticsCube:
         drop: Sequence[str] = (),
         how: str = "auto",
     ) -> Self:
-        """Take in the rows of a table, all or none.
+        """Add the rows of a table. A failing call adds none of them.
 
         Parameters
         ----------
         source : table, stream, path, address or data frame of Dask or Spark
             As for :func:`steelyard.tables.open_stream`, or :func:`steelyard.sql.source`.
         features, drop : sequences of str
-            Columns to use or to leave out; settled by the first table.
+            Columns to use or to leave out. The first table determines the columns.
         how : {"auto", "pushed", "streamed"}
-            Of a database: whether it takes the sums of all cells itself (``GROUP BY``) or gives its rows.
+            For databases: "pushed" computes the sums of all cells in the database (``GROUP BY``), "streamed"
+            and "auto" read the rows.
         """
-        self._take_apart()
+        self._copy_state()
         engine = type(source).__module__.partition(".")[0]
         if engine in ("dask", "dask_expr", "pyspark"):
             engines.add_partitions(self, source, engine, features, drop)
@@ -154,8 +156,8 @@ class StatisticsCube:
         if isinstance(source, DatabaseSource) and how == "pushed":
             engines.add_sums(self, source, features, drop)
             return self
-        for batch in gathered(self._read(source, features, drop), self._wide_batch):
-            X, labels, codes = self._cut(batch, learn=True)
+        for batch in batched(self._read(source, features, drop), self._min_batch_rows):
+            X, labels, codes = self._encode(batch, learn=True)
             if self._statistics is None:
                 self._statistics = ClassStatistics(X.shape[1])
             self._statistics.grow(X.shape[1])
@@ -164,31 +166,31 @@ class StatisticsCube:
         self._compact()
         return self
 
-    def _wide_batch(self) -> int:
-        """How many rows are worth a visit to every cell, within bounds of memory."""
+    def _min_batch_rows(self) -> int:
+        """Return the batch size that amortizes the cost per cell, within a memory limit."""
         if self._statistics is None:
             return 0
         row_bytes = 8 * (self._statistics.n_features + 1)
-        return min(128 * len(self._statistics.classes), _MOST_WAITING // row_bytes)
+        return min(128 * len(self._statistics.classes), _MAX_BUFFER_BYTES // row_bytes)
 
     def _compact(self) -> None:
-        """Bring rows that wait into the sums of their cells, where these take less room."""
+        """Add buffered rows to the sums of their cells if that saves memory."""
         statistics = self._statistics
         if statistics is None or not statistics.is_frozen:
             return
         d = statistics.n_features
-        if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _LITTLE):
-            # Written and read, as vectors that were emptied keep their room.
+        if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _MIN_BYTES_TO_COMPACT):
+            # Serialization frees the capacity of the emptied vectors.
             self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
 
-    def _take_apart(self) -> None:
-        """Copies of all that a call changes, so that it shows at one moment."""
+    def _copy_state(self) -> None:
+        """Copy the state that a call changes, so that the change becomes visible atomically."""
         self._encoder, self._labels = deepcopy(self._encoder), deepcopy(self._labels)
         self._statistics = None if self._statistics is None else self._statistics.copy()
 
     @snapshot_read
     def empty(self) -> StatisticsCube:
-        """A cube of the same columns and grid without any rows: what workers fill and give back to merge."""
+        """Return a cube with the same columns and quantizer without rows, for workers to fill and merge."""
         other = StatisticsCube(**self.get_params())
         other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
         if self._statistics is not None:
@@ -199,30 +201,32 @@ class StatisticsCube:
 
     @transactional
     def forget(self, source: Any) -> Self:
-        """Take out rows that were added before, all or none of a table."""
-        self._keys()  # says so where nothing was added
-        self._take_apart()
+        """Remove rows that were added before. A failing call removes none of them."""
+        self._keys()  # raises if nothing was added
+        self._copy_state()
         assert self._statistics is not None
         for batch in self._read(source, None, ()):
-            X, labels, codes = self._cut(batch, learn=False)
-            self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_WHO}.forget")
+            X, labels, codes = self._encode(batch, learn=False)
+            self._statistics.remove_batch(Batch(X, labels, codes, None), f"{_SOURCE}.forget")
         return self
 
     @transactional
     def merge(self, other: StatisticsCube) -> Self:
-        """Add the cells of another cube of the same kind."""
+        """Add the cells of another cube with the same columns, buckets and folds."""
         if not isinstance(other, StatisticsCube) or other._kind != self._kind:
-            raise DataError("cubes of the same columns, buckets and folds can be merged.", source=_WHO)
-        self._take_apart()
-        self._take_in(snapshot_view(other))
+            raise DataError(
+                "only cubes with the same columns, buckets and folds can be merged.", source=_SOURCE
+            )
+        self._copy_state()
+        self._merge(snapshot_view(other))
         return self
 
-    def _take_in(self, other: StatisticsCube) -> None:
+    def _merge(self, other: StatisticsCube) -> None:
         if other._statistics is None:
             return
         if self._statistics is None:
             self._encoder, self._statistics, self._labels = other._encoder, other._statistics, other._labels
-            self._take_apart()
+            self._copy_state()
             return
         order = self._encoder.adopt(other._encoder)
         width = len(self._encoder.feature_names)
@@ -236,14 +240,14 @@ class StatisticsCube:
         self, source: Any, features: Sequence[str] | None, drop: Sequence[str]
     ) -> Iterable[ColumnBatch]:
         reader = open_source(source)
-        settled = "columns_" in vars(self._encoder)
-        chosen = list(self._encoder.columns_) if settled else features
+        is_fitted = "columns_" in vars(self._encoder)
+        chosen = list(self._encoder.columns_) if is_fitted else features
         columns = Columns(
             self.target,
             self.time,
             None if chosen is None else tuple(chosen),
-            () if settled else (*self.by, *drop),
-            (*self.by, *(self._encoder.categorical_ if settled else ())),
+            () if is_fitted else (*self.by, *drop),
+            (*self.by, *(self._encoder.categorical_ if is_fitted else ())),
         )
         try:
             names = columns.chosen(reader.names, reader.place.source, getattr(reader, "index_names", ()))
@@ -255,47 +259,47 @@ class StatisticsCube:
         finally:
             reader.close()
 
-    def _cut(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
-        """Features, and for each row the cell and class that it belongs to."""
-        place = Place(_WHO)
+    def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
+        """Return features, names of cells and classes, and for each row the index of its name."""
+        place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
         if self._statistics is not None and X.shape[1] < self._statistics.n_features:
             X = np.pad(X, ((0, 0), (0, self._statistics.n_features - X.shape[1])))
         X = np.ascontiguousarray(X)
-        parts = [batch.dictionary_encode(name) for name in self.by]
-        parts.append(buckets_of(batch, self.time, self._length, _WHO))
+        columns = [batch.dictionary_encode(name) for name in self.by]
+        columns.append(bucket_codes(batch, self.time, self._bucket_seconds, _SOURCE))
         if self.folds:
-            parts.append(numbered(fold_numbers(X, self.folds).astype(np.int64)))
-        parts.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
-        return X, *named(parts)
+            columns.append(encode(fold_numbers(X, self.folds).astype(np.int64)))
+        columns.append((self._labels.table.labels, np.asarray(classes, dtype=np.int64)))
+        return X, *cell_codes(columns)
 
     @property
-    def _length(self) -> float:
+    def _bucket_seconds(self) -> float:
         length = window_size(self.bucket)
         assert isinstance(length, timedelta)
         return length.total_seconds()
 
     def _check_memory(self, labels: Sequence[str]) -> None:
-        """Refuse more cells than there is room for, before they take any."""
+        """Raise if the new cells would exceed the memory, before they are allocated."""
         assert self._statistics is not None
-        self._check_room(labels, self._statistics.n_features)
+        self._check_n_bytes(labels, self._statistics.n_features)
 
     def _check_memory_of(self, statistics: ClassStatistics) -> None:
-        self._check_room([str(label) for label in statistics.classes], statistics.n_features)
+        self._check_n_bytes([str(label) for label in statistics.classes], statistics.n_features)
 
-    def _check_room(self, labels: Sequence[str], d: int) -> None:
+    def _check_n_bytes(self, labels: Sequence[str], d: int) -> None:
         known = set() if self._statistics is None else set(self._statistics.classes)
         n_new = len(set(labels) - known)
-        size = 8 * (d + 1) * (d + 2) + _CELL_BYTES  # sums of 16 bytes, and what stands around them
+        size = 8 * (d + 1) * (d + 2) + _CELL_OVERHEAD_BYTES  # sums of 16 bytes each
         what = f"{len(known) + n_new:,} cells and classes of {d:,} features"
-        hint = "cut by fewer columns, or take longer buckets of time"
+        hint = "use fewer columns in by=, or longer time buckets"
         total = (len(known) + n_new) * size
         if self.max_bytes is not None and total > self.max_bytes:
             raise MemoryLimitError(
                 f"{what} would take {total:,} bytes; at most {self.max_bytes:,} are allowed; nothing was "
                 "added.",
-                source=_WHO,
+                source=_SOURCE,
                 hint=hint,
             )
         check_fits_memory(n_new * size, what, hint)
@@ -304,43 +308,43 @@ class StatisticsCube:
 
     @property
     def n_rows(self) -> float:
-        """Rows in all cells."""
+        """Number of rows in all cells."""
         return 0.0 if self._statistics is None else self._statistics.n_rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cells take."""
+        """Memory of the cells in bytes."""
         return 0 if self._statistics is None else self._statistics.nbytes
 
     @property
     def cells(self) -> list[tuple[Any, ...]]:
-        """Values and bucket of every cell that has rows; those without a value last."""
+        """Values and bucket of every cell with rows, sorted with missing values last."""
         return sorted({key[: len(self.by) + 1] for key in self._keys().values()}, key=missing_last)
 
     def _keys(self) -> dict[str, tuple[Any, ...]]:
         if self._statistics is None:
-            raise DataError("no rows have been added yet.", source=_WHO)
+            raise DataError("no rows have been added yet.", source=_SOURCE)
         return {str(label): key_of(label) for label in self._statistics.classes}
 
     @snapshot_read
     def statistics(
         self, /, *, since: str | float | None = None, until: str | float | None = None, **where: Any
     ) -> ClassStatistics:
-        """The statistics of a slice.
+        """Return the statistics of a slice.
 
         Parameters
         ----------
         since, until : time, optional
-            From the first, up to and without the second; both at the border of a bucket.
+            Start (inclusive) and end (exclusive); both must be boundaries of buckets.
         **where
-            A column and its value, or a list of values; None stands for rows without one.
+            A column and its value or a list of values; None selects rows with a missing value.
         """
         return self._regrouped(self._chosen(since, until, where))
 
     def _chosen(
         self, since: str | float | None, until: str | float | None, where: Mapping[str, Any]
     ) -> dict[Any, Any]:
-        self._check_cut_by(where)
+        self._check_columns(where)
         allowed = {
             self.by.index(name): {
                 None if v is None else str(v)
@@ -348,36 +352,39 @@ class StatisticsCube:
             }
             for name, value in where.items()
         }
-        low, high = self._border(since), self._border(until)
+        first, end = self._bucket_at(since), self._bucket_at(until)
         return {
             label: key[-1]
             for label, key in self._keys().items()
-            if all(key[place] in values for place, values in allowed.items())
-            and (low is None or key[len(self.by)] >= low)
-            and (high is None or key[len(self.by)] < high)
+            if all(key[index] in values for index, values in allowed.items())
+            and (first is None or key[len(self.by)] >= first)
+            and (end is None or key[len(self.by)] < end)
         }
 
-    def _border(self, moment: str | float | None) -> int | None:
-        if moment is None:
+    def _bucket_at(self, time: str | float | None) -> int | None:
+        if time is None:
             return None
         if self.time is None:
-            raise ParameterError("this cube has no buckets of time.", source=_WHO, hint="make it with time=")
-        at = float(moment) if isinstance(moment, int | float) else seconds(str(moment))
-        if isinstance(moment, datetime):
-            at = moment.timestamp()
-        if not abs(at) < FARTHEST:
             raise ParameterError(
-                f"expected a time; got {moment!r}.", source=_WHO, hint="for example 2026-01-31"
+                "this cube has no time buckets.", source=_SOURCE, hint="create it with time="
             )
-        bucket, rest = divmod(at, self._length)
+        at = float(time) if isinstance(time, int | float) else seconds(str(time))
+        if isinstance(time, datetime):
+            at = time.timestamp()
+        if not abs(at) < MAX_SECONDS:
+            raise ParameterError(
+                f"expected a time; got {time!r}.", source=_SOURCE, hint="for example 2026-01-31"
+            )
+        bucket, rest = divmod(at, self._bucket_seconds)
         if rest:
             raise ParameterError(
-                f"{moment!r} is not at the border of a bucket of {self.bucket}.",
-                source=_WHO,
-                hint="smaller buckets can be asked for finer spans",
+                f"{time!r} is not a boundary of the buckets of {self.bucket}.",
+                source=_SOURCE,
+                hint="use shorter buckets to select shorter periods",
             )
         return int(bucket)
 
+    @renamed_parameters(learner="estimator")
     @snapshot_read
     def model(
         self,
@@ -386,91 +393,101 @@ class StatisticsCube:
         since: str | float | None = None,
         until: str | float | None = None,
         borrow: float | str = 0.0,
-        learner: ProximalSVC | None = None,
+        estimator: ProximalSVC | None = None,
         **where: Any,
     ) -> TableModel:
-        """The model of a slice, exactly that of a fit on its rows.
+        """Return the model of a slice, which equals a fit on its rows.
 
         Parameters
         ----------
         since, until, **where
             As for :meth:`statistics`.
         borrow : float or "auto", default=0.0
-            A slice with few rows may borrow: all rows of the cube are added with so much weight together as
-            this many rows of the slice would have. "auto" takes what does best on rows of the slice left
-            out, fold by fold, and needs a cube with ``folds``.
-        learner : ProximalSVC, optional
-            Whose parameters are used.
+            Shrinkage towards all rows, for slices with few rows: all rows of the cube are added with the
+            total weight of this many rows. "auto" selects the weight by cross-validation on the slice and
+            needs a cube with ``folds``.
+        estimator : ProximalSVC, optional
+            Estimator whose parameters are used.
         """
         own = self._chosen(since, until, where)
         statistics = self._regrouped(own)
         if borrow == "auto":
-            borrow = self._best_borrow(own, learner)
+            borrow = self._select_shrinkage(own, estimator)
         if not isinstance(borrow, int | float) or not borrow >= 0.0:
-            raise ParameterError(f'borrow must be a number of rows or "auto"; got {borrow!r}.', source=_WHO)
+            raise ParameterError(
+                f'borrow must be a number of rows or "auto"; got {borrow!r}.', source=_SOURCE
+            )
         if borrow > 0.0:
             statistics.merge(shrink(self.statistics(), float(borrow)))
-        return self._table_model(statistics, learner)
+        return self._table_model(statistics, estimator)
 
-    def _best_borrow(self, own: Mapping[Any, Any], learner: ProximalSVC | None) -> float:
+    def _select_shrinkage(self, own: Mapping[Any, Any], estimator: ProximalSVC | None) -> float:
         if not self.folds:
-            raise ParameterError('borrow="auto" needs folds.', source=_WHO, hint="make the cube with folds=5")
+            raise ParameterError(
+                'borrow="auto" needs folds.', source=_SOURCE, hint="create the cube with folds=5"
+            )
         keys = self._keys()
         cells = Cells(self._regrouped, {label: (key[-2], key[-1]) for label, key in keys.items()}, self.folds)
-        return select_shrinkage(cells, own, _parameters(learner))
+        return select_shrinkage(cells, own, _parameters(estimator))
 
+    @renamed_parameters(learner="estimator")
     @snapshot_read
-    def models(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> dict[Any, TableModel]:
-        """One model for each value of a column, or for each combination of several.
+    def models(self, by: str | Sequence[str], estimator: ProximalSVC | None = None) -> dict[Any, TableModel]:
+        """Return one model for each value of a column, or for each combination of values.
 
         Parameters
         ----------
         by : str or sequence of str
-            Columns that the cube is cut by.
-        learner : ProximalSVC, optional
-            Whose parameters are used.
+            Columns from ``by`` of the cube.
+        estimator : ProximalSVC, optional
+            Estimator whose parameters are used.
         """
-        return {key: self._table_model(part, learner) for key, part in self._slices(by).items()}
+        return {key: self._table_model(part, estimator) for key, part in self._slices(by).items()}
 
     def _regrouped(self, chosen: Mapping[Any, Any]) -> ClassStatistics:
         if not chosen:
-            raise DataError("no row is in this slice.", source=_WHO, hint="cells lists the values there are")
+            raise DataError(
+                "there are no rows in this slice.",
+                source=_SOURCE,
+                hint="the attribute cells lists all values",
+            )
         assert self._statistics is not None
         return self._statistics.regrouped(chosen)
 
     def _slices(self, by: str | Sequence[str]) -> dict[Any, ClassStatistics]:
         names = [by] if isinstance(by, str) else list(by)
-        self._check_cut_by(names)
-        places = [self.by.index(name) for name in names]
+        self._check_columns(names)
+        indices = [self.by.index(name) for name in names]
         groups: dict[Any, dict[Any, Any]] = {}
         for label, key in self._keys().items():
-            chosen = tuple(key[place] for place in places)
+            chosen = tuple(key[index] for index in indices)
             groups.setdefault(chosen[0] if isinstance(by, str) else chosen, {})[label] = key[-1]
         return {key: self._regrouped(groups[key]) for key in sorted(groups, key=missing_last)}
 
-    def _check_cut_by(self, names: Iterable[str]) -> None:
+    def _check_columns(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.by:
                 closest = near(name, self.by)
                 raise ParameterError(
-                    f"{name!r} is none of the columns that the cube is cut by: {', '.join(self.by)}.",
-                    source=_WHO,
+                    f"{name!r} is not in by={self.by!r} of the cube.",
+                    source=_SOURCE,
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
 
-    def _table_model(self, statistics: ClassStatistics, learner: ProximalSVC | None) -> TableModel:
-        model = ProximalSVC(**_parameters(learner)).merge(statistics)
+    def _table_model(self, statistics: ClassStatistics, estimator: ProximalSVC | None) -> TableModel:
+        model = ProximalSVC(**_parameters(estimator)).merge(statistics)
         return TableModel(model, self._encoder, self.target)
 
+    @renamed_parameters(learner="estimator")
     @snapshot_read
-    def compare(self, by: str | Sequence[str], learner: ProximalSVC | None = None) -> list[SliceStanding]:
-        """Where the common model fails, and by how much: largest slices first."""
-        return standings(self.statistics(), self._slices(by), _parameters(learner))
+    def compare(self, by: str | Sequence[str], estimator: ProximalSVC | None = None) -> list[SliceSummary]:
+        """Compare the common model with the model of each slice; largest slices first."""
+        return summarize_slices(self.statistics(), self._slices(by), _parameters(estimator))
 
     # -- files --------------------------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  as scikit-learn asks
-        """What it was made with."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002  signature of scikit-learn
+        """Return the constructor parameters."""
         return {
             "by": self.by,
             "target": self.target,
@@ -489,20 +506,22 @@ class StatisticsCube:
     def _set_state(self, state: dict[str, Any]) -> None:
         encoder, statistics = state["encoder"], ClassStatistics.from_bytes(state["statistics"])
         if not isinstance(encoder, TableEncoder) or statistics.n_features > len(encoder.feature_names):
-            raise ValueError("the columns do not make the features of the statistics")
+            raise ValueError("the columns do not match the features of the statistics")
         self._encoder, self._statistics = encoder, statistics
         for label in statistics.classes:
             key = key_of(label)
             values, numbers = key[: len(self.by)], key[len(self.by) : -1]
-            fits = len(key) == len(self.by) + 2 + bool(self.folds) and all(type(k) is int for k in numbers)
-            if not fits or not all(value is None or type(value) is str for value in values):
-                raise ValueError("a cell has a name that none can have")
-        check_label_types([key[-1] for key in self._keys().values()], _WHO)
-        check_sortable([key[-1] for key in self._keys().values()], _WHO)
+            is_valid = len(key) == len(self.by) + 2 + bool(self.folds) and all(
+                type(k) is int for k in numbers
+            )
+            if not is_valid or not all(value is None or type(value) is str for value in values):
+                raise ValueError("the name of a cell is invalid")
+        check_label_types([key[-1] for key in self._keys().values()], _SOURCE)
+        check_sortable([key[-1] for key in self._keys().values()], _SOURCE)
 
     def __repr__(self) -> str:
         return f"StatisticsCube(by={self.by!r}, {self.n_rows:,.0f} rows)"
 
 
-def _parameters(learner: ProximalSVC | None) -> dict[str, Any]:
-    return {} if learner is None else learner.get_params(deep=False)
+def _parameters(estimator: ProximalSVC | None) -> dict[str, Any]:
+    return {} if estimator is None else estimator.get_params(deep=False)

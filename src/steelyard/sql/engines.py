@@ -1,4 +1,4 @@
-"""Cubes of rows that lie elsewhere: partitions of Dask and Spark, and groups that a database sums up."""
+"""Cubes computed by other engines: partitions of Dask and Spark, and GROUP BY in a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from steelyard.exceptions import DataTypeError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.sql.pushdown import PushdownNotSupported, execute, look
+from steelyard.sql.pushdown import PushdownNotSupported, execute, plan_pushdown
 from steelyard.tables.columns import Columns
 from steelyard.tables.databases import DatabaseSource
 
@@ -17,32 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["add_partitions", "add_sums"]
 
-_FIRST = 1000  # rows that settle columns and grid for all workers
+_N_CALIBRATION_ROWS = 1000  # determine the columns and the quantizer for all workers
 Options = Sequence[str]
 
 
 def add_partitions(
     cube: StatisticsCube, frame: Any, engine: str, features: Options | None, drop: Options
 ) -> None:
-    """Let a cube take in the rows of a data frame of Dask or Spark.
+    """Add the rows of a Dask or Spark data frame to a cube.
 
-    The first rows settle columns and grid; every partition is then a cube on that grid, and these add up.
+    The first rows determine the columns and the quantizer. Each worker fills a cube of its partition, and the
+    cubes are merged.
     """
     if not hasattr(frame, "mapInPandas" if engine == "pyspark" else "to_delayed"):
         raise DataTypeError(f"expected a data frame; got {type(frame).__name__}.", source="StatisticsCube")
     start = cube.empty()
     if not cube.n_rows:
-        first = frame.limit(_FIRST).toPandas() if engine == "pyspark" else frame.head(_FIRST, npartitions=-1)
-        first.attrs.clear()  # what Spark says of its plan, which no Arrow table can hold
+        first = (
+            frame.limit(_N_CALIBRATION_ROWS).toPandas()
+            if engine == "pyspark"
+            else frame.head(_N_CALIBRATION_ROWS, npartitions=-1)
+        )
+        first.attrs.clear()  # Spark stores its plan there, which cannot be converted to Arrow
         start = start.add(first, features=features, drop=drop).empty()
-        cube._statistics = None  # that of rows that have all gone
-        cube._take_in(start)
+        cube._statistics = None  # start without the calibration rows
+        cube._merge(start)
     for message in (_spark if engine == "pyspark" else _dask)(frame, to_bytes(start)):
-        cube._take_in(from_bytes(message))
+        cube._merge(from_bytes(message))
 
 
 def _filled(message: bytes, part: Any) -> bytes:
-    """What a worker does: a cube of one partition."""
+    """Return the cube of one partition; runs in a worker."""
     return to_bytes(from_bytes(message).add(part) if len(part) else from_bytes(message))
 
 
@@ -68,32 +73,32 @@ def _spark(frame: Any, message: bytes) -> Iterator[bytes]:
 
 
 def add_sums(cube: StatisticsCube, source: DatabaseSource, features: Options | None, drop: Options) -> None:
-    """Let a cube take in rows whose sums a database takes, cell by cell."""
+    """Add rows to a cube by push-down: the database computes the sums of every cell."""
     if cube.time is not None or cube.folds:
         source.close()
         raise PushdownNotSupported(
-            "buckets of time and folds are made of rows that are read.",
+            "time buckets and folds cannot be computed by push-down.",
             source="StatisticsCube",
-            hint='how="auto" reads them',
+            hint='how="auto" reads the rows',
         )
     encoder = cube._encoder
-    settled = "columns_" in vars(encoder)
-    chosen = tuple(encoder.columns_) if settled else None if features is None else tuple(features)
+    is_fitted = "columns_" in vars(encoder)
+    chosen = tuple(encoder.columns_) if is_fitted else None if features is None else tuple(features)
     columns = Columns(
         cube.target,
         None,
         chosen,
-        () if settled else (*cube.by, *drop),
-        tuple(encoder.categorical_) if settled else (),
+        () if is_fitted else (*cube.by, *drop),
+        tuple(encoder.categorical_) if is_fitted else (),
     )
     quantizer = None if cube._statistics is None else cube._statistics.quantizer
     try:
         with source.connection.reading():
-            looked = look(source, columns, encoder, quantizer=quantizer, cells=tuple(cube.by))
-            statistics = execute(looked, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
+            plan = plan_pushdown(source, columns, encoder, quantizer=quantizer, cells=tuple(cube.by))
+            statistics = execute(plan, name_of=lambda cells, label: json.dumps([*cells, 0, label]))
     finally:
         source.close()
     cube._check_memory_of(statistics)
     if cube._statistics is not None:
         statistics = cube._statistics.grow(statistics.n_features).merge(statistics)
-    cube._encoder, cube._statistics = looked.encoder, statistics
+    cube._encoder, cube._statistics = plan.encoder, statistics

@@ -1,4 +1,4 @@
-"""A linear model as SQL: scores and labels computed where the rows lie."""
+"""Linear models as SQL: scores and labels computed inside the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["expression"]
 
 
 def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths: Sequence[str] = ()) -> str:
-    """A SELECT that scores the rows of a table as the model does.
+    """Return a SELECT that computes the scores and labels of the model for the rows of a table.
 
     Parameters
     ----------
@@ -28,24 +28,24 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     dialect : str, default="duckdb"
         The database: duckdb, sqlite, postgres, bigquery, snowflake, clickhouse or spark.
     truths : sequence of str
-        Columns of truth values there, which count as 1 and 0.
+        Boolean columns of the table; true counts as 1 and false as 0.
 
     Returns
     -------
     str
-        A query that gives all columns of the table, ``score`` (two classes) or one ``score_k`` a class, and
-        ``label``.
+        A query that returns all columns of the table, ``score`` (two classes) or one ``score_k`` per class,
+        and ``label``.
     """
     from sqlglot import exp
 
-    arithmetic_of(dialect)  # refuses what nobody knows
-    learner = model.estimator
-    if not isinstance(learner, ProximalSVC) or learner.feature_map is not None:
+    arithmetic_of(dialect)  # raises for an unknown dialect
+    estimator = model.estimator
+    if not isinstance(estimator, ProximalSVC) or estimator.feature_map is not None:
         raise DataError(
-            f"only a ProximalSVC without a feature map is linear; this is {learner!r}.", source="sql"
+            f"only a ProximalSVC without a feature map is linear; this is {estimator!r}.", source="sql"
         )
-    coef, intercept = np.atleast_2d(learner.coef_), np.atleast_1d(learner.intercept_)
-    classes = learner.classes_.tolist()
+    coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
+    classes = estimator.classes_.tolist()
     names = ["score"] if len(coef) == 1 else [f"score_{k}" for k in range(len(coef))]
     scores = [_plane(exp, model, c, float(b), truths) for c, b in zip(coef, intercept, strict=True)]
     inner = exp.select("*", *(exp.alias_(s, n, quoted=True) for s, n in zip(scores, names, strict=True)))
@@ -56,7 +56,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
 
 
 def _table(exp: Any, name: str) -> Any:
-    """A table by its name; dots separate schema and table."""
+    """Return the table expression of a name; dots separate schema and table."""
     parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
     return exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
 
@@ -72,7 +72,7 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
     terms = [_number(exp, intercept)]
     for name, weight in zip(encoder.numeric_, coef, strict=False):
         value = exp.column(name, quoted=True)
-        if name in truths:  # which engines do not multiply
+        if name in truths:  # engines cannot multiply booleans
             one, zero = _number(exp, 1.0), _number(exp, 0.0)
             value = exp.Case().when(value, one).when(exp.Not(this=value.copy()), zero)
         if (fill := encoder.fill_of(name)) is not None:
@@ -80,8 +80,8 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
         terms.append(exp.Mul(this=_number(exp, weight), expression=value))
     n_numeric = len(encoder.numeric_)
     for (name, value), weight in zip(encoder.categories_, coef[n_numeric:], strict=False):
-        is_it = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))
-        terms.append(exp.Case().when(is_it, _number(exp, weight)).else_(_number(exp, 0.0)))
+        is_equal = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))
+        terms.append(exp.Case().when(is_equal, _number(exp, weight)).else_(_number(exp, 0.0)))
     total = terms[0]
     for term in terms[1:]:
         total = exp.Add(this=total, expression=term)
@@ -89,7 +89,7 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
 
 
 def _number(exp: Any, value: float) -> Any:
-    """A number with all its digits, as a double: engines read bare decimals as something narrower."""
+    """Return a double literal with all digits; engines parse bare decimals as a less precise type."""
     literal = exp.Literal.number(repr(abs(float(value))))
     number = exp.Cast(this=literal, to=exp.DataType.build("double"))
     return exp.Neg(this=number) if value < 0 else number
@@ -100,13 +100,13 @@ def _label(exp: Any, names: list[str], classes: list[Any]) -> Any:
         return exp.Literal.string(label) if isinstance(label, str) else exp.Literal.number(repr(label))
 
     if len(names) == 1:
-        won = exp.GT(this=exp.column("score", quoted=True), expression=exp.Literal.number("0"))
-        return exp.Case().when(won, literal(classes[-1])).else_(literal(classes[0]))
+        is_positive = exp.GT(this=exp.column("score", quoted=True), expression=exp.Literal.number("0"))
+        return exp.Case().when(is_positive, literal(classes[-1])).else_(literal(classes[0]))
     case = exp.Case()
-    for place, label in enumerate(classes[:-1]):
+    for index, label in enumerate(classes[:-1]):
         beats = [
-            exp.GTE(this=exp.column(names[place], quoted=True), expression=exp.column(other, quoted=True))
-            for other in names[place + 1 :]
+            exp.GTE(this=exp.column(names[index], quoted=True), expression=exp.column(other, quoted=True))
+            for other in names[index + 1 :]
         ]
         case = case.when(exp.and_(*beats), literal(label))
     return case.else_(literal(classes[-1]))

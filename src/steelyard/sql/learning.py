@@ -1,4 +1,4 @@
-"""Learning where the rows lie: by sums that the database takes, or by rows that stream into a pass."""
+"""Learning from database rows, by push-down of sums or by streaming the rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.sql.pushdown import (
     PushdownNotSupported,
     PushdownPlan,
-    TooFew,
+    TooFewRows,
     execute,
-    look,
+    plan_pushdown,
     unsupported_reason,
 )
 from steelyard.streams.chunks import padded
@@ -37,14 +37,14 @@ from steelyard.tables.databases import (
 __all__ = ["HOW", "fit", "forget", "learn", "partial_fit", "queries", "source"]
 
 HOW = ("auto", "pushed", "streamed")
-# How many columns of doubles, and of numbers at all, there may be for sums in the engine to take less time
-# than reading the rows: d have d * (d + 3) / 2 sums, and those of doubles are taken in two digits. By
-# benchmarks/speed/bench_sql.py. DuckDB hands its rows over without copying them, which no sum is faster than.
-_FEW_NUMBERS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
-_FEW_CATEGORICAL = 2  # columns of categories, of which every pair is a query
-_CHUNK = 16_384  # rows that are read and learned together
-_NOT_THERE = ("does not exist", "no such table", "doesn't exist")  # as engines say it of a table
-_WHO = "steelyard.sql"
+# Maximum numbers of double columns and of numeric columns for which push-down is faster than reading the
+# rows, measured by benchmarks/speed/bench_sql.py. d columns have d * (d + 3) / 2 sums, and doubles need two
+# digits. DuckDB returns rows without copying, which is always faster.
+_MAX_PUSHDOWN_COLUMNS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
+_MAX_PUSHDOWN_CATEGORICAL = 2  # categorical columns; every pair is a query
+_CHUNK_ROWS = 16_384  # rows read and learned at a time
+_UNKNOWN_TABLE_MESSAGES = ("does not exist", "no such table", "doesn't exist")
+_SOURCE = "steelyard.sql"
 
 
 def fit(
@@ -66,8 +66,8 @@ def fit(
 
     Parameters
     ----------
-    model : learner
-        A learner; it is copied, not changed.
+    model : estimator
+        An estimator. It is cloned, not changed.
     connection : object
         An open connection of DuckDB, SQLite or PostgreSQL (DB-API, ADBC, or an engine of SQLAlchemy), or an
         address such as ``"duckdb:///shop.db"``. Nothing is created or changed in the database.
@@ -76,30 +76,30 @@ def fit(
     target : str
         The column of labels.
     features : sequence of str, optional
-        Columns to use; all but target, weight and moments when not given.
+        Columns to use. By default all but the target, the weight and times.
     where : str, optional
         A condition, with the engine's placeholders for values.
     parameters : sequence
-        The values of the placeholders; no value is ever pasted into text.
+        Values of the placeholders. They are passed to the driver, never inserted into the text.
     weight : str, optional
-        A column that says how often each row counts.
+        A column of sample weights.
     missing : {"refuse", "mean", "zero"}, default="refuse"
-        What to do with NULLs.
+        Treatment of NULL: raise an error, or fill with the mean or zero.
     categorical, drop : sequences of str
-        Columns to take as categories, and to leave out.
+        Columns to treat as categorical, and columns to leave out.
     how : {"auto", "pushed", "streamed"}, default="auto"
-        "pushed": the database takes the sums that a ProximalSVC keeps, in whole numbers, and no row leaves
-        it; "streamed": rows are read in batches. Both give the same bits; "auto" takes what is faster.
+        "pushed": the database computes the sums of a ProximalSVC in integers (push-down), and no row leaves
+        it. "streamed": rows are read in batches. Both give bitwise equal models. "auto" selects the faster.
 
     Returns
     -------
     TableModel
-        The learner with its columns; it can be saved and used on the command line.
+        The fitted estimator with its columns. It can be saved and used on the command line.
 
     Notes
     -----
-    The grid is settled by the first 256 rows that the database gives, either way; where the order of rows is
-    left to the engine and changes, give ``ProximalSVC(quantizer=...)`` to have equal digests.
+    The first 256 rows that the database returns determine the quantizer. If the order of rows changes between
+    calls, use ``ProximalSVC(quantizer=...)`` to get equal digests.
 
     Examples
     --------
@@ -120,7 +120,9 @@ def fit(
     """
     fresh = TableModel(clone(model), TableEncoder(missing), target)
     rows = source(connection, table_or_query, where, parameters)
-    columns = Columns(target, None, _names(features), _columns_left(drop, weight), _names(categorical) or ())
+    columns = Columns(
+        target, None, _names(features), _dropped_columns(drop, weight), _names(categorical) or ()
+    )
     return learn(fresh, rows, columns, weight=weight, how=how)
 
 
@@ -134,12 +136,12 @@ def partial_fit(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Learn further rows, all or none; their columns are those that the model knows.
+    """Learn further rows with the columns of the model. A failing call learns none of them.
 
     Parameters
     ----------
     model : TableModel
-        What :func:`fit` gave.
+        A model returned by :func:`fit`.
     connection, table_or_query, where, parameters, weight, how
         As for :func:`fit`.
 
@@ -162,12 +164,12 @@ def forget(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Unlearn the rows of a condition, all or none.
+    """Forget rows that were learned before. A failing call forgets none of them.
 
     Parameters
     ----------
     model : TableModel
-        What :func:`fit` gave.
+        A model returned by :func:`fit`.
     connection, table_or_query, where, parameters, weight, how
         As for :func:`fit`.
 
@@ -178,17 +180,19 @@ def forget(
     """
     rows = source(connection, table_or_query, where, parameters)
     columns = _known_columns(_checked(model))
-    made = _pushable(model, rows, columns, weight, _checked_how(how))
-    if isinstance(made, str):
+    reason = _streaming_reason(model, rows, columns, weight, _checked_how(how))
+    if reason is not None:
         if weight is not None:
             _forget_weighted(model, rows, weight)
         else:
             model.forget(rows)
-        return _noted_how(model, "streamed")
+        return _record_how(model, "streamed")
     try:
         with rows.connection.reading():
-            looked = look(rows, columns, model.encoder, weight=weight, quantizer=model.estimator.quantizer_)
-            statistics = execute(looked)
+            plan = plan_pushdown(
+                rows, columns, model.encoder, weight=weight, quantizer=model.estimator.quantizer_
+            )
+            statistics = execute(plan)
     except PushdownNotSupported:
         return forget(
             model,
@@ -201,15 +205,15 @@ def forget(
         )
     finally:
         rows.close()
-    new = [name for name in looked.encoder.feature_names if name not in set(model.feature_names)]
+    new = [name for name in plan.encoder.feature_names if name not in set(model.feature_names)]
     if new:
         raise DataError(
-            f"{new[0]!r} was never learned, so that rows with it cannot be forgotten; nothing was changed.",
-            source=f"{_WHO}.forget",
+            f"{new[0]!r} was never learned, so rows with it cannot be forgotten; nothing was changed.",
+            source=f"{_SOURCE}.forget",
         )
-    n_rows = looked.n_rows
+    n_rows = plan.n_rows
     model.estimator.subtract(statistics.grow(model.estimator.n_features_in_))
-    return _noted_how(model.note("forgot", rows.place.source, n_rows), "pushed")
+    return _record_how(model.note("forgot", rows.place.source, n_rows), "pushed")
 
 
 def queries(
@@ -226,25 +230,28 @@ def queries(
     drop: Sequence[str] = (),
     dialect: str | None = None,
 ) -> list[str]:
-    """The SELECTs with which a database takes the sums of a ProximalSVC.
+    """Return the SELECTs with which a database computes the sums of a ProximalSVC.
 
-    The rows are looked at once, as their types, categories, bounds and grid stand in the text; the SELECTs
-    themselves are not run.
+    The rows are queried once, because their types, categories, bounds and quantizer are part of the text. The
+    returned SELECTs are not executed.
 
     Parameters
     ----------
     connection, table_or_query, target, features, where, parameters, weight, missing, categorical, drop
         As for :func:`fit`.
     dialect : str, optional
-        Another engine to write them for: duckdb, sqlite, postgres, bigquery, snowflake, clickhouse or spark.
+        Another engine for which the SELECTs are written: duckdb, sqlite, postgres, bigquery, snowflake,
+        clickhouse or spark.
 
     Returns
     -------
     list of str
-        One for numbers, one for every column of categories, one for every two of these.
+        One query for numeric columns, one per categorical column, one per pair of categorical columns.
     """
     rows = source(connection, table_or_query, where, parameters)
-    columns = Columns(target, None, _names(features), _columns_left(drop, weight), _names(categorical) or ())
+    columns = Columns(
+        target, None, _names(features), _dropped_columns(drop, weight), _names(categorical) or ()
+    )
     return queries_of(rows, columns, TableEncoder(missing), weight=weight, dialect=dialect)
 
 
@@ -256,15 +263,15 @@ def queries_of(
     weight: str | None = None,
     dialect: str | None = None,
 ) -> list[str]:
-    """The same for a source that is open already; it is closed."""
+    """Return the SELECTs for an open source, as :func:`queries` does, and close the source."""
     try:
         if dialect is not None:
             arithmetic_of(dialect)
         if (reason := unsupported_reason(ProximalSVC(), rows.connection.engine, encoder.missing)) is not None:
-            raise PushdownNotSupported(f"no sums can be taken here: {reason}.", source=_WHO)
+            raise PushdownNotSupported(f"push-down is not possible: {reason}.", source=_SOURCE)
         with rows.connection.reading():
-            looked = look(rows, columns, encoder, weight=weight, dialect=dialect)
-        return [query.text for query in looked.queries()]
+            plan = plan_pushdown(rows, columns, encoder, weight=weight, dialect=dialect)
+        return [query.text for query in plan.queries()]
     finally:
         rows.close()
 
@@ -272,7 +279,7 @@ def queries_of(
 def source(
     connection: Any, table_or_query: str, where: str | None = None, parameters: Sequence[Any] = ()
 ) -> DatabaseSource:
-    """The rows of a table or query as something that can be read as a table.
+    """Return the rows of a table or query as a source for :func:`steelyard.tables.open_stream`.
 
     Parameters
     ----------
@@ -294,115 +301,122 @@ def source(
     try:
         return DatabaseSource(raw, query, parameters, name=name, close=close, table=table, where=where)
     except DataError as error:
-        if table is None or not any(words in error.message for words in _NOT_THERE):
+        if table is None or not any(words in error.message for words in _UNKNOWN_TABLE_MESSAGES):
             raise
         try:
-            there = tables_of(raw)
-        except Exception:  # noqa: BLE001  the engine's own words must do
+            tables = tables_of(raw)
+        except Exception:  # noqa: BLE001  keep the message of the engine
             raise error from None
-        if table.rpartition(".")[2].strip('"') in there:
+        if table.rpartition(".")[2].strip('"') in tables:
             raise
-        raise unknown_table(table, there, _WHO) from error
+        raise unknown_table(table, tables, _SOURCE) from error
 
 
 def learn(
     model: TableModel, rows: DatabaseSource, columns: Columns, *, weight: str | None = None, how: str = "auto"
 ) -> TableModel:
-    """Learn all rows of a source or none, by whatever way; the source is closed.
+    """Learn the rows of a source by push-down or streaming, and close it. A failing call learns none.
 
     Parameters
     ----------
     model : TableModel
-        It is taught.
+        The model to update.
     rows : DatabaseSource
         The rows.
     columns : Columns
-        Which columns are what.
+        Roles of the columns.
     weight : str, optional
         The column of weights.
     how : {"auto", "pushed", "streamed"}
         As for :func:`fit`.
     """
     try:
-        made = _pushable(model, rows, columns, weight, _checked_how(how))
-        if not isinstance(made, str):
+        if _streaming_reason(model, rows, columns, weight, _checked_how(how)) is None:
             try:
-                return _pushed(model, rows, columns, weight)
+                return _learn_pushdown(model, rows, columns, weight)
             except PushdownNotSupported as error:
-                if how == "pushed" and not isinstance(error, TooFew):
+                if how == "pushed" and not isinstance(error, TooFewRows):
                     raise
-        return _streamed(model, rows, columns, weight)
+        return _learn_streamed(model, rows, columns, weight)
     finally:
         rows.close()
 
 
-def _pushable(
+def _streaming_reason(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None, how: str
 ) -> str | None:
-    """Why rows are to be read; None where sums are to be taken."""
+    """Return the reason for streaming the rows, or None for push-down."""
     if weight is not None and weight not in rows.names:
-        Columns(weight).chosen(rows.names, rows.place.source)  # says which columns there are
+        Columns(weight).chosen(rows.names, rows.place.source)  # raises with the names of all columns
     if how == "streamed":
-        return "as asked for"
+        return "requested"
     learner = model.estimator
     reason = unsupported_reason(learner, rows.connection.engine, model.encoder.missing)
-    if reason is None and _is_started(learner) and not learner.statistics_.is_frozen:
-        reason = "the grid is not settled before 256 rows"
+    if reason is None and _is_fitted(learner) and not learner.statistics_.is_frozen:
+        reason = "the quantizer is not chosen before 256 rows"
     if how == "pushed":
         if reason is not None:
             raise PushdownNotSupported(
-                f"no sums can be taken here: {reason}.", source=_WHO, hint='how="auto" reads the rows'
+                f"push-down is not possible: {reason}.", source=_SOURCE, hint='how="auto" reads the rows'
             )
         return None
     if reason is not None:
         return reason
     names = columns.chosen(rows.names, rows.place.source, rows.index_names)
     texts = [name for name in names if rows.declared[name] == "text" or name in columns.categorical]
-    wide = [name for name in names if rows.declared[name] in ("double", "decimal", "unknown")]
-    few_wide, few = _FEW_NUMBERS.get(str(rows.connection.engine), (0, 0))
-    if len(wide) > few_wide or len(names) - len(texts) > few or len(texts) > _FEW_CATEGORICAL:
-        return "rows are read faster"
+    doubles = [name for name in names if rows.declared[name] in ("double", "decimal", "unknown")]
+    max_doubles, max_numeric = _MAX_PUSHDOWN_COLUMNS.get(str(rows.connection.engine), (0, 0))
+    if (
+        len(doubles) > max_doubles
+        or len(names) - len(texts) > max_numeric
+        or len(texts) > _MAX_PUSHDOWN_CATEGORICAL
+    ):
+        return "streaming is faster"
     return None
 
 
-def _pushed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> TableModel:
+def _learn_pushdown(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
+) -> TableModel:
     learner = model.estimator
-    started = _is_started(learner)
+    is_fitted = _is_fitted(learner)
     with rows.connection.reading():
-        quantizer = learner.quantizer_ if started else learner.quantizer
-        looked: PushdownPlan = look(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
-        statistics = execute(looked)
+        quantizer = learner.quantizer_ if is_fitted else learner.quantizer
+        plan: PushdownPlan = plan_pushdown(rows, columns, model.encoder, weight=weight, quantizer=quantizer)
+        statistics = execute(plan)
     learner = deepcopy(learner)
-    if started and statistics.n_features > learner.n_features_in_:
+    if is_fitted and statistics.n_features > learner.n_features_in_:
         learner.grow(statistics.n_features)
     learner.merge(statistics)
-    model.estimator, model.encoder = learner, looked.encoder
-    return _noted_how(model.note("learned", rows.place.source, looked.n_rows), "pushed")
+    model.estimator, model.encoder = learner, plan.encoder
+    return _record_how(model.note("learned", rows.place.source, plan.n_rows), "pushed")
 
 
-def _streamed(model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None) -> TableModel:
-    twin = deepcopy(model)  # a query may fail half-way, and then nothing has changed
+def _learn_streamed(
+    model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
+) -> TableModel:
+    copy = deepcopy(model)  # a query may fail halfway; then the model must not change
     options: dict[str, Any] = {}
-    if "columns_" not in vars(twin.encoder):
+    if "columns_" not in vars(copy.encoder):
         options = {
             "features": columns.features,
             "drop": columns.drop,
             "categorical": columns.categorical,
         }
-    stream = twin.open(rows, labelled=True, chunk=_CHUNK, **options)
+    stream = copy.open(rows, labelled=True, chunk=_CHUNK_ROWS, **options)
     if weight is None:
-        twin.learn(stream)
+        copy.learn(stream)
     else:
-        _learn_weighted(twin, stream.keep([weight]), weight)
-    model.estimator, model.encoder, model.history_ = twin.estimator, twin.encoder, twin.history
-    return _noted_how(model, "streamed")
+        _learn_weighted(copy, stream.keep([weight]), weight)
+    model.estimator, model.encoder, model.history_ = copy.estimator, copy.encoder, copy.history
+    return _record_how(model, "streamed")
 
 
 def _learn_weighted(model: TableModel, stream: Any, weight: str) -> None:
     learner, n_rows = model.estimator, 0
     for chunk in stream:
         X = chunk.rows_for(learner)
-        if hasattr(learner, "grow") and _is_started(learner):
+        if hasattr(learner, "grow") and _is_fitted(learner):
             if X.shape[1] > learner.n_features_in_:
                 learner.grow(X.shape[1])
             X = padded(X, learner.n_features_in_)
@@ -426,21 +440,23 @@ def _weights(values: Any, name: str) -> FloatArray:
     try:
         return np.array([float(value) for value in values.tolist()])
     except (TypeError, ValueError):
-        raise DataError(f"column {name!r} of weights must have a number in every row.", source=_WHO) from None
+        raise DataError(
+            f"column {name!r} of weights must have a number in every row.", source=_SOURCE
+        ) from None
 
 
-def _noted_how(model: TableModel, how: str) -> TableModel:
+def _record_how(model: TableModel, how: str) -> TableModel:
     model.history[-1]["how"] = how
     return model
 
 
-def _is_started(learner: Any) -> bool:
+def _is_fitted(learner: Any) -> bool:
     return hasattr(learner, "n_features_in_")
 
 
 def _checked_how(how: str) -> str:
     if how not in HOW:
-        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_WHO)
+        raise ParameterError(f"how must be one of {', '.join(HOW)}; got {how!r}.", source=_SOURCE)
     return how
 
 
@@ -448,7 +464,7 @@ def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
-def _columns_left(drop: Sequence[str], weight: str | None) -> tuple[str, ...]:
+def _dropped_columns(drop: Sequence[str], weight: str | None) -> tuple[str, ...]:
     return (*(_names(drop) or ()), *(() if weight is None else (weight,)))
 
 
@@ -459,5 +475,7 @@ def _known_columns(model: TableModel) -> Columns:
 
 def _checked(model: Any) -> TableModel:
     if not isinstance(model, TableModel):
-        raise DataTypeError(f"expected a model that sql.fit() gave; got {type(model).__name__}.", source=_WHO)
+        raise DataTypeError(
+            f"expected a model returned by sql.fit(); got {type(model).__name__}.", source=_SOURCE
+        )
     return model

@@ -1,9 +1,9 @@
-"""Statistics taken inside a database: the whole numbers of a pass over the same rows, without the rows.
+"""Push-down: the statistics of a ProximalSVC computed inside a database.
 
-A first look settles what the learner would have settled by the first rows: which columns are numbers, the
-categories in the order in which they come, and the grid. Then the engine takes sums of products of whole
-numbers (:mod:`steelyard.sql.queries`), which are whole, so that nothing rounds them: what comes back is, bit
-for bit, what a learner would hold that had read the rows.
+:func:`plan_pushdown` first determines what an estimator determines from its first rows: the numeric columns,
+the categories in order of appearance, and the quantizer. :func:`execute` then lets the engine compute sums of
+products of integers (:mod:`steelyard.sql.queries`). Integer sums are not rounded, so the statistics are
+bitwise equal to those of an estimator that has read the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from steelyard.exceptions import DataError
 from steelyard.proximal import ClassStatistics, ProximalSVC, Quantizer
 from steelyard.proximal.quantizer import WEIGHT_FRACTION_BITS
 from steelyard.sql.arithmetic import ARITHMETICS
-from steelyard.sql.queries import Asked, Number, Sums, Writer
+from steelyard.sql.queries import BoundKey, Number, Sums, Writer
 from steelyard.tables import TableEncoder
 from steelyard.tables.columns import Columns
 from steelyard.tables.connections import database_error
@@ -33,65 +33,65 @@ from steelyard.tables.labels import LabelReader
 __all__ = [
     "PushdownNotSupported",
     "PushdownPlan",
-    "TooFew",
-    "answers",
+    "TooFewRows",
     "execute",
-    "look",
+    "plan_pushdown",
+    "run_query",
     "unsupported_reason",
 ]
 
-_MANY = 1 << 20  # a row number behind which labels are only counted
-_LARGEST_WEIGHT = 2.0**40
-_WHOLE = 2**53  # doubles are counted below this
-_MOST_ROW_BITS = 46  # of 62, so that digits have at least eight
-_FAR = 240  # powers of two by which engines scale values and neither lose nor refuse any
-_MOST_LOOKS = 8  # at the grid, which becomes finer by each
+_LABEL_ROW = 1 << 20  # row number given to LabelReader; labels of such late rows are only counted
+_MAX_WEIGHT = 2.0**40
+_MAX_STEPS = 2**53  # doubles represent integers exactly below this
+_MAX_ROW_BITS = 46  # of 62 bits, so that digits have at least eight bits each
+_MAX_EXPONENT = 240  # engines scale values by powers of two up to this exponent without overflow or underflow
+_MAX_REFINEMENTS = 8  # of the quantizer
 
 
-class PushdownNotSupported(DataError):  # noqa: N818  a state of the data, and no mistake of whoever asks
-    """What cannot be taken by sums in this database; reading the rows can."""
+class PushdownNotSupported(DataError):  # noqa: N818  not an error with how="auto"
+    """Push-down is not possible for this database, estimator or data. The rows can be streamed instead."""
 
 
-class TooFew(PushdownNotSupported):
-    """So few rows that they settle no grid; they are read, whatever way was asked for."""
+class TooFewRows(PushdownNotSupported):
+    """There are too few rows to choose a quantizer. They are streamed even with how="pushed"."""
 
 
-def unsupported_reason(learner: Any, engine: str | None, missing: str) -> str | None:
-    """Why the rows must be read for this learner; None where sums are enough."""
-    if type(learner) is not ProximalSVC:
-        return f"{type(learner).__name__} does not learn from sums"
+def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str | None:
+    """Return the reason why the rows must be streamed for this estimator; None if push-down is possible."""
+    if type(estimator) is not ProximalSVC:
+        return f"{type(estimator).__name__} cannot be fitted from sums"
     reasons = {
-        "the engine behind this connection is not known": engine not in ARITHMETICS,
-        "a feature map needs the rows": learner.feature_map is not None,
-        'C="auto" puts rows into folds by their values, so it needs the rows': learner.C == "auto",
-        "a ledger needs the rows": learner.track_rows,
-        'missing="mean" takes the mean of the rows so far, so it needs the rows': missing == "mean",
+        "the engine of this connection is unknown": engine not in ARITHMETICS,
+        "a feature map needs the rows": estimator.feature_map is not None,
+        'C="auto" assigns rows to folds by their values, so it needs the rows': estimator.C == "auto",
+        "track_rows=True needs the rows": estimator.track_rows,
+        'missing="mean" uses a running mean, so it needs the rows': missing == "mean",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 @dataclass(frozen=True)
 class PushdownPlan:
-    """All that is to be known before sums are taken.
+    """Push-down plan: everything needed to write the queries.
 
     Attributes
     ----------
     source : DatabaseSource
         The rows.
     writer : Writer
-        Who writes the queries.
+        Writer of the queries.
     encoder : TableEncoder
-        How columns become features, with all categories of these rows.
-    grid : Quantizer
-        How values are counted.
+        Encoder of the columns, with all categories of these rows.
+    quantizer : Quantizer
+        Quantizer of the features.
     numbers : tuple of Number
-        The columns of numbers.
+        Numeric columns.
     n_rows : int
-        How many rows there are.
+        Number of rows.
     weight_bits : int
-        How large weights are, in their steps.
+        Number of bits of the largest weight, in its steps.
     fractions : bool
-        Whether some weight is not whole.
+        Whether some weight is not an integer.
     """
 
     source: DatabaseSource
@@ -104,11 +104,11 @@ class PushdownPlan:
     fractions: bool
 
     def queries(self) -> list[Sums]:
-        """The SELECTs whose answers are the statistics."""
+        """Return the SELECTs that compute the statistics."""
         return self.writer.sums(self.numbers, self.encoder.categorical_, self.n_rows, self.weight_bits)
 
 
-def look(
+def plan_pushdown(
     source: DatabaseSource,
     columns: Columns,
     encoder: TableEncoder,
@@ -119,46 +119,48 @@ def look(
     dialect: str | None = None,
     cells: tuple[str, ...] = (),
 ) -> PushdownPlan:
-    """PushdownPlan at the rows as a whole; PushdownNotSupported where sums cannot be taken exactly.
+    """Return the plan for some rows; raise PushdownNotSupported if the sums would not be exact.
 
     Parameters
     ----------
     source : DatabaseSource
         The rows.
     columns : Columns
-        Which columns are what.
+        Roles of the columns.
     encoder : TableEncoder
-        It stays as it is; :attr:`PushdownPlan.encoder` is a copy that knows these rows too.
+        Encoder, not modified. :attr:`PushdownPlan.encoder` is a copy that includes these rows.
     weight : str, optional
         The column of weights.
-    grid : Quantizer, optional
-        How values are counted; by default as the first rows have it.
+    quantizer : Quantizer, optional
+        Quantizer of the features. By default the first rows determine it.
     max_classes : int
-        How many labels there can be.
+        Maximum number of distinct labels.
     dialect : str, optional
-        For which engine queries of sums are written, if not for the one that is asked.
+        Engine for which the queries are written. By default the engine of the source.
     cells : tuple of str
-        Columns whose values cut the rows further, for sums of each.
+        Columns that define cells; sums are computed for each cell.
     """
     names = columns.chosen(source.names, source.place.source, source.index_names)
-    encoder, first = _settled(source, columns, names, encoder)
+    encoder, first = _encode_first_rows(source, columns, names, encoder)
     assert columns.target is not None
     writer = Writer(ARITHMETICS[str(source.connection.engine)], source.query, columns.target, weight)
     statistics = ClassStatistics(max(len(encoder.feature_names), 1), quantizer=quantizer)
     if quantizer is None:
         if len(first) < FIRST_ROWS:
-            raise TooFew(f"there are only {len(first)} rows, which are read.", source=source.place.source)
+            raise TooFewRows(
+                f"there are only {len(first)} rows, so they are streamed.", source=source.place.source
+            )
         statistics.add(first, np.zeros(len(first), dtype=int))
-    numbers, bounds = _fine_enough(source, writer, encoder, statistics, max_classes)
-    _know_categories(source, writer, encoder)
+    numbers, bounds = _refine(source, writer, encoder, statistics, max_classes)
+    _learn_categories(source, writer, encoder)
     found = statistics.grow(max(len(encoder.feature_names), 1)).quantizer
     if found.exponents[len(numbers) :].any() or found.origins[len(numbers) :].any():
         raise PushdownNotSupported(
-            "categories are counted in steps of 1, which this grid does not have.", source=source.place.source
+            "one-hot features need steps of 1, but the quantizer has other steps.", source=source.place.source
         )
     numbers = [replace(number, bits=bounds.bits(number)) for number in numbers]
     fractions = weight is not None and bool(bounds["off", weight])
-    made = PushdownPlan(
+    plan = PushdownPlan(
         source,
         _writer_for(source, dialect, columns.target, weight, fractions=fractions),
         encoder,
@@ -168,21 +170,21 @@ def look(
         0 if weight is None else bounds.weight_bits(weight, fractions=fractions),
         fractions,
     )
-    made.writer.cells = cells
-    _check_size(made)
-    return made
+    plan.writer.cells = cells
+    _check_size(plan)
+    return plan
 
 
-def _fine_enough(
+def _refine(
     source: DatabaseSource,
     writer: Writer,
     encoder: TableEncoder,
     statistics: ClassStatistics,
     max_classes: int,
 ) -> tuple[list[Number], _Bounds]:
-    """The columns of numbers on a grid on which all rows lie, or are rounded, and the bounds of them all."""
+    """Return numeric columns with a quantizer that represents all values or rounds them, and their bounds."""
     kinds = [_number_kind(source, name) for name in encoder.numeric_]
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
         numbers = [
             Number(
@@ -202,15 +204,17 @@ def _fine_enough(
         if not off:
             return numbers, bounds
         statistics.add(*_off_rows(source, writer, numbers, off, statistics.n_features))
-    raise PushdownNotSupported(f"columns {off} become finer again and again.", source=source.place.source)
+    raise PushdownNotSupported(
+        f"columns {off} need finer steps after {_MAX_REFINEMENTS} refinements.", source=source.place.source
+    )
 
 
 def _check_steps(numbers: Sequence[Number], source: str) -> None:
-    far = [number for number in numbers if abs(number.exponent) > _FAR]
-    if far:
+    invalid = [number for number in numbers if abs(number.exponent) > _MAX_EXPONENT]
+    if invalid:
         raise PushdownNotSupported(
-            f"column {far[0].name!r} is counted in steps of 2**{far[0].exponent}; databases count in steps "
-            f"from 2**-{_FAR} to 2**{_FAR}.",
+            f"column {invalid[0].name!r} has steps of 2**{invalid[0].exponent}; push-down supports steps "
+            f"from 2**-{_MAX_EXPONENT} to 2**{_MAX_EXPONENT}.",
             source=source,
             hint='how="auto" reads the rows',
         )
@@ -226,10 +230,10 @@ def _writer_for(
     return writer
 
 
-def _settled(
+def _encode_first_rows(
     source: DatabaseSource, columns: Columns, names: list[str], encoder: TableEncoder
 ) -> tuple[TableEncoder, Any]:
-    """The encoder after the first rows, and these."""
+    """Return the encoder after the first rows, and the encoded rows."""
     encoder = deepcopy(encoder)
     kinds = source.kinds(columns, names)
     parts = []
@@ -252,15 +256,16 @@ def _number_kind(source: DatabaseSource, name: str) -> str:
     kind = source.declared[name]
     if kind in ("moment", "text") and source.connection.engine != "sqlite":
         raise PushdownNotSupported(
-            f"column {name!r} is of a kind ({kind}) that is read row by row.", source=source.place.source
+            f"column {name!r} has the type {kind}, which push-down does not support.",
+            source=source.place.source,
         )
     return kind if kind in ("whole", "decimal", "truth") else "double"
 
 
-def answers(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
-    """The rows that the database answers to a query of ours over the rows of the source."""
+def run_query(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the result rows of a query over the rows of the source."""
     connection = source.connection
-    if source.parameters:  # signs that mean something to the driver may stand in names of columns
+    if source.parameters:  # column names may contain placeholder characters of the driver
         head, _, ours = text.partition(source.query)
         text = connection.escaped(head) + source.query + connection.escaped(ours)
     try:
@@ -270,47 +275,47 @@ def answers(source: DatabaseSource, text: str) -> Iterator[tuple[Any, ...]]:
 
 
 class _Bounds:
-    """What a first look at all rows told."""
+    """Counts and value ranges of the columns."""
 
-    def __init__(self, answers: Mapping[Asked, Any], source: str) -> None:
-        self._answers, self._source = answers, source
+    def __init__(self, values: Mapping[BoundKey, Any], source: str) -> None:
+        self._values, self._source = values, source
 
     @classmethod
     def of(
         cls, source: DatabaseSource, writer: Writer, numbers: Sequence[Number], categories: Sequence[str]
     ) -> _Bounds:
-        """Ask the database."""
-        text, asked = writer.bounds(numbers, categories)
-        return cls(dict(zip(asked, next(answers(source, text)), strict=True)), source.place.source)
+        """Query the database for the bounds."""
+        text, keys = writer.bounds(numbers, categories)
+        return cls(dict(zip(keys, next(run_query(source, text)), strict=True)), source.place.source)
 
-    def __getitem__(self, asked: Asked) -> Any:
-        return self._answers[asked]
+    def __getitem__(self, key: BoundKey) -> Any:
+        return self._values[key]
 
-    def get(self, what: str, name: str) -> int:
-        """A number of rows; 0 where it was not asked for."""
-        return int(self._answers.get((what, name)) or 0)
+    def get(self, bound: str, name: str) -> int:
+        """Return a number of rows; 0 if it was not requested."""
+        return int(self._values.get((bound, name)) or 0)
 
     @property
     def n_rows(self) -> int:
-        """All of them."""
+        """Number of rows."""
         return int(self["rows", None])
 
     def check(
         self, numbers: Sequence[Number], encoder: TableEncoder, weight: str | None, max_classes: int
     ) -> None:
-        """Refuse, with the names of columns, what a learner would refuse row by row."""
+        """Raise DataError for values that an estimator would reject, with the names of the columns."""
         self._check_labels(max_classes)
         for number in numbers:
             self._check_values(number.name)
         if weight is not None:
             self._check_weight(weight)
         gaps = {name: self.n_rows - self["values", name] for name in encoder.columns_}
-        lacking = [f"{name!r} ({n:,} rows)" for name, n in gaps.items() if n]
-        if lacking and encoder.missing == "refuse":
+        incomplete = [f"{name!r} ({n:,} rows)" for name, n in gaps.items() if n]
+        if incomplete and encoder.missing == "refuse":
             raise DataError(
-                f"values are missing in {', '.join(lacking[:10])}.",
+                f"values are missing in {', '.join(incomplete[:10])}.",
                 source=self._source,
-                hint='fill gaps with missing="mean" or missing="zero" (--missing on the command line)',
+                hint='fill them with missing="mean" or missing="zero" (--missing on the command line)',
             )
 
     def _check_labels(self, max_classes: int) -> None:
@@ -330,11 +335,11 @@ class _Bounds:
     def _check_values(self, name: str) -> None:
         if n := self.get("strange", name):
             raise DataError(
-                f"column {name!r} holds {n:,} values that are no numbers.",
+                f"column {name!r} holds {n:,} values that are not numbers.",
                 source=self._source,
-                hint="if this is a column of categories, name it so, or leave it out",
+                hint="declare the column as categorical, or leave it out",
             )
-        largest = max(map(abs, self._ends(name)))
+        largest = max(map(abs, self._range(name)))
         if math.isinf(largest):
             raise DataError(
                 f"column {name!r} holds an infinite value, which cannot be used.", source=self._source
@@ -349,45 +354,45 @@ class _Bounds:
             raise DataError(
                 f"column {name!r} of weights must have a number in every row.", source=self._source
             )
-        least, largest = self._ends(name)
-        if least < 0.0 or largest > _LARGEST_WEIGHT:
+        smallest, largest = self._range(name)
+        if smallest < 0.0 or largest > _MAX_WEIGHT:
             raise DataError(f"weights (column {name!r}) must be from 0 to 2**40.", source=self._source)
 
-    def _ends(self, name: str) -> list[float]:
-        found = [self[what, name] for what in ("least", "largest")]
+    def _range(self, name: str) -> list[float]:
+        found = [self[bound, name] for bound in ("least", "largest")]
         return [0.0 if value is None else float(value) for value in found]
 
     def bits(self, number: Number) -> int:
-        """How many bits the whole numbers of a column have."""
-        ends = self._ends(number.name) + [0.0] * number.filled
-        whole = [_quanta(end, number.exponent) for end in ends]
-        if max(map(abs, whole)) >= _WHOLE:
+        """Return the number of bits of the quantized values of a column."""
+        ends = self._range(number.name) + [0.0] * number.filled
+        steps = [_to_steps(end, number.exponent) for end in ends]
+        if max(map(abs, steps)) >= _MAX_STEPS:
             raise PushdownNotSupported(
-                f"column {number.name!r} has outliers too far away to be counted.", source=self._source
+                f"column {number.name!r} has outliers beyond 2**53 steps.", source=self._source
             )
-        return max(abs(value - number.origin).bit_length() for value in whole)
+        return max(abs(value - number.origin).bit_length() for value in steps)
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
-        """The same of weights, in their steps."""
-        return math.ceil(self._ends(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
+        """Return the number of bits of the largest weight, in its steps."""
+        return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
 def _off_rows(
     source: DatabaseSource, writer: Writer, numbers: Sequence[Number], off: Sequence[str], width: int
 ) -> tuple[Any, Any]:
-    """The first rows that are between the quanta: the grid becomes as fine as a learner would make it."""
-    rows = list(answers(source, writer.off_grid(numbers, off, FIRST_ROWS)))
+    """Return the first rows with values that are not multiples of the step; they refine the quantizer."""
+    rows = list(run_query(source, writer.rows_off_step(numbers, off, FIRST_ROWS)))
     X = np.zeros((len(rows), width))
     X[:, : len(numbers)] = [[0.0 if value is None else float(value) for value in row] for row in rows]
     return X, np.zeros(len(rows), dtype=int)
 
 
-def _know_categories(source: DatabaseSource, writer: Writer, encoder: TableEncoder) -> None:
-    """Give every category of the rows its place, in the order in which they come."""
+def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEncoder) -> None:
+    """Add the categories of the rows to the encoder, in order of appearance."""
     new: list[tuple[int, int, str, str]] = []
     known = set(encoder.categories_)
     for order, name in enumerate(encoder.categorical_):
-        values = list(answers(source, writer.categories(name, encoder.max_categories)))
+        values = list(run_query(source, writer.categories(name, encoder.max_categories)))
         texts = texts_of([value for value, _ in values])
         found = {(name, text): int(first) for text, (_, first) in zip(texts, values, strict=True)}
         n_values = len({*found, *(pair for pair in known if pair[0] == name)})
@@ -402,78 +407,78 @@ def _know_categories(source: DatabaseSource, writer: Writer, encoder: TableEncod
     encoder.add_categories((name, value) for _, _, name, value in sorted(new))
 
 
-def _quanta(value: float, exponent: int) -> int:
-    """The nearest whole number of quanta, halves upwards."""
+def _to_steps(value: float, exponent: int) -> int:
+    """Return a value in steps, rounded to the nearest integer, halves upwards."""
     top, bottom = value.as_integer_ratio()
     top, bottom = (top << -exponent, bottom) if exponent < 0 else (top, bottom << exponent)
     return (2 * top + bottom) // (2 * bottom)
 
 
-def _check_size(made: PushdownPlan) -> None:
-    """Refuse sums that would outgrow the engine's numbers, before any is taken."""
-    arithmetic, place = made.writer.arithmetic, made.source.place.source
-    needed = made.writer.bits_needed(made.numbers, made.n_rows, made.weight_bits)
+def _check_size(plan: PushdownPlan) -> None:
+    """Raise if sums could overflow the integers of the engine."""
+    arithmetic, source = plan.writer.arithmetic, plan.source.place.source
+    needed = plan.writer.bits_needed(plan.numbers, plan.n_rows, plan.weight_bits)
     if arithmetic.wide is not None and needed > arithmetic.wide_bits:
         raise PushdownNotSupported(
             f"sums of products would take {needed} bits; {arithmetic.dialect} has {arithmetic.wide_bits}.",
-            source=place,
+            source=source,
         )
-    row_bits = made.weight_bits + (0 if arithmetic.sums_widen else made.n_rows.bit_length())
-    if arithmetic.wide is None and row_bits > _MOST_ROW_BITS:
+    row_bits = plan.weight_bits + (0 if arithmetic.sums_widen else plan.n_rows.bit_length())
+    if arithmetic.wide is None and row_bits > _MAX_ROW_BITS:
         raise PushdownNotSupported(
-            f"{made.n_rows:,} rows with such weights leave no room in 62 bits.", source=place
+            f"sums over {plan.n_rows:,} rows with these weights exceed 62 bits.", source=source
         )
 
 
 def execute(
-    made: PushdownPlan,
+    plan: PushdownPlan,
     max_classes: int = 500,
     name_of: Callable[[list[str | None], Label], Label] | None = None,
 ) -> ClassStatistics:
-    """The statistics of all rows, taken inside the database.
+    """Return the statistics of all rows, computed inside the database.
 
     Parameters
     ----------
-    made : PushdownPlan
-        What :func:`look` found, in the same moment of the database.
+    plan : PushdownPlan
+        Result of :func:`plan_pushdown` in the same database snapshot.
     max_classes : int
-        How many labels there can be.
+        Maximum number of distinct labels.
     name_of : callable, optional
-        What to call the rows of a class with certain values of the cells.
+        Returns the name of a class in a cell.
     """
-    n_cells = len(made.writer.cells)
-    width = made.quantizer.n_features
+    n_cells = len(plan.writer.cells)
+    width = plan.quantizer.n_features
     triangles: dict[Label, list[int]] = {}
-    read_label = _LabelsOnce(made, max_classes)
-    weighed: int | None = None
-    for number, query in enumerate(made.queries()):
-        for row in answers(made.source, query.text):
+    read_label = _LabelCache(plan, max_classes)
+    total_weight: int | None = None
+    for number, query in enumerate(plan.queries()):
+        for row in run_query(plan.source, query.text):
             label = read_label(row[0])
             if name_of is not None:
                 label = name_of(texts_of(row[1 : 1 + n_cells]).tolist(), label)
             triangle = triangles.setdefault(label, [0] * ((width + 1) * (width + 2) // 2))
-            _add_row(triangle, made.encoder, query, row[1 + n_cells :], first=number == 0)
+            _add_row(triangle, plan.encoder, query, row[1 + n_cells :], first=number == 0)
         if number == 0:
-            weighed = sum(triangle[-1] for triangle in triangles.values())
-    if made.writer.weight is None and weighed != made.n_rows:
+            total_weight = sum(triangle[-1] for triangle in triangles.values())
+    if plan.writer.weight is None and total_weight != plan.n_rows:
         raise DataError(
-            f"the rows changed while they were looked at: {made.n_rows:,} before and {weighed:,} after; "
+            f"the rows changed between two queries: {plan.n_rows:,} before and {total_weight:,} after; "
             "nothing was changed.",
-            source=made.source.place.source,
-            hint="try again, in a transaction that sees one moment",
+            source=plan.source.place.source,
+            hint="repeat the call in a transaction with snapshot isolation",
         )
-    held = {label: triangle for label, triangle in triangles.items() if triangle[-1]}
-    return ClassStatistics.from_sums(made.quantizer, held, fractions=made.fractions)
+    nonempty = {label: triangle for label, triangle in triangles.items() if triangle[-1]}
+    return ClassStatistics.from_sums(plan.quantizer, nonempty, fractions=plan.fractions)
 
 
-class _LabelsOnce:
-    """Labels as rows that are read would have them."""
+class _LabelCache:
+    """Cache of converted labels, equal to those of streamed rows."""
 
-    def __init__(self, made: PushdownPlan, max_classes: int) -> None:
-        target = made.writer.target
+    def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
+        target = plan.writer.target
         self._reader = LabelReader(target, max_classes)
-        self._place = made.source.place
-        self._is_text = made.source.declared[target] == "text"
+        self._place = plan.source.place
+        self._is_text = plan.source.declared[target] == "text"
         self._known: dict[Any, Label] = {}
 
     def __call__(self, value: Any) -> Label:
@@ -481,39 +486,39 @@ class _LabelsOnce:
         if key not in self._known:
             is_text = self._is_text or isinstance(value, str)
             values = texts_of([value]) if is_text else np.array([number_of(value)])
-            self._known[key] = self._reader.read(values, self._place, _MANY).tolist()[0]
+            self._known[key] = self._reader.read(values, self._place, _LABEL_ROW).tolist()[0]
         return self._known[key]
 
 
 def _add_row(
     triangle: list[int], encoder: TableEncoder, query: Sums, row: tuple[Any, ...], *, first: bool
 ) -> None:
-    """Add one group of one query to the sums of its class."""
+    """Add one result row of a query to the sums of its class."""
     width, n_numbers = len(encoder.feature_names), len(encoder.numeric_)
     n_keys = len(query.keys)
     values = [int(value or 0) for value in row[n_keys:]]
     count = values[0]
     if not n_keys:
         if first:
-            triangle[_place(width, width)] += count
+            triangle[_triangle_index(width, width)] += count
         for aggregate, value in zip(query.aggregates, values[1:], strict=True):
             ends = aggregate.places if len(aggregate.places) == 2 else (*aggregate.places, width)
-            triangle[_place(*ends)] += value << aggregate.shift
+            triangle[_triangle_index(*ends)] += value << aggregate.shift
         return
     texts = texts_of(row[:n_keys])
-    places = [
+    indices = [
         None if text is None else n_numbers + encoder.index_of(name, text)
         for name, text in zip(query.keys, texts, strict=True)
     ]
-    if None in places:  # a missing category is none
+    if None in indices:  # a missing category has no feature
         return
-    triangle[_place(*places) if n_keys == 2 else _place(width, places[0])] += count
+    triangle[_triangle_index(*indices) if n_keys == 2 else _triangle_index(width, indices[0])] += count
     if n_keys == 1:
-        triangle[_place(places[0], places[0])] += count
+        triangle[_triangle_index(indices[0], indices[0])] += count
         for aggregate, value in zip(query.aggregates, values[1:], strict=True):
-            triangle[_place(places[0], aggregate.places[0])] += value << aggregate.shift
+            triangle[_triangle_index(indices[0], aggregate.places[0])] += value << aggregate.shift
 
 
-def _place(one: Any, other: Any) -> int:
+def _triangle_index(one: Any, other: Any) -> int:
     row, column = max(one, other), min(one, other)
     return int(row * (row + 1) // 2 + column)

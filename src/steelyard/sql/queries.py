@@ -1,14 +1,15 @@
-"""The SELECTs that take sums of products inside a database, written by SQLGlot.
+"""SELECTs that compute sums of products inside a database, written by SQLGlot.
 
-Every query reads the rows that a caller has named once, as ``steelyard_rows``. Values are counted in whole
-quanta first, so that sums of products are whole numbers too, which the engine adds without any rounding:
+Every query reads the rows of the caller once, as ``steelyard_rows``. Values are quantized first, so sums of
+products are integers and the engine adds them without rounding:
 
-1. ``scaled`` has every column of numbers in units of its quantum, a power of two: still a double, and exact;
-2. ``counted`` has the nearest whole number, halves upwards, relative to the origin, as a learner counts it;
-3. ``digits`` has these in pieces whose products fit 64 bits, where wider ones are slow or not to be had.
+1. ``scaled`` has every numeric column divided by its step. The step is a power of two, so the double is
+   exact.
+2. ``counted`` has the nearest integer, halves upwards, relative to the origin, as the quantizer computes it.
+3. ``digits`` has these integers split into digits whose products fit 64 bits, for engines without fast wider
+   integers.
 
-Names of columns are quoted by SQLGlot, numbers are literals that it makes, and no value of the data ever
-stands in the text of a query.
+SQLGlot quotes column names and creates number literals. Data values are never part of the text of a query.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ from typing import Any
 
 from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
 
-__all__ = ["Aggregate", "Asked", "Number", "Piece", "Sums", "Writer"]
+__all__ = ["Aggregate", "BoundKey", "Number", "Piece", "Sums", "Writer"]
 
-_LONG_NAME = 40
-_MOST_AGGREGATES = 1000  # of one SELECT; PostgreSQL ends at 1,664 columns and SQLite at 2,000
+_MAX_NAME_BYTES = 40
+_MAX_AGGREGATES = 1000  # of one SELECT; PostgreSQL allows 1,664 columns and SQLite 2,000
 ROWS = "steelyard_rows"
 
-Asked = tuple[str, str | None]
+BoundKey = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers and how it is counted.
+    """Numeric column and its quantization.
 
     Attributes
     ----------
     name : str
-        The column.
+        Name of the column.
     kind : str
-        What it holds: "whole", "double", "decimal" or "truth".
+        Type of its values: "whole", "double", "decimal" or "truth".
     exponent : int
-        The quantum is two to this power.
+        Exponent of the step, which is a power of two.
     origin : int
-        What is taken off, in quanta.
+        Offset that is subtracted, in steps.
     bits : int
-        How many bits the largest of the whole numbers has.
+        Number of bits of the largest quantized value.
     filled : bool
-        Whether missing values are to be taken as zero.
+        Whether missing values are replaced by zero.
     rounds : bool
-        Whether values may lie between whole numbers of quanta; where not, the grid must become finer for it.
+        Whether values are rounded to multiples of the step. Otherwise the quantizer must be refined.
     """
 
     name: str
@@ -63,20 +64,20 @@ class Number:
 
 @dataclass(frozen=True)
 class Piece:
-    """A column of ``counted`` or ``digits``.
+    """Digit of a quantized column: a column of ``counted`` or ``digits``.
 
     Attributes
     ----------
     name : str
-        What it is called.
+        Name of the digit.
     of : str
-        Of which column of numbers it is a part.
+        Name of the numeric column.
     shift : int
-        By how many bits it is to be shifted.
+        Position of the lowest bit.
     bits : int
-        How many it has.
+        Number of bits.
     last : bool
-        Whether none comes behind it, so that it has the sign.
+        Whether it is the highest digit, which has the sign.
     """
 
     name: str
@@ -87,26 +88,26 @@ class Piece:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the number itself."""
+        """Whether the digit is the complete number."""
         return self.last and not self.shift
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One sum of a SELECT: of the product of no, one or two pieces, with the places of their columns."""
+    """Sum of a SELECT over the product of up to two digits, with the indices of their columns."""
 
     places: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
     @property
     def shift(self) -> int:
-        """By how many bits the sum is to be shifted."""
+        """Number of bits by which the sum is shifted."""
         return sum(piece.shift for piece in self.pieces)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """A SELECT: the columns that it groups by, and what it sums; the sum of the weights comes first."""
+    """SELECT with its GROUP BY columns and its sums; the sum of the weights comes first."""
 
     text: str
     keys: tuple[str, ...]
@@ -114,21 +115,21 @@ class Sums:
 
 
 class Writer:
-    """Writes the queries for one engine.
+    """Writer of the queries for one engine.
 
     Parameters
     ----------
     arithmetic : Arithmetic
-        Its whole numbers.
+        Integer arithmetic of the engine.
     given : str
-        The rows, as a SELECT in the engine's own words.
+        The rows, as a SELECT in the dialect of the engine.
     target : str
         The column of labels.
     weight : str, optional
         A column of weights.
     """
 
-    cells: tuple[str, ...] = ()  # columns whose values cut the rows of a class further
+    cells: tuple[str, ...] = ()  # columns that split the rows of a class into cells
 
     def __init__(self, arithmetic: Arithmetic, given: str, target: str, weight: str | None = None) -> None:
         from sqlglot import exp
@@ -137,71 +138,71 @@ class Writer:
         self.arithmetic, self.given = arithmetic, given
         self.target, self.weight = target, weight
 
-    # -- a first look -------------------------------------------------------------------------------
+    # -- bounds -------------------------------------------------------------------------------------
 
-    def bounds(self, numbers: Sequence[Number], categories: Sequence[str]) -> tuple[str, list[Asked]]:
-        """How many rows, values, smallest and largest: what decides whether sums can be taken at all.
+    def bounds(self, numbers: Sequence[Number], categories: Sequence[str]) -> tuple[str, list[BoundKey]]:
+        """Return a query for counts and value ranges, which decide whether push-down is possible.
 
         Returns
         -------
         text : str
             A SELECT with one row.
-        asked : list of (str, str or None)
-            What each of its columns is, and of which column of the table: "rows" of all; "labels" and
-            "classes"; "values" of a column; the "least" and the "largest" of numbers, how many are "off" the
-            grid, and how many are "strange", which is no numbers.
+        keys : list of (str, str or None)
+            Meaning of each result column, and the table column it belongs to: number of "rows", "labels" and
+            "classes"; number of "values" of a column; the "least" and "largest" number; the number of values
+            "off" the multiples of the step; the number of "strange" values, which are not numbers.
         """
         exp = self._exp
         target = self._column(self.target)
-        asked: list[tuple[Asked, Any]] = [
+        requested: list[tuple[BoundKey, Any]] = [
             (("rows", None), exp.Count(this=exp.Star())),
             (("labels", None), exp.Count(this=target)),
             (("classes", None), exp.Count(this=exp.Distinct(expressions=[target]))),
         ]
-        asked += [(("values", name), exp.Count(this=self._column(name))) for name in categories]
-        weighed = [] if self.weight is None else [Number(self.weight, "double")]
-        for number in (*weighed, *numbers):
-            asked += [((what, number.name), sought) for what, sought in self._bounds_of(number)]
-        query = exp.select(*(sought for _, sought in asked)).from_("plain")
-        query = query.with_("plain", as_=self._plain((*weighed, *numbers), categories))
-        return self._text(query), [what for what, _ in asked]
+        requested += [(("values", name), exp.Count(this=self._column(name))) for name in categories]
+        weights = [] if self.weight is None else [Number(self.weight, "double")]
+        for number in (*weights, *numbers):
+            requested += [((bound, number.name), aggregate) for bound, aggregate in self._bounds_of(number)]
+        query = exp.select(*(aggregate for _, aggregate in requested)).from_("plain")
+        query = query.with_("plain", as_=self._plain((*weights, *numbers), categories))
+        return self._text(query), [key for key, _ in requested]
 
     def _plain(self, numbers: Sequence[Number], others: Sequence[str]) -> Any:
-        """Columns of numbers as doubles; NaN is no value."""
-        made = [self._named(self._double(number), number.name) for number in numbers]
-        chosen = self._exp.select(*map(self._column, (self.target, *others)), *made).from_(ROWS)
+        """Return a SELECT of numeric columns as doubles, with NaN as NULL."""
+        columns = [self._named(self._double(number), number.name) for number in numbers]
+        chosen = self._exp.select(*map(self._column, (self.target, *others)), *columns).from_(ROWS)
         return self._computed_once(chosen)
 
     def _bounds_of(self, number: Number) -> list[tuple[str, Any]]:
         exp = self._exp
         column = self._column(number.name)
-        sought = [
+        aggregate = [
             ("values", exp.Count(this=column)),
             ("least", exp.Min(this=column)),
             ("largest", exp.Max(this=column)),
         ]
         if not number.rounds:
-            sought.append(("off", exp.Sum(this=self._when(self._off(number), 1, 0))))
+            aggregate.append(("off", exp.Sum(this=self._when(self._off(number), 1, 0))))
         if self.arithmetic.changing:
             names = [exp.Literal.string(name) for name in ("integer", "real", "null")]
             plain = exp.In(this=exp.Anonymous(this="TYPEOF", expressions=[column]), expressions=names)
-            sought.append(("strange", exp.Sum(this=self._when(plain, 0, 1))))
-        return sought
+            aggregate.append(("strange", exp.Sum(this=self._when(plain, 0, 1))))
+        return aggregate
 
     def _off(self, number: Number) -> Any:
         scaled = self._times_power(self._column(number.name), -number.exponent)
         return self._exp.NEQ(this=scaled, expression=self._floor(scaled))
 
-    def off_grid(self, numbers: Sequence[Number], off: Sequence[str], limit: int) -> str:
-        """The first rows in which a value of some numbers is no multiple of its quantum."""
+    def rows_off_step(self, numbers: Sequence[Number], off: Sequence[str], limit: int) -> str:
+        """Return a query for the first rows with a value that is not a multiple of its step."""
         exp = self._exp
         query = exp.select(*(self._column(number.name) for number in numbers)).from_("plain")
         query = query.with_("plain", as_=self._plain(numbers, ()))
-        wrong = [self._off(number) for number in numbers if number.name in off]
-        return self._text(query.where(exp.or_(*wrong)).limit(limit))
+        conditions = [self._off(number) for number in numbers if number.name in off]
+        return self._text(query.where(exp.or_(*conditions)).limit(limit))
 
-    def categories(self, name: str, most: int) -> str:
-        """Values of a column of categories in the order in which they come; one more than allowed."""
+    def categories(self, name: str, max_values: int) -> str:
+        """Return a query for the categories in order of appearance; its limit is ``max_values + 1``."""
         exp = self._exp
         column = self._column(name)
         number = exp.Window(this=exp.RowNumber())
@@ -209,47 +210,47 @@ class Writer:
         first = exp.alias_(exp.Min(this=exp.column("place")), "first")
         chosen = exp.select("value", first).from_(numbered.subquery("numbered"))
         chosen = chosen.where(exp.Not(this=exp.Is(this=exp.column("value"), expression=exp.Null())))
-        return self._text(chosen.group_by("value").order_by("first").limit(most + 1))
+        return self._text(chosen.group_by("value").order_by("first").limit(max_values + 1))
 
     # -- sums ---------------------------------------------------------------------------------------
 
     def sums(
         self, numbers: Sequence[Number], categories: Sequence[str], n_rows: int, weight_bits: int = 0
     ) -> list[Sums]:
-        """All SELECTs whose rows together are the sums of products of a class each.
+        """Return the SELECTs that compute all sums of products per class.
 
-        One for numbers with each other (several where there are very many), one for every column of
-        categories with the numbers, and one for every two columns of categories.
+        There is one SELECT for pairs of numeric columns (several if there are very many), one per categorical
+        column with the numeric columns, and one per pair of categorical columns.
         """
         row_bits = n_rows.bit_length() + weight_bits
-        room = self._room(row_bits, weight_bits)
-        left, right = _piece_sizes(numbers, room)
-        whole, first, second = (
-            [_pieces(number, k, size) for k, number in enumerate(numbers)] for size in (room, left, right)
+        max_bits = self._product_bits(row_bits, weight_bits)
+        left, right = _piece_sizes(numbers, max_bits)
+        complete, first, second = (
+            [_pieces(number, k, size) for k, number in enumerate(numbers)] for size in (max_bits, left, right)
         )
         singles = [Aggregate((k,), (piece,)) for k, found in enumerate(second) for piece in found]
         pairs = []
         for j, k in combinations_with_replacement(range(len(numbers)), 2):
-            fits = numbers[j].bits + numbers[k].bits <= room
-            factors = (whole[j], whole[k]) if fits else (first[j], second[k])
+            fits = numbers[j].bits + numbers[k].bits <= max_bits
+            factors = (complete[j], complete[k]) if fits else (first[j], second[k])
             pairs += [Aggregate((j, k), (one, other)) for one, other in product(*factors)]
-        everything = [*singles, *pairs]
+        aggregates = [*singles, *pairs]
         blocks = [
-            everything[begin : begin + _MOST_AGGREGATES]
-            for begin in range(0, max(len(everything), 1), _MOST_AGGREGATES)
+            aggregates[begin : begin + _MAX_AGGREGATES]
+            for begin in range(0, max(len(aggregates), 1), _MAX_AGGREGATES)
         ]
-        made = [self._select((), block, numbers, row_bits, weight_bits) for block in blocks]
-        made += [self._select((name,), singles, numbers, row_bits, weight_bits) for name in categories]
-        made += [self._select(two, (), (), row_bits, weight_bits) for two in combinations(categories, 2)]
-        return made
+        selects = [self._select((), block, numbers, row_bits, weight_bits) for block in blocks]
+        selects += [self._select((name,), singles, numbers, row_bits, weight_bits) for name in categories]
+        selects += [self._select(pair, (), (), row_bits, weight_bits) for pair in combinations(categories, 2)]
+        return selects
 
     def bits_needed(self, numbers: Sequence[Number], n_rows: int, weight_bits: int = 0) -> int:
-        """How large the largest sum can become."""
-        most = max((number.bits for number in numbers), default=0)
-        return 2 * most + n_rows.bit_length() + weight_bits
+        """Return the number of bits of the largest possible sum."""
+        max_bits = max((number.bits for number in numbers), default=0)
+        return 2 * max_bits + n_rows.bit_length() + weight_bits
 
-    def _room(self, row_bits: int, weight_bits: int) -> int:
-        """How many bits a product may have, so that neither it nor a sum of such outgrows the numbers."""
+    def _product_bits(self, row_bits: int, weight_bits: int) -> int:
+        """Return the maximum number of bits of a product, so that neither it nor its sum overflows."""
         if self.arithmetic.wide is not None:
             return self.arithmetic.wide_bits
         return NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
@@ -263,8 +264,8 @@ class Writer:
         weight_bits: int,
     ) -> Sums:
         exp = self._exp
-        used = {place for aggregate in aggregates for place in aggregate.places}
-        chosen = [number for place, number in enumerate(numbers) if place in used]
+        used = {index for aggregate in aggregates for index in aggregate.places}
+        chosen = [number for index, number in enumerate(numbers) if index in used]
         grouped = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = exp.Count(this=exp.Star())
         if self.weight is not None:
@@ -277,7 +278,7 @@ class Writer:
         return Sums(self._text(query.group_by(*grouped)), keys, tuple(aggregates))
 
     def _total(self, aggregate: Aggregate, row_bits: int, weight_bits: int) -> Any:
-        """The sum of a product, in numbers in which nothing can overflow."""
+        """Return the sum of a product in a type that cannot overflow."""
         exp, wide = self._exp, self.arithmetic.wide
         factors = [self._column(piece.name) for piece in aggregate.pieces]
         bits = sum(piece.bits for piece in aggregate.pieces) + weight_bits
@@ -295,7 +296,7 @@ class Writer:
     def _stages(
         self, keys: tuple[str, ...], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
     ) -> list[tuple[str, Any]]:
-        """The steps from columns to whole numbers, each a SELECT from the one before."""
+        """Return the stages from columns to integers; each is a SELECT from the previous one."""
         passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = [*numbers] if self.weight is None else [*numbers, self._weight_number()]
         if not counted:
@@ -315,14 +316,14 @@ class Writer:
         ]
 
     def _computed_once(self, stage: Any) -> Any:
-        """A SELECT that is not pasted into the one that reads it, which would compute all again for each sum.
+        """Return a subquery that the engine does not inline; inlining would recompute it for each sum.
 
-        To leave out no row says so to PostgreSQL, and to take all rows to SQLite.
+        OFFSET 0 prevents inlining in PostgreSQL, LIMIT -1 in SQLite.
         """
         fence = self.arithmetic.fence
         return stage if fence is None else stage.limit(-1) if fence == "limit" else stage.offset(0)
 
-    weight_exponent = 0  # of the steps in which weights are counted
+    weight_exponent = 0  # exponent of the step of weights
 
     def _weight_number(self) -> Number:
         return Number(str(self.weight), "double", self.weight_exponent, rounds=self.weight_exponent < 0)
@@ -332,26 +333,28 @@ class Writer:
         return self._times_power(self._filled(value, number), -number.exponent)
 
     def _counted(self, number: Number) -> Any:
-        """The nearest whole number, halves upwards; never by adding one half, which would round."""
+        """Return the nearest integer, halves upwards, without adding 0.5, which could round."""
         exp = self._exp
         scaled = self._column(number.name)
         below = exp.Cast(this=self._floor(scaled), to=exp.DataType.build("bigint"))
         half = exp.Literal.number("0.5")
         if not number.rounds:
-            whole = exp.Cast(this=scaled, to=exp.DataType.build("bigint"))
+            integer = exp.Cast(this=scaled, to=exp.DataType.build("bigint"))
         elif self.arithmetic.truncates:
             below = self._floor(scaled)
             rest = exp.Sub(this=scaled, expression=below.copy())
-            case = exp.Case().when(exp.GTE(this=rest, expression=half), self._whole(1))
-            case = case.when(exp.LT(this=rest.copy(), expression=exp.Neg(this=half.copy())), self._whole(-1))
-            whole = exp.Add(this=below, expression=case.else_(self._whole(0)))
+            case = exp.Case().when(exp.GTE(this=rest, expression=half), self._integer(1))
+            case = case.when(
+                exp.LT(this=rest.copy(), expression=exp.Neg(this=half.copy())), self._integer(-1)
+            )
+            integer = exp.Add(this=below, expression=case.else_(self._integer(0)))
         else:
             rest = exp.Sub(this=scaled, expression=self._floor(scaled))
-            whole = exp.Add(this=below, expression=self._when(exp.GTE(this=rest, expression=half), 1, 0))
+            integer = exp.Add(this=below, expression=self._when(exp.GTE(this=rest, expression=half), 1, 0))
         if not number.origin:
-            return whole
-        moved = exp.Sub if number.origin > 0 else exp.Add
-        return moved(this=whole, expression=self._whole(abs(number.origin)))
+            return integer
+        operator = exp.Sub if number.origin > 0 else exp.Add
+        return operator(this=integer, expression=self._integer(abs(number.origin)))
 
     def _digit(self, piece: Piece) -> Any:
         exp = self._exp
@@ -366,7 +369,7 @@ class Writer:
             value = exp.BitwiseAnd(this=exp.paren(value) if piece.shift else value, expression=mask)
         return self._named(value, piece.name)
 
-    # -- words --------------------------------------------------------------------------------------
+    # -- expressions --------------------------------------------------------------------------------
 
     def _column(self, name: str) -> Any:
         return self._exp.column(name, quoted=True)
@@ -374,12 +377,12 @@ class Writer:
     def _named(self, expression: Any, name: str) -> Any:
         return self._exp.alias_(expression, name, quoted=True)
 
-    def _whole(self, value: int) -> Any:
+    def _integer(self, value: int) -> Any:
         literal = self._exp.Literal.number(abs(value))
         return self._exp.Neg(this=literal) if value < 0 else literal
 
     def _times_power(self, value: Any, exponent: int) -> Any:
-        """Times a power of two, written with all its digits as a double; exact."""
+        """Return the exact product with a power of two, which is written as a double with all digits."""
         exp = self._exp
         if exponent == 0:
             return value
@@ -387,7 +390,7 @@ class Writer:
         return exp.Mul(this=value, expression=power)
 
     def _when(self, condition: Any, true: int, false: int) -> Any:
-        return self._exp.Case().when(condition, self._whole(true)).else_(self._whole(false))
+        return self._exp.Case().when(condition, self._integer(true)).else_(self._integer(false))
 
     def _filled(self, value: Any, number: Number) -> Any:
         if not number.filled:
@@ -395,17 +398,17 @@ class Writer:
         return self._exp.Coalesce(this=value, expressions=[self._exp.Literal.number(0)])
 
     def _number(self, number: Number) -> Any:
-        """A column as it is; true is 1 and false 0."""
+        """Return a column, with booleans converted to 1 and 0."""
         exp = self._exp
         column = self._column(number.name)
         if number.kind != "truth":
             return column
-        return exp.Case().when(column, self._whole(1)).when(exp.Not(this=column.copy()), self._whole(0))
+        return exp.Case().when(column, self._integer(1)).when(exp.Not(this=column.copy()), self._integer(0))
 
     def _double(self, number: Number, *, checked: bool = False) -> Any:
-        """A column as doubles, NaN being no value."""
+        """Return a column as doubles, with NaN as NULL."""
         exp = self._exp
-        if self.arithmetic.changing and not checked:  # a cast would make numbers of texts
+        if self.arithmetic.changing and not checked:  # a cast would convert text to numbers
             return self._number(number)
         value = exp.Cast(this=self._number(number), to=exp.DataType.build("double"))
         if number.kind != "double" or self.arithmetic.nan == "never":
@@ -422,7 +425,7 @@ class Writer:
         return exp.Floor(this=value.copy())
 
     def _text(self, query: Any) -> str:
-        """The query, after the rows that it reads."""
+        """Return the text of a query, preceded by the rows that it reads."""
         from sqlglot import ErrorLevel
 
         body = str(query.sql(self.arithmetic.dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
@@ -430,29 +433,29 @@ class Writer:
         return f"{head}, {body.removeprefix('WITH ')}" if body.startswith("WITH ") else f"{head}\n{body}"
 
 
-def _piece_sizes(numbers: Sequence[Number], room: int) -> tuple[int, int]:
-    """How many bits pieces of a first and of a second factor have, for the fewest products that fit."""
+def _piece_sizes(numbers: Sequence[Number], max_bits: int) -> tuple[int, int]:
+    """Return the digit sizes of the first and second factor that need the fewest products."""
 
     def products(sizes: tuple[int, int]) -> int:
         first, second = ([_n_pieces(number.bits, size) for number in numbers] for size in sizes)
-        behind = accumulate(reversed(second))  # a column meets itself and those that follow
-        return sum(map(mul, first, reversed(list(behind))))
+        following = accumulate(reversed(second))  # each column is multiplied with itself and all later ones
+        return sum(map(mul, first, reversed(list(following))))
 
-    return min(((room - size, size) for size in range(room // 2, room)), key=products)
+    return min(((max_bits - size, size) for size in range(max_bits // 2, max_bits)), key=products)
 
 
 def _n_pieces(bits: int, size: int) -> int:
     return max(-(-bits // size), 1)
 
 
-def _pieces(number: Number, place: int, size: int) -> list[Piece]:
-    """The number itself, or its digits of so many bits; the last one may have fewer."""
+def _pieces(number: Number, index: int, size: int) -> list[Piece]:
+    """Return the digits of ``size`` bits of a column; the last digit may have fewer."""
     n_pieces = _n_pieces(number.bits, size)
     if n_pieces == 1:
         return [Piece(number.name, number.name, 0, number.bits)]
-    # PostgreSQL cuts names after 63 bytes, and those of two pieces would be the same.
-    name = number.name if len(number.name.encode()) <= _LONG_NAME else f"column {place}"
+    # PostgreSQL truncates names to 63 bytes, so the names of two digits could become equal.
+    name = number.name if len(number.name.encode()) <= _MAX_NAME_BYTES else f"column {index}"
     shifts = [size * k for k in range(n_pieces)]
-    made = [Piece(f"{name}, bits {s} to {s + size - 1}", number.name, s, size, last=False) for s in shifts]
+    digits = [Piece(f"{name}, bits {s} to {s + size - 1}", number.name, s, size, last=False) for s in shifts]
     last = shifts[-1]
-    return [*made[:-1], Piece(f"{name}, bits from {last}", number.name, last, number.bits - last)]
+    return [*digits[:-1], Piece(f"{name}, bits from {last}", number.name, last, number.bits - last)]

@@ -1,4 +1,4 @@
-"""How much a slice with few rows is to borrow from all rows of a cube."""
+"""Shrinkage of slices with few rows towards all rows of a cube."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from steelyard.proximal.model_selection import measure
 
 __all__ = ["Cells", "select_shrinkage", "shrink"]
 
-_BORROWED = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # numbers of rows to choose from
+_CANDIDATE_ROWS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a cube, by what its statistics call them.
+    """Cells of a cube by name.
 
     Attributes
     ----------
     sum_of : callable
-        The statistics of some of them, given the class that each stands for.
+        Returns the sum of the statistics of some cells, given the class of each.
     folds_and_classes : mapping of label to (int, label)
-        All of them.
+        Fold and class of every cell.
     n_folds : int
-        How many folds there are.
+        Number of folds.
     """
 
     sum_of: Callable[[Mapping[Any, Any]], ClassStatistics]
@@ -35,39 +35,39 @@ class Cells:
     n_folds: int
 
 
-def shrink(everything: ClassStatistics, borrow: float) -> ClassStatistics:
-    """All rows with so much weight together as this many rows have; the statistics are changed."""
-    return everything.scale(min(1.0, borrow / everything.n_rows))
+def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
+    """Scale statistics in place to the weight of at most ``borrow`` rows, and return them."""
+    return all_rows.scale(min(1.0, borrow / all_rows.n_rows))
 
 
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
-    """The weight of all rows under which rows of a slice that were left out are met best, fold by fold.
+    """Return the weight of all rows with the smallest cross-validated error on a slice.
 
     Parameters
     ----------
     cells : Cells
         All cells.
     own : mapping of label to label
-        Those of the slice, and the class that each stands for.
+        The cells of the slice, and the class of each.
     parameters : mapping
-        Those of the ProximalSVC.
+        Parameters of the ProximalSVC.
     """
-    errors = dict.fromkeys(_BORROWED, 0.0)
+    errors = dict.fromkeys(_CANDIDATE_ROWS, 0.0)
     for fold in range(cells.n_folds):
         left_out = {label: c for label, c in own.items() if cells.folds_and_classes[label][0] == fold}
         if len(set(left_out.values())) < 2:
-            continue  # a fold of one class tells nothing
+            continue  # a fold with one class cannot be scored
         test = cells.sum_of(left_out)
         rest = {label: c for label, c in own.items() if label not in left_out}
         others = {label: c for label, (_, c) in cells.folds_and_classes.items() if label not in left_out}
-        everything = cells.sum_of(others)
-        for borrow in _BORROWED:
-            training = cells.sum_of(rest) if rest else everything.empty()
+        all_rows = cells.sum_of(others)
+        for borrow in _CANDIDATE_ROWS:
+            training = cells.sum_of(rest) if rest else all_rows.empty()
             if borrow:
-                training.merge(shrink(everything.copy(), borrow))
+                training.merge(shrink(all_rows.copy(), borrow))
             if len(training.classes) < 2:
                 errors[borrow] = np.inf
                 continue
-            found = measure(ProximalSVC(**parameters).merge(training), test)
-            errors[borrow] += found["squared_error"] * test.n_rows
+            errors_of_fold = measure(ProximalSVC(**parameters).merge(training), test)
+            errors[borrow] += errors_of_fold["squared_error"] * test.n_rows
     return min(errors, key=lambda borrow: errors[borrow])

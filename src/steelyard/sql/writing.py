@@ -1,4 +1,4 @@
-"""Answers written back to the database that the rows came from: into a new table, and nothing else."""
+"""Writing predictions to a new table of the database that the rows came from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.tables.databases import DatabaseSource, connect, open_database, q
 __all__ = ["write_answers"]
 
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE PRECISION"}
-_AT_ONCE = 200  # rows of one INSERT
+_INSERT_ROWS = 200  # rows per INSERT statement
 Lines = list[dict[str, Any]]
 
 
@@ -24,27 +24,27 @@ def write_answers(
     into: str,
     answers: Callable[[DatabaseSource], Iterator[Lines]],
 ) -> int:
-    """Make a new table of the answers to rows of the same database, whole or not at all.
+    """Create a table of predictions for rows of the same database in one transaction.
 
     Parameters
     ----------
     address : str
-        Where the rows are, as for :func:`~steelyard.tables.databases.open_database`.
+        Address of the rows, as for :func:`~steelyard.tables.databases.open_database`.
     query : str, optional
         A SELECT, instead of a table.
     into : str
-        The new table; one that is there already is refused.
+        Name of the new table. An existing table is an error.
     answers : callable
-        Makes lines of a table of rows, some at a time.
+        Yields lists of lines for a table of rows.
 
     Returns
     -------
     int
-        How many lines were written.
+        Number of lines written.
     """
     writing = connect(address, writes=True)
-    # SQLite: a second connection would wait for the first, and the first for the second. DuckDB: one that
-    # only reads cannot be opened beside one that writes.
+    # With two connections SQLite would deadlock, and DuckDB cannot open a read-only connection beside one
+    # that writes.
     scheme = urlsplit(address).scheme
     reading = writing if scheme == "sqlite" else writing.cursor() if scheme == "duckdb" else connect(address)
     try:
@@ -61,9 +61,9 @@ def write_answers(
 
 @contextmanager
 def _transaction(connection: Any) -> Iterator[None]:
-    """All or nothing."""
+    """Commit at the end; roll back if an exception is raised."""
     run = connected(connection).run
-    if not hasattr(connection, "pgconn"):  # which begins by itself
+    if not hasattr(connection, "pgconn"):  # psycopg begins a transaction itself
         run("BEGIN")
     try:
         yield
@@ -74,9 +74,9 @@ def _transaction(connection: Any) -> Iterator[None]:
 
 
 def _write(connection: Any, into: str, parts: Iterable[Lines]) -> int:
-    done = 0
+    n_written = 0
     cursor = connection.cursor() if not hasattr(connection, "register") else connection
-    mark = "%s" if hasattr(connection, "pgconn") else "?"
+    placeholder = "%s" if hasattr(connection, "pgconn") else "?"
     insert = ""
     for lines in parts:
         if not insert:
@@ -84,10 +84,10 @@ def _write(connection: Any, into: str, parts: Iterable[Lines]) -> int:
             types = [_type_of(line_value) for line_value in lines[0].values()]
             columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in zip(names, types, strict=True))
             cursor.execute(f"CREATE TABLE {quoted_table(into)} ({columns})")
-            insert = f"INSERT INTO {quoted_table(into)} VALUES ({', '.join([mark] * len(names))})"
+            insert = f"INSERT INTO {quoted_table(into)} VALUES ({', '.join([placeholder] * len(names))})"
         _insert(cursor, insert, lines)
-        done += len(lines)
-    return done
+        n_written += len(lines)
+    return n_written
 
 
 def _insert(cursor: Any, insert: str, lines: Lines) -> None:
@@ -95,9 +95,9 @@ def _insert(cursor: Any, insert: str, lines: Lines) -> None:
     if not hasattr(cursor, "register"):
         cursor.executemany(insert, rows)
         return
-    # DuckDB takes rows one at a time; of many in one statement it makes a block.
-    for begin in range(0, len(rows), _AT_ONCE):
-        some = rows[begin : begin + _AT_ONCE]
+    # executemany() of DuckDB is slow, because it inserts single rows. One statement with many rows is fast.
+    for begin in range(0, len(rows), _INSERT_ROWS):
+        some = rows[begin : begin + _INSERT_ROWS]
         one = insert[insert.index("VALUES ") + len("VALUES ") :]
         text = insert.removesuffix(one) + ", ".join([one] * len(some))
         cursor.execute(text, [value for row in some for value in row])
