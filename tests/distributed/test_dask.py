@@ -49,27 +49,27 @@ def dask_array(X, cuts):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_the_cut_into_partitions_does_not_matter(rng, cut):
+def test_fit_of_any_partitioning_equals_one_machine(rng, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = engine.fit(ProximalSVC(C=3.0), delayed_parts(X, cuts), delayed_parts(y, cuts))
     assert_same_model(model, one_machine(X, y, C=3.0))
 
 
 @pytest.mark.parametrize("C", [0.5, "auto"])
-def test_arrays_train_like_one_machine(rng, C):
+def test_fit_of_array_equals_one_machine(rng, C):
     X, y, cuts = rows_and_cuts(rng, "skewed, with single rows")
     model = engine.fit(ProximalSVC(C=C), dask_array(X, cuts), dask_array(y, [100, 400]))
     assert_same_model(model, one_machine(X, y, C=C))
     assert model.C_ == one_machine(X, y, C=C).C_
 
 
-def test_arrays_that_are_cut_across_columns_train_like_one_machine(rng):
+def test_fit_of_array_with_column_chunks_equals_one_machine(rng):
     X, y = imbalanced(rng)
     model = engine.fit(ProximalSVC(), da.from_array(X, chunks=(70, 2)), y)
     assert_same_model(model, one_machine(X, y))
 
 
-def test_dataframes_train_like_one_machine_and_keep_the_names(rng):
+def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(label=np.where(y, "fraud", "ok"))
     model = engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=4), "label")
@@ -77,7 +77,7 @@ def test_dataframes_train_like_one_machine_and_keep_the_names(rng):
     assert list(model.feature_names_in_) == list("abcde")
 
 
-def test_weights_may_be_a_column_too(rng):
+def test_fit_with_weight_column_equals_one_machine(rng):
     X, y = imbalanced(rng)
     weight = rng.integers(1, 4, len(y)).astype(float)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y, often=weight)
@@ -85,13 +85,13 @@ def test_weights_may_be_a_column_too(rng):
     assert_same_model(model, ProximalSVC().fit(frame[list("abcde")], y, weight))
 
 
-def test_a_label_column_that_is_not_there_is_named(rng):
+def test_fit_unknown_label_column_raises_with_name(rng):
     frame = pd.DataFrame(imbalanced(rng)[0], columns=list("abcde"))
     with pytest.raises(DataError, match="no column 'label'"):
         engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=2), "label")
 
 
-def test_names_of_columns_need_a_dataframe(rng):
+def test_fit_column_name_without_dataframe_raises(rng):
     with pytest.raises(DataTypeError, match="names of columns need a dask dataframe"):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
@@ -100,7 +100,7 @@ def test_names_of_columns_need_a_dataframe(rng):
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_an_update_is_that_of_one_machine(rng, C):
+def test_update_equals_one_machine(rng, C):
     X, y = imbalanced(rng, 440)
     old, new, gone = slice(300), slice(300, None), slice(100)
     expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), forget=(X[gone], y[gone]))
@@ -116,7 +116,7 @@ def test_an_update_is_that_of_one_machine(rng, C):
 
 
 @pytest.mark.parametrize("side", ["add", "forget"])
-def test_an_update_may_have_one_side_only(rng, side):
+def test_update_with_only_add_or_forget_equals_one_machine(rng, side):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100]), y[:300])
     rows = (X[300:], y[300:]) if side == "add" else (X[200:300], y[200:300])
@@ -125,7 +125,7 @@ def test_an_update_may_have_one_side_only(rng, side):
     assert_same_model(model, one_machine(X[:end], y[:end]))
 
 
-def test_an_update_that_retires_strangers_changes_nothing(rng):
+def test_update_forgetting_unknown_rows_raises_and_keeps_state(rng):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:200], [100]), y[:200])
     before = one_machine(X[:200], y[:200])
@@ -139,7 +139,7 @@ def test_an_update_that_retires_strangers_changes_nothing(rng):
         engine.update(model, add=dask_array(X, [50]))
 
 
-def test_a_partition_sends_one_message_about_what_comes_and_goes(rng, client):
+def test_update_sends_one_message_per_partition(rng, client):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100, 200]), y[:300])
     parts = {"add": dask_array(X[300:], [40, 80]), "forget": dask_array(X[:90], [30, 60])}
@@ -163,7 +163,7 @@ def a_grid(n_features):
     return Quantizer.uniform(n_features, 2.0**-36)
 
 
-def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
+def test_digest_of_any_partitioning_equals_one_machine(rng, client):
     X, y = imbalanced(rng, 900)
     alone = ProximalSVC().fit(X, y)
     for n_parts in (2, 3, 30):  # also where it takes several to have the 256 rows that settle the grid
@@ -174,14 +174,14 @@ def test_the_digest_is_that_of_one_machine_on_any_partitions(rng, client):
         np.testing.assert_array_equal(model.coef_, alone.coef_)
 
 
-def test_rows_are_loaded_and_learned_in_one_task(rng, client):
+def test_fit_loads_and_learns_rows_in_one_task(rng, client):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::4], y[i::4]))(i) for i in range(4)]
     tasks = names_of_tasks(client, lambda: engine.fit(ProximalSVC(quantizer=a_grid(5)), parts))
     assert tasks == ["learn"] * 4 + ["merge_parts"]
 
 
-def test_rows_that_the_labels_are_made_of_are_loaded_once(client, tmp_path):
+def test_fit_with_derived_labels_loads_rows_once(client, tmp_path):
     def load(block_info=None):
         place = block_info[None]["chunk-location"][0]
         with (tmp_path / str(place)).open("a") as times:
@@ -195,7 +195,7 @@ def test_rows_that_the_labels_are_made_of_are_loaded_once(client, tmp_path):
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
 
 
-def test_what_partitions_share_is_left_to_the_scheduler(rng, client):
+def test_fit_leaves_shared_inputs_to_scheduler(rng, client):
     X, y = imbalanced(rng)
     source = dask.delayed(lambda: (X, y))()
     parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
@@ -206,7 +206,7 @@ def test_what_partitions_share_is_left_to_the_scheduler(rng, client):
     assert_same_model(models[0], one_machine(X, y))
 
 
-def test_rows_that_lie_on_the_cluster_stay_there(rng, client):
+def test_fit_of_persisted_rows_moves_no_rows(rng, client):
     X, y = imbalanced(rng)
     futures = client.scatter([(X[i::4], y[i::4]) for i in range(4)])
     for parts in ([dask.delayed(future) for future in futures], [dask.delayed(tuple)(f) for f in futures]):
@@ -215,7 +215,7 @@ def test_rows_that_lie_on_the_cluster_stay_there(rng, client):
     assert_same_model(engine.fit(ProximalSVC(), kept, y), one_machine(X, y))
 
 
-def test_dataframe_parts_that_a_filter_has_emptied_are_no_trouble(rng):
+def test_fit_with_empty_partitions_equals_one_machine(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y)
     rows = dd.from_pandas(frame, npartitions=5)
@@ -225,14 +225,14 @@ def test_dataframe_parts_that_a_filter_has_emptied_are_no_trouble(rng):
     assert_same_model(model, one_machine(kept[list("abcde")], kept["y"]))
 
 
-def test_weights_count_like_on_one_machine(rng):
+def test_fit_with_weights_equals_one_machine(rng):
     X, y = imbalanced(rng)
     weight = rng.integers(0, 4, len(y)).astype(float)
     model = engine.fit(ProximalSVC(), dask_array(X, [100]), y, weight)
     assert_same_model(model, ProximalSVC().fit(X, y, weight))
 
 
-def test_sparse_parts_train_like_one_machine(rng):
+def test_fit_of_sparse_parts_equals_one_machine(rng):
     X, y = imbalanced(rng, 400, 30)
     X[rng.random(X.shape) < 0.9] = 0.0
     parts = [dask.delayed(sp.csr_matrix(part)) for part in np.split(X, [10, 11, 200])]
@@ -240,7 +240,7 @@ def test_sparse_parts_train_like_one_machine(rng):
     assert_same_model(model, one_machine(X, y))
 
 
-def test_arrow_parts_train_like_one_machine(rng):
+def test_fit_of_arrow_parts_equals_one_machine(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde"))
     tables = [dask.delayed(pa.Table.from_pandas(part)) for part in (frame[:50], frame[50:])]
@@ -248,18 +248,18 @@ def test_arrow_parts_train_like_one_machine(rng):
     assert_same_model(engine.fit(ProximalSVC(), tables, labels), one_machine(frame, y))
 
 
-def test_delayed_parts_may_be_tuples_of_rows_and_labels(rng):
+def test_fit_of_delayed_tuples_equals_one_machine(rng):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::3], y[i::3]))(i) for i in range(3)]
     assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
 
 
-def test_a_delayed_part_without_labels_is_refused(rng):
+def test_fit_of_delayed_part_without_labels_raises(rng):
     with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
         engine.fit(ProximalSVC(quantizer=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
 
 
-def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
+def test_data_dependent_feature_map_is_fitted_once_for_all_workers(rng):
     X, y = imbalanced(rng, 400)
     parts = [dask.delayed((X[:0], y[:0])), *(dask.delayed((X[i::2], y[i::2])) for i in range(2))]
     model = engine.fit(ProximalSVC(feature_map=RandomFeatures(30)), parts)
@@ -268,7 +268,7 @@ def test_maps_that_follow_the_data_are_settled_once_for_all_workers(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
-def test_without_a_client_a_local_cluster_is_there_for_the_call(rng, monkeypatch):
+def test_fit_without_client_uses_temporary_local_cluster(rng, monkeypatch):
     def no_client():
         raise ValueError("No clients found")
 
@@ -286,7 +286,7 @@ def test_without_a_client_a_local_cluster_is_there_for_the_call(rng, monkeypatch
     assert [cluster.status.name for cluster in clusters] == ["closed"]
 
 
-def test_features_with_a_huge_offset_keep_their_digits(rng):
+def test_fit_with_large_feature_offset_keeps_precision(rng):
     X, y = imbalanced(rng, 4000, 4)
     X[:, 2] += 1.7e9  # a timestamp
     model = engine.fit(ProximalSVC(), dask_array(X, [7, 2000]), y)
@@ -294,7 +294,7 @@ def test_features_with_a_huge_offset_keep_their_digits(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-6)
 
 
-def test_several_models_share_one_pass(rng):
+def test_fit_of_several_models_shares_one_pass(rng):
     X, y = imbalanced(rng, 600)
     reads = []
 
@@ -320,7 +320,7 @@ def test_several_models_share_one_pass(rng):
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, C):
+def test_partial_fit_and_forget_equal_fit_on_remaining_rows(rng, C):
     X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
     model = engine.fit(ProximalSVC(C=C), dask_array(X[:500], [50]), y[:500])
     engine.partial_fit(model, dask_array(X[500:], [100, 100, 300]), y[500:])
@@ -329,7 +329,7 @@ def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, C
     assert_same_model(model, one_machine(X[kept], y[kept], C=C), 1e-9)
 
 
-def test_fit_forgets_what_was_there_before(rng):
+def test_fit_discards_previous_rows(rng):
     X, y = imbalanced(rng)
     names = pd.DataFrame(X[:, :3], columns=list("abc"))
     model = engine.fit(ProximalSVC().fit(names, y), dask_array(X, [100]), y)
@@ -337,7 +337,7 @@ def test_fit_forgets_what_was_there_before(rng):
     assert not hasattr(model, "feature_names_in_")
 
 
-def test_forgetting_rows_that_were_never_learned_changes_nothing(rng):
+def test_forget_unknown_rows_raises_and_keeps_state(rng):
     X, y = imbalanced(rng)
     model = one_machine(X, y)
     before = model.statistics_.to_bytes()
@@ -349,7 +349,7 @@ def test_forgetting_rows_that_were_never_learned_changes_nothing(rng):
 # -- trouble --------------------------------------------------------------------------------------------
 
 
-def test_nan_fails_the_job_naming_partition_and_column_and_leaves_all_models(rng):
+def test_fit_with_nan_raises_with_partition_and_column_and_keeps_models(rng):
     X, y = imbalanced(rng)
     models = [one_machine(X, y), one_machine(X, y, C="auto")]
     before = [model.statistics_.to_bytes() for model in models]
@@ -363,7 +363,7 @@ def test_nan_fails_the_job_naming_partition_and_column_and_leaves_all_models(rng
     assert [model.statistics_.to_bytes() for model in models] == before
 
 
-def test_infinite_value_in_a_sparse_part_is_named(rng):
+def test_fit_with_infinite_value_in_sparse_part_raises_with_column(rng):
     X, y = imbalanced(rng, 100)
     X[70, 3] = np.inf
     parts = [dask.delayed(sp.csr_matrix(part)) for part in np.split(X, [50])]
@@ -371,7 +371,7 @@ def test_infinite_value_in_a_sparse_part_is_named(rng):
         engine.fit(ProximalSVC(), parts, delayed_parts(y, [50]))
 
 
-def test_a_part_of_another_width_is_refused_with_its_number(rng):
+def test_fit_with_part_of_other_width_raises_with_number(rng):
     X, y = imbalanced(rng)
     model = one_machine(X, y)
     parts = [dask.delayed(X[:10]), dask.delayed(X[10:20, :4])]
@@ -379,29 +379,29 @@ def test_a_part_of_another_width_is_refused_with_its_number(rng):
         engine.partial_fit(model, parts, delayed_parts(y[:20], [10]))
 
 
-def test_partitions_without_any_row_are_refused(rng):
+def test_fit_without_rows_raises(rng):
     with pytest.raises(DataError, match="all partitions are empty"):
         engine.fit(ProximalSVC(), [dask.delayed(np.empty((0, 3)))], [dask.delayed(np.empty(0, int))])
 
 
-def test_labels_that_are_cut_otherwise_are_refused(rng):
+def test_fit_with_differently_chunked_labels_raises(rng):
     X, y = imbalanced(rng)
     with pytest.raises(DataError, match="X has 2 partitions, but y has 3"):
         engine.fit(ProximalSVC(), delayed_parts(X, [9]), delayed_parts(y, [9, 20]))
 
 
-def test_rows_in_memory_are_sent_to_the_model_itself(rng):
+def test_fit_of_in_memory_rows_raises(rng):
     X, y = imbalanced(rng)
     with pytest.raises(DataTypeError, match=r"list of delayed parts; got ndarray(.|\n)*call the model's own"):
         engine.fit(ProximalSVC(), X, y)
 
 
-def test_only_learners_whose_statistics_add_up_are_taken(rng):
+def test_fit_of_non_mergeable_learner_raises(rng):
     with pytest.raises(DataTypeError, match=r"expected a ProximalSVC .* got object"):
         engine.fit(object(), *imbalanced(rng))
 
 
-def test_forget_before_fit_is_refused(rng):
+def test_forget_before_fit_raises(rng):
     X, y = imbalanced(rng)
     with pytest.raises(NotFittedError, match="forget"):
         engine.forget(ProximalSVC(), dask_array(X, []), y)
@@ -415,7 +415,7 @@ def dies_once(X, y, marker):
     return X, y
 
 
-def test_a_worker_killed_in_the_middle_changes_nothing_in_the_result(rng, tmp_path, client):
+def test_fit_with_killed_worker_gives_same_result(rng, tmp_path, client):
     X, y = imbalanced(rng, 1200, 8)
     workers = set(client.scheduler_info()["workers"])
     parts = [
@@ -442,7 +442,7 @@ def test_predict_of_an_array_is_lazy_and_equals_one_machine(rng):
     np.testing.assert_array_equal(lazy.compute(), answers)
 
 
-def test_predict_of_a_dataframe_keeps_its_index(rng):
+def test_predict_of_dataframe_keeps_index(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(1000, 1300))
     model = one_machine(frame, y)
@@ -450,25 +450,25 @@ def test_predict_of_a_dataframe_keeps_its_index(rng):
     pd.testing.assert_series_equal(answers, pd.Series(model.predict(frame), frame.index, name="prediction"))
 
 
-def test_predict_of_delayed_parts_gives_delayed_parts(rng):
+def test_predict_of_delayed_parts_returns_delayed_parts(rng):
     X, y = imbalanced(rng)
     model = one_machine(X, y)
     answers = dask.compute(*engine.predict(model, delayed_parts(X, [0, 100])))
     np.testing.assert_array_equal(np.concatenate(answers), model.predict(X))
 
 
-def test_predict_before_fit_is_refused(rng):
+def test_predict_before_fit_raises(rng):
     with pytest.raises(NotFittedError, match="predict"):
         engine.predict(ProximalSVC(), dask_array(imbalanced(rng)[0], []))
 
 
-def test_cross_validate_needs_two_folds(rng):
+def test_cross_validate_with_one_fold_raises(rng):
     X, y = imbalanced(rng)
     with pytest.raises(ParameterError, match="folds must be a integer of at least 2; got 1"):
         engine.cross_validate(ProximalSVC(), dask_array(X, []), y, 1)
 
 
-def test_cross_validate_does_not_depend_on_the_partitions(rng):
+def test_cross_validate_is_independent_of_partitions(rng):
     X, y = imbalanced(rng, 600)
     model = ProximalSVC(C="auto")
     once, many = (engine.cross_validate(model, dask_array(X, cuts), y, 4) for cuts in ([], [5, 300]))

@@ -28,19 +28,19 @@ def written(folder, X, y, cuts, **parameters):
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("C", [2.0, "auto"])
-def test_combined_files_are_the_model_of_one_machine(rng, tmp_path, cut, C):
+def test_combine_files_equals_one_machine(rng, tmp_path, cut, C):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = files.combine(written(tmp_path, X, y, cuts, C=C)).model
     assert_same_model(model, one_machine(X, y, C=C))
 
 
-def test_parameters_that_do_not_decide_the_statistics_may_change_afterwards(rng, tmp_path):
+def test_combine_with_other_solver_parameters_equals_one_machine(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     model = files.combine(written(tmp_path, X, y, cuts)).model.set_params(C=7.0, class_weight=None)
     assert_same_model(model, one_machine(X, y, C=7.0, class_weight=None))
 
 
-def test_maps_decided_by_their_seed_combine(rng, tmp_path):
+def test_combine_parts_with_seeded_feature_map_equals_one_machine(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     feature_map = RandomFeatures(30, gamma=0.05)
     model = files.combine(written(tmp_path, X, y, cuts, feature_map=feature_map)).model
@@ -48,7 +48,7 @@ def test_maps_decided_by_their_seed_combine(rng, tmp_path):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-10)
 
 
-def test_a_copied_part_is_refused_by_name(rng, tmp_path):
+def test_combine_copied_part_raises_with_name(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     paths = written(tmp_path, X, y, cuts)
     shutil.copy(paths[1], tmp_path / "part1 (copy).stats")
@@ -56,7 +56,7 @@ def test_a_copied_part_is_refused_by_name(rng, tmp_path):
         files.combine([*paths, tmp_path / "part1 (copy).stats"])
 
 
-def test_rows_that_were_read_twice_are_refused_in_whatever_order_and_chunks(rng):
+def test_combine_duplicate_rows_in_any_order_raises(rng):
     X, y = imbalanced(rng)
     order = rng.permutation(len(y))
     first = files.statistics(ProximalSVC(), [(X, y)], source="monday")
@@ -66,7 +66,7 @@ def test_rows_that_were_read_twice_are_refused_in_whatever_order_and_chunks(rng)
         files.combine([first, second])
 
 
-def test_a_part_inside_a_combined_part_is_refused(rng, tmp_path):
+def test_combine_part_contained_in_other_part_raises(rng, tmp_path):
     X, y = imbalanced(rng)
     parts = [files.statistics(ProximalSVC(), [(X[i::3], y[i::3])], source=str(i)) for i in range(3)]
     files.write(files.combine(parts[:2]), tmp_path / "both.stats")
@@ -76,7 +76,7 @@ def test_a_part_inside_a_combined_part_is_refused(rng, tmp_path):
     assert_same_model(model, one_machine(X, y))
 
 
-def test_combining_leaves_the_parts_as_they_were(rng):
+def test_combine_keeps_parts_unchanged(rng):
     X, y = imbalanced(rng)
     parts = [files.statistics(ProximalSVC(), [(X[i::2], y[i::2])], source=str(i)) for i in range(2)]
     before = [part.model.statistics_.to_bytes() for part in parts]
@@ -85,7 +85,7 @@ def test_combining_leaves_the_parts_as_they_were(rng):
     assert [len(part.sources) for part in parts] == [1, 1]
 
 
-def test_nan_is_named_with_source_chunk_and_column(rng):
+def test_nan_raises_with_source_chunk_and_column(rng):
     X, y = imbalanced(rng)
     X[250, 3] = np.nan
     with pytest.raises(DataError, match="january, chunk 2: X has NaN in row 50, column 3"):
@@ -94,25 +94,25 @@ def test_nan_is_named_with_source_chunk_and_column(rng):
         )
 
 
-def test_a_model_is_no_part(rng, tmp_path):
+def test_combine_model_file_raises(rng, tmp_path):
     save(one_machine(*imbalanced(rng)), tmp_path / "model")
     with pytest.raises(FileFormatError, match="contains a ProximalSVC, not statistics"):
         files.combine([tmp_path / "model"])
 
 
-def test_no_parts_are_refused():
+def test_combine_without_parts_raises():
     with pytest.raises(DataError, match="there are no parts"):
         files.combine([])
 
 
-def test_parts_of_different_features_are_refused(rng):
+def test_combine_parts_with_different_features_raises(rng):
     X, y = imbalanced(rng)
     parts = [files.statistics(ProximalSVC(), [(rows, y)], source="") for rows in (X, X[:, :4])]
     with pytest.raises(DataError, match="same features; this one has 5, the other 4"):
         files.combine(parts)
 
 
-def test_a_part_without_rows_counts_nothing(rng, tmp_path):
+def test_combine_with_empty_part_equals_one_machine(rng, tmp_path):
     X, y = imbalanced(rng)
     empty = files.statistics(ProximalSVC(), [(X[:0], y[:0])], source="night")
     files.write(empty, tmp_path / "empty.stats")
@@ -122,7 +122,7 @@ def test_a_part_without_rows_counts_nothing(rng, tmp_path):
 
 
 @given(st.randoms(use_true_random=False))
-def test_ids_see_every_change_of_a_row_a_label_or_a_weight(random):
+def test_part_id_changes_with_row_label_or_weight(random):
     rng = np.random.default_rng(random.randrange(2**32))
     X, y, weight = rng.integers(0, 3, (6, 3)).astype(float), rng.integers(0, 2, 6), np.ones(6)
 
@@ -146,9 +146,7 @@ def test_ids_see_every_change_of_a_row_a_label_or_a_weight(random):
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"track_rows": True}])
 @pytest.mark.parametrize("in_files", [True, False])
-def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
-    rng, tmp_path, parameters, in_files
-):
+def test_parts_that_add_and_forget_equal_fit_on_remaining_rows(rng, tmp_path, parameters, in_files):
     X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
     X[400:, 2] = 0.0  # a column that dies out
     model = ProximalSVC(**parameters).fit(X[:600], y[:600])
@@ -171,7 +169,7 @@ def test_parts_that_add_and_retire_leave_the_model_of_the_rows_that_remain(
     np.testing.assert_array_equal(model.decision_function(9.0 * X), fresh.decision_function(9.0 * X))
 
 
-def test_an_update_by_parts_is_done_whole_or_not_at_all(rng):
+def test_update_by_parts_is_atomic(rng):
     X, y = imbalanced(rng, 600)
     model = ProximalSVC().fit(X[:400], y[:400])
     before = model.digest()
@@ -190,7 +188,7 @@ def test_an_update_by_parts_is_done_whole_or_not_at_all(rng):
     )
 
 
-def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
+def test_failed_merge_keeps_part_unchanged(rng):
     X, y = imbalanced(rng)
     one = files.statistics(ProximalSVC(), [(X[:100], y[:100])], forget=[(X[:9], y[:9])], source="a")
     other = files.statistics(ProximalSVC(), [(X[100:], y[100:])], forget=[(X[:9], y[:9])], source="b")
@@ -201,7 +199,7 @@ def test_a_part_that_fails_to_merge_stays_as_it_was(rng):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_ledgers_tell_that_the_rows_of_a_part_are_all_inside_another(rng, order):
+def test_ledgers_detect_part_contained_in_other_part(rng, order):
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     parts = [
         files.statistics(ProximalSVC(track_rows=True), [(X[rows], y[rows])], source=str(rows))

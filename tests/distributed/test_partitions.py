@@ -36,7 +36,7 @@ def cut(X, y, borders):
 
 @pytest.mark.parametrize("kind", ["rbf", "laplacian", "relu"])
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_a_map_decided_by_its_seed_trains_like_one_machine(rng, kind, C):
+def test_seeded_feature_map_equals_one_machine(rng, kind, C):
     X, y = imbalanced(rng, 500, 4)
     feature_map = RandomFeatures(40, kind=kind, gamma=[0.05, 0.5])
     model = run(ProximalSVC(C=C, feature_map=feature_map), "fit", cut(X, y, [0, 7, 300]))
@@ -45,7 +45,7 @@ def test_a_map_decided_by_its_seed_trains_like_one_machine(rng, kind, C):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-10)
 
 
-def test_a_map_that_follows_the_data_is_settled_by_the_first_rows_for_all_workers(rng):
+def test_data_dependent_feature_map_is_fitted_on_first_rows(rng):
     X, y = imbalanced(rng, 500, 4)
     model = run(ProximalSVC(feature_map=RandomFeatures(40)), "fit", cut(X, y, [150, 300]))
     settled = RandomFeatures(40).fit(X[:150])
@@ -53,7 +53,7 @@ def test_a_map_that_follows_the_data_is_settled_by_the_first_rows_for_all_worker
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
-def test_a_settled_map_is_taken_as_it_is(rng):
+def test_fitted_feature_map_is_used_unchanged(rng):
     X, y = imbalanced(rng, 300, 4)
     settled = RandomFeatures(30).fit(X[200:])
     model = run(ProximalSVC(feature_map=settled), "fit", cut(X, y, [100]))
@@ -61,7 +61,7 @@ def test_a_settled_map_is_taken_as_it_is(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
-def test_partial_fit_with_a_map_goes_on_with_the_same_map(rng):
+def test_partial_fit_keeps_feature_map(rng):
     X, y = imbalanced(rng, 300, 4)
     model = ProximalSVC(feature_map=RandomFeatures(30)).fit(X[:100], y[:100])
     fresh = ProximalSVC(feature_map=RandomFeatures(30)).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
@@ -69,21 +69,21 @@ def test_partial_fit_with_a_map_goes_on_with_the_same_map(rng):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
 
-def test_maps_do_not_travel_with_the_statistics(rng):
+def test_messages_do_not_contain_feature_map(rng):
     X, y = imbalanced(rng, 300, 4)
     work = Pass(ProximalSVC(feature_map=RandomFeatures(50).fit(X)), "fit")
     (part,) = learn_partition(work.configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 2 * 8 * 51 * 52 // 2 + 8000  # two triangles; the map has 50 x 50 more
 
 
-def test_a_bad_row_is_named_when_a_map_is_to_be_settled_by_it(rng):
+def test_invalid_row_while_fitting_feature_map_raises_with_location(rng):
     X, y = imbalanced(rng, 100, 4)
     X[5, 2] = np.nan
     with pytest.raises(DataError, match="partition 0: X has NaN in row 5, column 2"):
         run(ProximalSVC(feature_map=RandomFeatures(30)), "fit", cut(X, y, [50]))
 
 
-def test_models_that_differ_in_what_becomes_of_the_statistics_share_them(rng):
+def test_models_with_different_solver_parameters_share_statistics(rng):
     feature_map = RandomFeatures(30, gamma=0.1)
     models = [
         ProximalSVC(),
@@ -97,7 +97,7 @@ def test_models_that_differ_in_what_becomes_of_the_statistics_share_them(rng):
     assert len(Pass(models, "fit").configs) == 4
 
 
-def test_all_models_change_or_none(rng):
+def test_fit_of_several_models_is_atomic(rng):
     X, y = imbalanced(rng)
     first, second = ProximalSVC().fit(X, y), ProximalSVC().fit(X[:50], y[:50])
     with pytest.raises(DataError, match=r"forget: .* are learned"):
@@ -105,13 +105,13 @@ def test_all_models_change_or_none(rng):
     assert_same_model(first, ProximalSVC().fit(X, y), 1e-14)
 
 
-def test_partitions_of_different_widths_are_refused(rng):
+def test_partitions_of_different_widths_raise(rng):
     X, y = imbalanced(rng)
     with pytest.raises(DataError, match="different features, 5 and 4"):
         run(ProximalSVC(), "fit", [(X, y), (X[:, :4], y)])
 
 
-def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
+def test_empty_partition_sends_nothing_and_keeps_state(rng):
     X, y = imbalanced(rng)
     work = Pass(ProximalSVC(), "fit")
     (empty,) = learn_partition(work.configs, X[:0], y[:0], None, "partition 0")
@@ -122,7 +122,7 @@ def test_a_partition_without_rows_sends_nothing_and_changes_nothing(rng):
         assert total.to_bytes() == part.to_bytes()
 
 
-def test_a_partition_without_rows_sends_nothing_to_a_model_that_has_rows(rng):
+def test_empty_partition_sends_nothing_to_fitted_model(rng):
     X, y = imbalanced(rng)
     model = ProximalSVC(C="auto", track_rows=True).fit(X[:60], y[:60])
     assert learn_partition(Pass(model, "partial_fit").configs, X[:0], y[:0], None, "partition 0") == [None]
@@ -130,7 +130,7 @@ def test_a_partition_without_rows_sends_nothing_to_a_model_that_has_rows(rng):
     assert model.digest() == ProximalSVC(quantizer=model.quantizer_).fit(X, y).digest()
 
 
-def test_one_thread_holds_inside_only():
+def test_one_thread_limit_applies_only_inside_context():
     outside = num_threads()
     with one_thread():
         assert num_threads() == 1
@@ -138,7 +138,7 @@ def test_one_thread_holds_inside_only():
 
 
 @pytest.mark.parametrize("n_rows", [10, 100, 1000])
-def test_a_message_takes_one_triangle_a_class_at_most(rng, n_rows):
+def test_message_size_is_at_most_one_triangle_per_class(rng, n_rows):
     X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
     (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # of numbers of up to 104 bits

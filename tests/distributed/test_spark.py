@@ -105,7 +105,7 @@ def spread(spark, frame, cuts):
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_a_dataframe_trains_like_one_machine_and_keeps_the_names(rng, sessions, session):
+def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng, sessions, session):
     X, y = imbalanced(rng)
     frame = frame_of(X, np.where(y, "fraud", "ok"))
     df = sessions[session].createDataFrame(frame).repartition(3)
@@ -115,14 +115,14 @@ def test_a_dataframe_trains_like_one_machine_and_keeps_the_names(rng, sessions, 
 
 
 @pytest.mark.parametrize("cut", [cut for cut in CUTS if cut != "one"])
-def test_the_cut_into_partitions_does_not_matter(rng, spark, cut):
+def test_fit_of_any_partitioning_equals_one_machine(rng, spark, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     df = spread(spark, frame_of(X, y), cuts)
     model = engine.fit(ProximalSVC(), df, features=[*NAMES, "f"])
     assert_same_model(model, one_machine(X, y))
 
 
-def test_more_partitions_than_one_bucket_are_added_on_the_executors(rng, spark, monkeypatch):
+def test_fit_with_many_partitions_sums_on_executors(rng, spark, monkeypatch):
     monkeypatch.setattr(engine, "_BUCKET", 2)
     X, y = imbalanced(rng, 200)
     df = spread(spark, frame_of(X, y), [10, 80, 130, 190])
@@ -131,7 +131,7 @@ def test_more_partitions_than_one_bucket_are_added_on_the_executors(rng, spark, 
         assert_same_model(model, one_machine(X, y, **model.get_params()))
 
 
-def test_weights_count_like_on_one_machine(rng, spark):
+def test_fit_with_weights_equals_one_machine(rng, spark):
     X, y = imbalanced(rng)
     weight = rng.integers(0, 4, len(y)).astype(float)
     df = spark.createDataFrame(frame_of(X, y, often=weight))
@@ -140,7 +140,7 @@ def test_weights_count_like_on_one_machine(rng, spark):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed", "array"])
-def test_vector_columns_train_like_one_machine(rng, spark, kind):
+def test_fit_of_vector_column_equals_one_machine(rng, spark, kind):
     from pyspark.ml.linalg import Vectors
 
     X, y = imbalanced(rng, 120, 8)
@@ -162,7 +162,7 @@ def test_vector_columns_train_like_one_machine(rng, spark, kind):
 # -- histories ------------------------------------------------------------------------------------------
 
 
-def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, spark):
+def test_partial_fit_and_forget_equal_fit_on_remaining_rows(rng, spark):
     X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
     df = spark.createDataFrame(frame_of(X, y, number=np.arange(900)))
     model = engine.fit(ProximalSVC(), df.where("number < 500"), features=NAMES)
@@ -177,7 +177,7 @@ def test_partial_fit_and_forget_leave_what_the_remaining_rows_would_teach(rng, s
 
 @pytest.mark.parametrize("session", SESSIONS)
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_an_update_is_that_of_one_machine(rng, sessions, session, C):
+def test_update_equals_one_machine(rng, sessions, session, C):
     X, y = imbalanced(rng, 440)
     frame = frame_of(X, y)
     new, gone = frame[300:], frame[:100]
@@ -193,7 +193,7 @@ def test_an_update_is_that_of_one_machine(rng, sessions, session, C):
     assert_same_model(model, fresh)
 
 
-def test_a_partition_sends_one_message_about_rows_that_come_or_go(rng, spark, monkeypatch):
+def test_update_sends_one_message_per_partition(rng, spark, monkeypatch):
     X, y = imbalanced(rng, 300)
     frame = frame_of(X, y)
     model = one_machine(frame[:200][NAMES], y[:200])
@@ -217,7 +217,7 @@ def test_a_partition_sends_one_message_about_rows_that_come_or_go(rng, spark, mo
 
 
 @pytest.mark.parametrize("side", ["add", "forget"])
-def test_an_update_may_have_one_side_only_and_several_models(rng, spark, side):
+def test_update_of_several_models_with_only_add_or_forget_equals_one_machine(rng, spark, side):
     X, y = imbalanced(rng, 300)
     frame = frame_of(X, y)
     models = [one_machine(frame[:200][NAMES], y[:200], C=C) for C in (1.0, "auto")]
@@ -228,7 +228,7 @@ def test_an_update_may_have_one_side_only_and_several_models(rng, spark, side):
         assert_same_model(model, one_machine(frame[:end][NAMES], y[:end], C=model.C))
 
 
-def test_an_update_that_fails_changes_no_model(rng, spark):
+def test_failed_update_keeps_all_models(rng, spark):
     X, y = imbalanced(rng, 300)
     frame = frame_of(X, y)
     model = one_machine(frame[:200][NAMES], y[:200])
@@ -249,7 +249,7 @@ def test_an_update_that_fails_changes_no_model(rng, spark):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20, gamma=0.1)}])
-def test_one_learner_dask_spark_and_files_have_one_digest_through_a_whole_history(rng, spark, parameters):
+def test_digests_of_dask_spark_files_and_one_machine_are_equal_through_history(rng, spark, parameters):
     """The same rows, cut in other ways, then the same rows added and retired: to the last bit."""
     dask = pytest.importorskip("dask", reason="Dask is not installed")
     from steelyard.distributed import dask as dask_engine
@@ -293,7 +293,7 @@ def test_one_learner_dask_spark_and_files_have_one_digest_through_a_whole_histor
 
 
 @pytest.mark.parametrize("missing", [np.nan, None])
-def test_nan_fails_the_job_naming_partition_and_column_and_leaves_the_model(rng, spark, missing):
+def test_fit_with_nan_raises_with_partition_and_column_and_keeps_model(rng, spark, missing):
     X, y = imbalanced(rng)
     model = one_machine(frame_of(X, y)[NAMES], y)
     before = model.statistics_.to_bytes()
@@ -308,7 +308,7 @@ def test_nan_fails_the_job_naming_partition_and_column_and_leaves_the_model(rng,
     assert model.statistics_.to_bytes() == before
 
 
-def test_a_missing_label_is_named_with_its_partition(rng, spark):
+def test_fit_with_missing_label_raises_with_partition(rng, spark):
     X, y = imbalanced(rng)
     frame = frame_of(X, np.where(y, "fraud", "ok").astype(object))
     frame.loc[10, "y"] = None
@@ -316,26 +316,26 @@ def test_a_missing_label_is_named_with_its_partition(rng, spark):
         engine.fit(ProximalSVC(), spread(spark, frame, [60]), features=NAMES)
 
 
-def test_a_text_column_is_named_with_its_partition(rng, spark):
+def test_fit_with_text_column_raises_with_partition(rng, spark):
     X, y = imbalanced(rng, 50)
     frame = frame_of(X, y).assign(hour="noon")
     with pytest.raises(DataError, match="partition 0: column 'hour' of type string is not numeric"):
         engine.fit(ProximalSVC(), spread(spark, frame, []), features=NAMES)
 
 
-def test_a_dataframe_without_rows_is_refused(rng, spark):
+def test_fit_of_empty_dataframe_raises(rng, spark):
     df = spark.createDataFrame(frame_of(*imbalanced(rng))).where("age > 1e9")
     with pytest.raises(DataError, match="all partitions are empty"):
         engine.fit(ProximalSVC(), df, features=NAMES)
 
 
-def test_a_column_that_is_not_there_is_named(rng, spark):
+def test_fit_unknown_column_raises_with_name(rng, spark):
     df = spark.createDataFrame(frame_of(*imbalanced(rng)))
     with pytest.raises(DataError, match="no column 'colour'; it has age, amount"):
         engine.fit(ProximalSVC(), df, features=["age", "colour"])
 
 
-def test_what_is_no_dataframe_is_refused(rng):
+def test_fit_of_other_object_raises(rng):
     with pytest.raises(DataTypeError, match="expected a Spark DataFrame; got ndarray"):
         engine.fit(ProximalSVC(), imbalanced(rng)[0], features=NAMES)
 
@@ -353,7 +353,7 @@ def test_predict_keeps_all_columns_and_equals_one_machine(rng, spark):
     np.testing.assert_array_equal(answers["prediction"].to_numpy(), model.predict(frame[NAMES]))
 
 
-def test_predict_does_not_write_over_a_column(rng, spark):
+def test_predict_with_existing_output_column_raises(rng, spark):
     X, y = imbalanced(rng, 50)
     with pytest.raises(ParameterError, match="there is a column 'age' already"):
         engine.predict(
@@ -364,12 +364,12 @@ def test_predict_does_not_write_over_a_column(rng, spark):
         )
 
 
-def test_predict_before_fit_is_refused(rng, spark):
+def test_predict_before_fit_raises(rng, spark):
     with pytest.raises(NotFittedError, match="predict"):
         engine.predict(ProximalSVC(), spark.createDataFrame(frame_of(*imbalanced(rng))), features=NAMES)
 
 
-def test_cross_validate_does_not_depend_on_the_partitions(rng, spark):
+def test_cross_validate_is_independent_of_partitions(rng, spark):
     frame = frame_of(*imbalanced(rng, 600))
     once, many = (
         engine.cross_validate(ProximalSVC(), spread(spark, frame, cuts), features=NAMES, folds=3)
@@ -379,7 +379,7 @@ def test_cross_validate_does_not_depend_on_the_partitions(rng, spark):
         np.testing.assert_allclose(many[name], values, rtol=1e-9)
 
 
-def test_partitions_add_up_to_the_cube_of_all_rows(spark):
+def test_cube_of_partitions_equals_cube_of_all_rows(spark):
     from steelyard.sql import StatisticsCube
 
     rng = np.random.default_rng(0)
