@@ -122,7 +122,7 @@ def in_one_place(frames):
 
 
 def open_sum(this, names):
-    """What open bulletins on the grid of a round sum up to."""
+    """What open site updates on the grid of a round sum up to."""
     hub = Hub()
     for name in names:
         site = this.config.site(name, ReleasePolicy.open())

@@ -397,7 +397,7 @@ def privacy(context: Context) -> Result:
         ("the only rare row of a node", _relative(alone, X[lone[-1]])),
         ("a row that came between two messages", _relative(after - before, X[late[0]])),
     ]
-    who, measure = "whoever gets the messages", "relative error"
+    who, measure = "receiver of the messages", "relative error"
     return Result([Row(on, who, measure, error) for on, error in rows], _NOTES_PRIVACY)
 
 

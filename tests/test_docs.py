@@ -1,9 +1,9 @@
-"""The code that the README and the pages of the documentation show does run, and prints what stands below.
+"""The code blocks of README and documentation run and print the output shown below them.
 
-The Python blocks of a page are one program, run from top to bottom in an empty folder; blocks with prompts
-are compared with what they print, and so is a block of text right below a block of code. A block that shall
-not run stands under a line ``<!-- not run: why -->``. Tutorials run on made-up rows: their outputs are those
-of the real data (docs/outputs.py writes them).
+The Python blocks of a page are one program, run in an empty folder. Doctest blocks, and text blocks directly
+below a code block, are compared with the output. A comment ``<!-- not run: why -->`` skips the next block.
+Tutorials run on generated rows, so their outputs, which come from real data (docs/outputs.py), are not
+compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?%?")
 
 
 def folder_module(folder, name):
-    """A module of the documentation, which is no package."""
+    """Import a module of the documentation folder."""
     sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)
@@ -49,7 +49,7 @@ def folder_module(folder, name):
 
 
 def code_blocks(page):
-    """Line number, text and shown output of every block that is to run."""
+    """Yield line number, code and shown output of every block to run."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match["skip"] is None:
@@ -57,7 +57,7 @@ def code_blocks(page):
 
 
 def run_block(code, line, names, page):
-    """What a block prints; blocks with prompts are compared here."""
+    """Run a block and return its output; compare doctest blocks."""
     said = io.StringIO()
     if not code.startswith(">>> "):
         with contextlib.redirect_stdout(said):
@@ -72,10 +72,10 @@ def run_block(code, line, names, page):
 
 
 def assert_same_output(shown, printed):
-    """The same words, and the same numbers within what another machine may round otherwise."""
+    """Compare the words exactly and the numbers within 3 %."""
     assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
-    for there, here in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
-        a, b = (float(text.replace(",", "").rstrip("%")) for text in (there, here))
+    for expected, actual in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
+        a, b = (float(text.replace(",", "").rstrip("%")) for text in (expected, actual))
         assert a == pytest.approx(b, rel=0.03, abs=1e-12)
 
 
@@ -83,7 +83,7 @@ def assert_same_output(shown, printed):
     "page",
     [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if any(code_blocks(page))],
 )
-def test_code_of_a_page_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
+def test_code_blocks_of_page_print_the_shown_output(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tutorial = page.parent.name == "tutorials"
     if tutorial:
@@ -97,7 +97,7 @@ def test_code_of_a_page_runs_and_prints_what_is_shown(page, tmp_path, monkeypatc
         assert not (tutorial and printed and shown is None), f"{page.name}:{line} prints, but shows nothing"
 
 
-def test_only_the_block_below_its_comment_is_not_run(tmp_path):
+def test_not_run_comment_skips_only_the_next_block(tmp_path):
     block = "```python\nprint({})\n```\n\n"
     skipped = "<!-- not run: a reason -->\n" + block
     page = tmp_path / "page.md"
@@ -105,7 +105,7 @@ def test_only_the_block_below_its_comment_is_not_run(tmp_path):
     assert [code for _, code, _ in code_blocks(page)] == ["print(2)\n", "print(4)\n"]
 
 
-def test_a_wrong_output_is_noticed():
+def test_wrong_output_fails_the_comparison():
     assert_same_output("G-mean 0.868\n", "G-mean 0.869\n")
     with pytest.raises(AssertionError):
         assert_same_output("G-mean 0.868\n", "G-mean 0.768\n")
@@ -113,7 +113,7 @@ def test_a_wrong_output_is_noticed():
         assert_same_output("True True\n", "True False\n")
 
 
-def test_pictures_of_the_tutorials_are_there():
+def test_images_of_tutorials_exist():
     for page in (DOCS / "tutorials").glob("*.md"):
         for picture in re.findall(r"```\{image\} (\S+)", page.read_text(encoding="utf-8")):
             assert (page.parent / picture).is_file(), f"{page.name}: {picture}"
@@ -154,7 +154,7 @@ def _can_be_imported(module):
     return True
 
 
-def test_the_reference_lists_every_public_name():
+def test_reference_lists_every_public_name():
     reference = folder_module(DOCS / "_ext", "api_reference")
     modules = [module for module in api_modules() if _can_be_imported(module)]
     assert len(modules) > 20  # those of extras that are not installed are listed where they are
@@ -171,7 +171,7 @@ def test_the_reference_lists_every_public_name():
 
 @pytest.fixture(scope="module")
 def search_index(tmp_path_factory):
-    """The index of a build of the pages alone, without gallery and reference: seconds instead of a minute."""
+    """Return the search index of a build of the pages without gallery and reference."""
     pytest.importorskip("sphinx_design", reason="the documentation is built with the extra docs")
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     for page in [*DOCS.glob("*.md"), *DOCS.glob("learners/*.md"), *DOCS.glob("tutorials/*.md")]:
@@ -246,12 +246,12 @@ def text_of(page):
 
 
 @pytest.mark.parametrize("name", figures())
-def test_a_figure_is_the_same_wherever_it_is_told(name):
-    """``docs/figures.toml`` has it; the pages named there say it in the words of its pattern."""
+def test_figure_has_the_same_value_on_every_page(name):
+    """Every page that matches the pattern of docs/figures.toml has its value."""
     figure = figures()[name]
-    pattern = figure["told"].replace("{}", r"(?P<value>[\d.,]*\d)")
+    pattern = figure["pattern"].replace("{}", r"(?P<value>[\d.,]*\d)")
     for page in figure["pages"]:
-        assert re.search(pattern, text_of(page)), f"{page} does not tell it: {pattern}"
+        assert re.search(pattern, text_of(page)), f"{page} does not contain {pattern}"
     for page in ["README.md", *(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]:
         for match in re.finditer(pattern, text_of(page)):
             assert match["value"] == figure["value"], f"{page}: {match[0]}"
@@ -262,7 +262,7 @@ def test_a_figure_is_the_same_wherever_it_is_told(name):
 SITE = "https://steelyard.readthedocs.io/en/latest/"
 
 
-def test_links_of_the_readme_are_absolute_and_lead_to_pages():
+def test_readme_links_are_absolute_and_point_to_pages():
     links = re.findall(r"(?<!!)\[[^]!]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert links
     for link in links:
@@ -270,7 +270,7 @@ def test_links_of_the_readme_are_absolute_and_lead_to_pages():
         assert (DOCS / link.removeprefix(SITE)).with_suffix(".md").is_file(), link
 
 
-def test_pictures_of_the_readme_are_absolute_in_an_index_of_packages(tmp_path):
+def test_readme_images_are_absolute_for_the_package_index(tmp_path):
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "readme_for_index.py", tmp_path / ".ci")
     shutil.copy(ROOT / "README.md", tmp_path)
@@ -282,7 +282,7 @@ def test_pictures_of_the_readme_are_absolute_in_an_index_of_packages(tmp_path):
             assert (DOCS / "images" / Path(picture).name).is_file(), picture
 
 
-def test_badges_say_what_the_project_says():
+def test_readme_badges_agree_with_pyproject():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"badge/license-{project['license'].replace('-', '--')}-" in text

@@ -164,7 +164,7 @@ def test_repeated_run_replaces_earlier_result(bench, file, tmp_path):
     broken, watched = (bench.peers.Contender("one", make) for make in (Broken, Watched))
     assert "failed" in bench.cells.measured(cells, "s", broken, setting, file)
     assert "failed" in bench.cells.measured(cells, "s", watched, setting, file), "there is a line"
-    again = bench.cells.measured(cells, "s", watched, setting, file, anew=True)
+    again = bench.cells.measured(cells, "s", watched, setting, file, again=True)
     assert "windows" in again
     assert bench.cells.Cells(tmp_path).get("s", "one", setting) == again
 

@@ -1,7 +1,7 @@
 """Rules for the threshold of AlignedSVC and for keeping a round, compared on 28 development tasks.
 
 None of them is a task of the paper. Ten are those of ``aligned_readings.py``; for the other 18 larger sets
-are thinned out anew for every split, so that few rows are learned and many are asked. C and the width of the
+are thinned out again for every split, so that few rows are learned and many are asked. C and the width of the
 kernel are chosen inside the rows to learn, as in ``python -m papers run kba-tables-2-3``; "untuned" is the
 mean over all nine settings. Every machine is trained once, and all rules are asked about its held-out scores.
 

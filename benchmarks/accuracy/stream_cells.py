@@ -4,7 +4,7 @@ A line holds what was run (stream, contender, rows at most, chunk, late) and wha
 and of 1,000 rows (fewer in short streams) the AUC and the G-mean by the contender's own cut and by that of
 :class:`steelyard.AdaptiveThresholdClassifier` on its scores; and microseconds of processor time a row. A
 contender that fails on a stream has a line with the reason. What has a line is not run again, so that a run
-can be stopped and started anew, and two halves of a run can be done by two machines: lines are put into one
+can be stopped and started again, and two halves of a run can be done by two machines: lines are put into one
 file. Of two lines about the same the later one counts.
 """
 
@@ -79,11 +79,11 @@ def _key(cell: Cell) -> tuple[str, str, Setting]:
 
 
 def measured(
-    cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path, *, anew: bool = False
+    cells: Cells, stream: str, contender: Contender, setting: Setting, rows: Path, *, again: bool = False
 ) -> Cell:
-    """The line of a contender on a stream; it is run if there is none, or anew: the last line counts."""
+    """The line of a contender on a stream; it is run if there is none, or again: the last line counts."""
     known = cells.get(stream, contender.name, setting)
-    if known is not None and not anew:
+    if known is not None and not again:
         return known
     facts = {"stream": stream, "contender": contender.name, **setting.facts()}
     try:

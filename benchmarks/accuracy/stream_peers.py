@@ -43,7 +43,7 @@ class Learner:
 
 
 class Refitted:
-    """A batch classifier, fitted anew on the last rows after every 500.
+    """A batch classifier, refitted on the last rows after every 500.
 
     The first fit comes after some hundred rows, when both classes are there: fitted to a handful of single
     rows, boosting would answer nothing until row 500.
@@ -59,7 +59,7 @@ class Refitted:
         self.n_seen = self.fitted_at = 0
 
     def n_alike(self) -> int:
-        """Rows that it may learn before it answers otherwise: until it is fitted anew."""
+        """Rows that it may learn before it answers otherwise: until it is refitted."""
         return 0 if self.model is None or self._is_due() else self.every - self.n_seen % self.every
 
     def _is_due(self) -> bool:

@@ -58,7 +58,7 @@ def table(cells: Cells, streams: Sequence[str], window: int) -> str:
 def verdicts(cells: Cells, streams: Sequence[str], peers: Sequence[str], window: int) -> str:
     """What StreamClassifier is held to, line by line, with the numbers and whether it holds.
 
-    ``peers`` are the contenders of other libraries; whoever else has cells takes part in no comparison.
+    ``peers`` are the contenders of other libraries; other algorithms with results are not compared.
     """
     names = [OURS, *peers]
     values = np.array([[_figures(cells[name][s], window) for s in streams] for name in names])

@@ -1,7 +1,7 @@
 """Test, then train: StreamClassifier beside forests, boosting and stream ensembles on imbalanced streams.
 
     python benchmarks/accuracy/streams.py --data-dir DIR [--moa PYTHON] [--out DIR] [--limit 10000]
-        [--chunk 100] [--late 0] [--half reporting] [--only NAME] [--skip NAME] [--anew NAME] [--tables]
+        [--chunk 100] [--late 0] [--half reporting] [--only NAME] [--skip NAME] [--again NAME] [--tables]
 
 Every chunk is scored before it is learned; with ``--late`` labels come so many rows later. Measured are the
 AUC and the G-mean in windows of 1,000 and of 500 rows (fewer in short streams) that have both classes,
@@ -12,7 +12,7 @@ minus the other.
 
 Half of the streams served to choose the experts and their settings; figures are given for both halves apart
 and those of the other half are the result. Every cell is a line of JSON in ``--out`` when it is there; what
-has a line is not run again but by ``--anew``, and ``--tables`` prints what there is. Needs imbalanced-learn,
+has a line is not run again but by ``--again``, and ``--tables`` prints what there is. Needs imbalanced-learn,
 lightgbm and river (extra ``peers``); MOA's ensembles need an interpreter that has capymoa, ``--moa`` (see
 ``moa_worker.py``).
 """
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["choosing", "reporting"], help="of the streams; both if not given")
     parser.add_argument("--only", action="append", help="a contender; may be given several times")
     parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
-    parser.add_argument("--anew", action="append", default=[], help="a contender to run again; the same")
+    parser.add_argument("--again", action="append", default=[], help="a contender to run again; the same")
     parser.add_argument("--stream", action="append", help="a stream; may be given several times")
     parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
     options = parser.parse_args()
@@ -106,7 +106,7 @@ def main() -> None:
         for stream in [] if options.tables else [s for half in halves.values() for s in half]:
             rows = rows_of(stream, options.data_dir, options.limit, options.out)
             for one in contenders:
-                cell = measured(cells, stream, one, setting, rows, anew=one.name in options.anew)
+                cell = measured(cells, stream, one, setting, rows, again=one.name in options.again)
                 print(f"{stream}, {one.name}: {cell.get('windows', cell.get('failed'))}", flush=True)
         text = report(cells, halves, contenders, options)
     name = f"table-{options.limit}-{options.chunk}-{options.late}.md"

@@ -1,7 +1,7 @@
 """The generator experiments of the survey on imbalanced streams, rebuilt over MOA's own generators.
 
     python benchmarks/accuracy/survey.py --moa PYTHON [--out DIR] [--limit 50000] [--chunk 1]
-        [--experiment NAME] [--generator NAME] [--stream NAME] [--only NAME] [--skip NAME] [--anew NAME]
+        [--experiment NAME] [--generator NAME] [--stream NAME] [--only NAME] [--skip NAME] [--again NAME]
         [--tables]
 
 G. Aguiar, B. Krawczyk, A. Cano: A survey on learning from imbalanced data streams: taxonomy, challenges,
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--stream", action="append", choices=list(STREAMS), metavar="EXPERIMENT: GENERATOR")
     parser.add_argument("--only", action="append", help="a contender; may be given several times")
     parser.add_argument("--skip", action="append", default=[], help="a contender to leave out; the same")
-    parser.add_argument("--anew", action="append", default=[], help="a contender to run again; the same")
+    parser.add_argument("--again", action="append", default=[], help="a contender to run again; the same")
     parser.add_argument("--tables", action="store_true", help="run nothing, print what there is")
     options = parser.parse_args()
     if not (options.moa or options.tables):
@@ -191,7 +191,7 @@ def main() -> None:
         for stream in [] if options.tables else streams:
             rows = rows_of(stream, options.limit, options.out, client)
             for one in contenders:
-                cell = measured(cells, stream, one, setting, rows, anew=one.name in options.anew)
+                cell = measured(cells, stream, one, setting, rows, again=one.name in options.again)
                 print(f"{stream}, {one.name}: {cell.get('windows', cell.get('failed'))}", flush=True)
     text = report(cells, streams, [one.name for one in contenders], setting)
     (options.out / f"table-{options.limit}-{options.chunk}-{options.late}.md").write_text(text + "\n")

@@ -1,8 +1,8 @@
-"""What a hub of many sites pays when one of them changes, and how long a bulletin is.
+"""What a hub of many sites pays when one of them changes, and how long a site update is.
 
     python benchmarks/speed/bench_sites.py [--quick]
 
-The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes anew and the
+The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes again and the
 hub's sum is brought up to date. Times are the least and the median of several changes.
 """
 
@@ -33,7 +33,7 @@ def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
 
 
 def bench_change(n_sites: int, d: int, n_changes: int) -> None:
-    """A site publishes anew: until the hub's sum is that of all last bulletins."""
+    """A site publishes again: until the hub's sum is that of all last site updates."""
     kinds = [bulletin_of("s", d, seed) for seed in range(20)]  # to teach 1,000 sites would take minutes
     hub = Hub()
     for k in range(n_sites):
@@ -49,7 +49,7 @@ def bench_change(n_sites: int, d: int, n_changes: int) -> None:
     fresh = Hub()
     for name in hub.sites:
         fresh.receive(hub.site_update(name))
-    assert hub.digest() == fresh.digest(), "the sum is not that of the last bulletins"
+    assert hub.digest() == fresh.digest(), "the sum is not that of the last site updates"
     met = "met" if min(times) <= LONGEST else "MISSED"
     what = f"{n_sites:,} sites, d = {d}, one changes"
     took = f"{1e3 * min(times):8.1f} ms, median {1e3 * np.median(times):.1f}"
@@ -57,7 +57,7 @@ def bench_change(n_sites: int, d: int, n_changes: int) -> None:
 
 
 def bench_bytes(d: int, n_rows: int) -> None:
-    """Bulletins of columns as tables have them, and of values that use every bit of a double."""
+    """Site updates of columns as tables have them, and of values that use every bit of a double."""
     rng = np.random.default_rng(0)
     flags = rng.random((n_rows, d - 10)) < 0.1
     normals, mixing = rng.normal(size=(n_rows, d)), rng.normal(2, 3, (d, d))
@@ -97,7 +97,7 @@ def bench_bytes(d: int, n_rows: int) -> None:
         read = time.perf_counter()
         met = "met" if len(data) <= LARGEST else "longer" if "own" in what else "MISSED"
         spent = f"{1e3 * (written - started):.0f} ms to write, {1e3 * (read - written):.0f} to read"
-        print(f"{f'bulletin, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
+        print(f"{f'site update, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
 
 
 def bench_masks(n_sites: int, d: int) -> None:

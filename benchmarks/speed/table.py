@@ -276,7 +276,7 @@ def chunks() -> Iterator[Line]:
             )  # fmt: skip
 
 
-def committee() -> Iterator[Line]:
+def ensemble() -> Iterator[Line]:
     """The learner that needs no choices, in chunks of 100 and row by row."""
     X, y = rows_of(6000, 20)
     for size, begin, n in ((100, 1000, 5000), (1, 1000, 500)):
@@ -291,7 +291,7 @@ def committee() -> Iterator[Line]:
         forest = balanced_forest(X, y) if size == 100 else None
         how = f"chunks of {size}" if size > 1 else "row by row"
         yield Line(f"`StreamClassifier`, d = 20, {how}: predict, then learn", spent, None, "",
-                   "table.py --only committee", forest)  # fmt: skip
+                   "table.py --only ensemble", forest)  # fmt: skip
 
 
 def kernel_learners() -> Iterator[Line]:
@@ -371,7 +371,7 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
     "rows": single_rows,
     "dictionaries": dictionaries,
     "mapped": mapped_streams,
-    "committee": committee,
+    "ensemble": ensemble,
     "many": many_classes,
     "chunks": chunks,
     "window": window,

@@ -1,4 +1,4 @@
-"""Dask: the result of one machine, whatever the partitions are and whoever dies."""
+"""Dask: the result equals that of one machine for every partitioning and after the death of a worker."""
 
 from __future__ import annotations
 
@@ -408,7 +408,7 @@ def test_forget_before_fit_raises(rng):
 
 
 def dies_once(X, y, marker):
-    """The rows; but whoever asks first is killed."""
+    """Return the rows; the first worker that calls this is killed."""
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)

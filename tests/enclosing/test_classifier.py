@@ -397,8 +397,8 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     model = EnclosingClassifier(shape=shape, kernel=kernel).fit(X, y)
     answers = model.decision_function(X)  # the bodies are cached now
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(twin.decision_function(X), answers)
+    for same_history in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(same_history.decision_function(X), answers)
 
 
 # -- pseudo-inverse and membership of the paper ----------------------------------------------------

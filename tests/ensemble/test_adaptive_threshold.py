@@ -100,11 +100,13 @@ def test_save_and_load_equals_never_stopping(stream, tmp_path):
     for X, y in chunks[:10]:
         model.partial_fit(X, y)
     steelyard.save(model, tmp_path / "m")
-    twin = steelyard.load(tmp_path / "m")
+    same_history = steelyard.load(tmp_path / "m")
     for X, y in chunks[10:14]:
         model.partial_fit(X, y)
-        twin.partial_fit(X, y)
-    np.testing.assert_array_equal(twin.decision_function(stream[0]), model.decision_function(stream[0]))
+        same_history.partial_fit(X, y)
+    np.testing.assert_array_equal(
+        same_history.decision_function(stream[0]), model.decision_function(stream[0])
+    )
 
 
 @pytest.mark.parametrize("classifier", [ProximalSVC(), IncrementalSVC(gamma=0.3), GaussianNB()], ids=repr)

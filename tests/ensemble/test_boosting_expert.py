@@ -75,9 +75,13 @@ def test_forget_refits_the_trees_without_the_rows(taught):
 def test_copies_and_files_have_the_same_trees(taught):
     X, _, model = taught
     expected = _scores(model._experts[TREES], X)
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), from_bytes(to_bytes(model))):
-        np.testing.assert_array_equal(_scores(twin._experts[TREES], X), expected)
-        np.testing.assert_array_equal(twin.decision_function(X), model.decision_function(X))
+    for same_history in (
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+        from_bytes(to_bytes(model)),
+    ):
+        np.testing.assert_array_equal(_scores(same_history._experts[TREES], X), expected)
+        np.testing.assert_array_equal(same_history.decision_function(X), model.decision_function(X))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

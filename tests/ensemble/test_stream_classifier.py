@@ -243,13 +243,13 @@ def test_interrupted_kernel_update_keeps_the_state(curved, monkeypatch, learns_f
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(X[800:900], y[800:900])
     np.testing.assert_array_equal(model.decision_function(probe), before)
-    twin = _run(StreamClassifier(), X[:800], y[:800])[1]
+    same_history = _run(StreamClassifier(), X[:800], y[:800])[1]
     copied, stored = copy.deepcopy(model), from_bytes(to_bytes(model))
-    for learner in (model, twin, copied, stored):
+    for learner in (model, same_history, copied, stored):
         learner.partial_fit(X[800:1100], y[800:1100])
     # A kernel SVM that was fitted again agrees up to its tolerance of 0.001.
     for learner in (model, copied, stored):
-        expected = twin.decision_function(probe)
+        expected = same_history.decision_function(probe)
         np.testing.assert_allclose(learner.decision_function(probe), expected, atol=0.05)
 
 

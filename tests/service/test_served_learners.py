@@ -43,9 +43,9 @@ def test_every_learner_predicts_and_survives_restart(session):
 
 def test_experts_of_ensemble_are_reported(session):
     inside = session.model().experts_and_drifts()
-    committee = type(session.model().learner).__name__ == "StreamClassifier"
-    assert bool(inside["experts"]) == committee
-    if committee:
+    is_ensemble = type(session.model().learner).__name__ == "StreamClassifier"
+    assert bool(inside["experts"]) == is_ensemble
+    if is_ensemble:
         assert sum(expert["weight"] for expert in inside["experts"]) == pytest.approx(1.0)
         assert json.dumps(inside, allow_nan=False)
 

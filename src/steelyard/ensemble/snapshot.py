@@ -59,7 +59,7 @@ def _joined_rules(snapshot: EnsembleSnapshot, n_features: int) -> tuple[_native.
 
 @dataclass(frozen=True)
 class EnsembleSnapshot:
-    """Rules, weights and transformations of one moment.
+    """Rules, weights and transformations that belong to one state of the ensemble.
 
     Attributes
     ----------
