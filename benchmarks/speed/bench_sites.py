@@ -49,11 +49,11 @@ def bench_change(n_sites: int, d: int, n_changes: int) -> None:
     fresh = Hub()
     for name in hub.sites:
         fresh.receive(hub.site_update(name))
-    assert hub.digest() == fresh.digest(), "the sum is not that of the last bulletins"
+    assert hub.digest() == fresh.digest(), "the sum differs from that of the latest updates"
     met = "met" if min(times) <= MAX_SECONDS else "MISSED"
     what = f"{n_sites:,} sites, d = {d}, one changes"
     took = f"{1e3 * min(times):8.1f} ms, median {1e3 * np.median(times):.1f}"
-    print(f"{what:<54}{took}, median of the processor {1e3 * np.median(spent):.1f} (target 50: {met})")
+    print(f"{what:<54}{took}, median CPU time {1e3 * np.median(spent):.1f} (target 50: {met})")
 
 
 def bench_bytes(d: int, n_rows: int) -> None:
@@ -78,12 +78,14 @@ def bench_bytes(d: int, n_rows: int) -> None:
         "all bits random, Student's t(2)": rng.standard_t(2, (n_rows, d)),
         "all bits random, Cauchy": rng.standard_cauchy((n_rows, d)),
         "normal(0, 1), agreed grid of 2**-24": normals,
-        "normal(0, 1), a learner's own grid": normals,
+        "normal(0, 1), estimator's quantizer": normals,
     }
     labels = rng.integers(0, 2, n_rows)
     for what, X in kinds.items():
         quantizer = Quantizer.uniform(d, 2.0**-24) if "agreed" in what else None
-        if "a learner's own" in what:  # default quantizer of an estimator, for comparison: longer messages
+        if (
+            "estimator's quantizer" in what
+        ):  # default quantizer of an estimator, for comparison: longer messages
             quantizer = ProximalSVC().fit(X[:256], labels[:256]).quantizer_
         site = Site("s", "y", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
         site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(d)]).assign(y=labels))
@@ -95,7 +97,7 @@ def bench_bytes(d: int, n_rows: int) -> None:
         read = time.perf_counter()
         met = "met" if len(data) <= MAX_BYTES else "longer" if "own" in what else "MISSED"
         spent = f"{1e3 * (written - started):.0f} ms to write, {1e3 * (read - written):.0f} to read"
-        print(f"{f'bulletin, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
+        print(f"{f'update, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
 
 
 def bench_masks(n_sites: int, d: int) -> None:
