@@ -1,11 +1,10 @@
-"""How many rooms a walk through the package takes: files and functions that a call enters, found by tracing.
+"""Count the files and functions of the package that typical calls enter.
 
-    python docs/call_trace.py           # the counts, as in docs/architecture.md
-    python docs/call_trace.py --names   # and what was entered, in order
+    python docs/call_trace.py           # the counts of docs/architecture.md
+    python docs/call_trace.py --names   # also list the functions in call order
 
-What stands inside a function, such as a comprehension, belongs to it; what is only imported is not entered.
-Native functions are not seen: each is one call of the Python function above it. A function of a single
-statement is a name for what it says: it is counted as a function, and not as one that takes steps.
+Comprehensions belong to their function, imports are not counted, and native functions are invisible. The last
+column counts functions with more than one statement.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from typing import Any, Self
 import numpy as np
 
 import steelyard
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, StreamClassifier
 from steelyard.cli import main as command
 from steelyard.evaluation import PrequentialEvaluator
 from steelyard.tables import open_stream
 
 PACKAGE = str(Path(steelyard.__file__).parent)
-Entered = dict[tuple[str, str], CodeType]  # by file and name, in order
+Entered = dict[tuple[str, str], CodeType]  # code objects by file and qualified name, in call order
 
 
-class Walk:
-    """What is entered while it is open, by all threads that begin in its time."""
+class CallTrace:
+    """Context manager that records the functions entered by this thread and threads started meanwhile."""
 
     def __init__(self) -> None:
         self.entered: Entered = {}
@@ -66,68 +65,68 @@ class Walk:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Files, functions, and those of them that take more than one step."""
+        """Return the numbers of files, functions, and functions with more than one statement."""
         n_files = len({file for file, _ in self.entered})
-        return n_files, len(self.entered), sum(map(takes_steps, self.entered.values()))
+        return n_files, len(self.entered), sum(map(has_several_statements, self.entered.values()))
 
 
-def takes_steps(code: CodeType) -> bool:
-    """Whether a function is more than a single statement."""
+def has_several_statements(code: CodeType) -> bool:
+    """Return whether a function has more than one statement besides its docstring."""
     (function,) = ast.parse(dedent(inspect.getsource(code))).body
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     return len(function.body) - (ast.get_docstring(function) is not None) > 1
 
 
-def whole_command(path: Path) -> Walk:
-    """``steelyard stream`` from its words to the report and the saved model."""
-    words = ["stream", str(path), "--target", "y", "--model", "proximal", "--chunk", "100"]
-    words += ["--save", str(path.with_suffix(".model")), "--report", str(path.with_suffix(".html"))]
+def whole_command(path: Path) -> CallTrace:
+    """Trace ``steelyard stream`` from the command line to the report and the saved model."""
+    arguments = ["stream", str(path), "--target", "y", "--chunk", "100"]
+    arguments += ["--save", str(path.with_suffix(".model")), "--report", str(path.with_suffix(".html"))]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        command(words, standalone_mode=False)  # once before: what happens only once is no part of the walk
-        with Walk() as walk:
-            command(words, standalone_mode=False)
-    return walk
+        command(arguments, standalone_mode=False)  # the first run imports modules
+        with CallTrace() as trace:
+            command(arguments, standalone_mode=False)
+    return trace
 
 
-def one_chunk(path: Path) -> Walk:
-    """Rows on their way: read, made numbers, answered, measured and learned."""
+def one_chunk(path: Path) -> CallTrace:
+    """Trace chunks of a file: read, encode, predict, measure, learn."""
     evaluator = PrequentialEvaluator({"proximal": ProximalSVC()}, window=1000)
-    with Walk() as walk:  # the thread that reads must begin in its time
+    with CallTrace() as trace:  # the reader thread must start inside the trace
         chunks = iter(open_stream(path, "y", chunk=100))
         evaluator.step(next(chunks))
         evaluator.step(next(chunks))
-        walk.entered.clear()
-        for _ in range(20):  # a window or two: measures are taken of some chunks only
+        trace.entered.clear()
+        for _ in range(20):  # covers whole windows, because metrics are computed for some chunks only
             evaluator.step(next(chunks))
-        evaluator.contenders[0].tracker.records  # noqa: B018  counts what waits
+        evaluator.candidates[0].tracker.records  # noqa: B018  flushes pending predictions
     chunks.close()  # type: ignore[attr-defined]
-    return walk
+    return trace
 
 
-def proximal_calls(_: Path) -> Walk:
-    """``partial_fit``, ``forget`` and ``predict`` of a learner that has learned before."""
+def proximal_calls(_: Path) -> CallTrace:
+    """Trace ``partial_fit``, ``forget`` and ``predict`` of a fitted ProximalSVC."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, size=600)
     model = ProximalSVC().partial_fit(X[:400], y[:400])
-    with Walk() as walk:
+    with CallTrace() as trace:
         model.partial_fit(X[400:], y[400:])
         model.forget(X[:100], y[:100])
         model.predict(X)
-    return walk
+    return trace
 
 
-def proximal_forget(_: Path) -> Walk:
-    """``ProximalSVC.forget`` of a learner that has forgotten rows before."""
+def proximal_forget(_: Path) -> CallTrace:
+    """Trace ``forget`` of a ProximalSVC that has forgotten rows before."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 5)), rng.integers(0, 2, size=600)
     model = ProximalSVC().partial_fit(X, y).forget(X[:10], y[:10])
-    with Walk() as walk:
+    with CallTrace() as trace:
         model.forget(X[10:100], y[10:100])
-    return walk
+    return trace
 
 
-def http_learn(_: Path) -> Walk:
-    """One row over HTTP, from the ASGI application to the commit."""
+def http_learn(_: Path) -> CallTrace:
+    """Trace learning one row over HTTP, from the ASGI application to the commit."""
     from steelyard.service import SQLiteStore, Writer
     from steelyard.service.http import make_app
 
@@ -148,25 +147,55 @@ def http_learn(_: Path) -> Walk:
         await app(scope, receive, respond)
         assert statuses[0] in {200, 201}
 
-    async def learn(walk: Walk) -> None:
+    async def learn(trace: CallTrace) -> None:
         async with app.router.lifespan_context(app):
             await send("PUT", "/v1/models/m", {"target": "y"})
             for batch in (rows, rows[:1], rows[1:2]):
-                walk.entered.clear()
+                trace.entered.clear()
                 await send("POST", "/v1/models/m/learn", {"rows": batch})
-            entered = list(walk.entered.items())
+            entered = list(trace.entered.items())
             commit = [name for name, _ in entered].index(("service/stores/sqlite.py", "SQLiteStore._commit"))
             to_commit.entered = dict(entered[: commit + 1])
 
-    to_commit = Walk()
-    with Walk() as walk:
-        asyncio.run(learn(walk))
+    to_commit = CallTrace()
+    with CallTrace() as trace:
+        asyncio.run(learn(trace))
     return to_commit
 
 
-WALKS: dict[str, Callable[[Path], Walk]] = {
-    "rows of `steelyard stream` on their way": one_chunk,
-    "`steelyard stream`, from its words to report and model": whole_command,
+def stream_classifier(n_rows: int) -> tuple[StreamClassifier, Any, Any]:
+    """Return a StreamClassifier that has learned some chunks of 100 rows, and one more chunk."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(n_rows) < 0.2).astype(int)
+    X = rng.normal(size=(n_rows, 5)) + y[:, None]
+    model = StreamClassifier()
+    for begin in range(0, n_rows - 100, 100):
+        model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
+        model.predict(X[begin : begin + 100])
+    return model, X[-100:], y[-100:]
+
+
+def ensemble_learn(_: Path) -> CallTrace:
+    """Trace ``StreamClassifier.partial_fit`` of 100 rows."""
+    model, X, y = stream_classifier(3000)
+    with CallTrace() as trace:
+        model.partial_fit(X, y)
+    return trace
+
+
+def ensemble_predict(_: Path) -> CallTrace:
+    """Trace ``StreamClassifier.predict`` of 100 rows."""
+    model, X, _y = stream_classifier(3000)
+    with CallTrace() as trace:
+        model.predict(X)
+    return trace
+
+
+CALL_PATHS: dict[str, Callable[[Path], CallTrace]] = {
+    "chunks of `steelyard stream --model proximal`: read, predict, measure, learn": one_chunk,
+    "`steelyard stream` with the default model, to report and saved model": whole_command,
+    "StreamClassifier.partial_fit, 100 rows": ensemble_learn,
+    "StreamClassifier.predict, 100 rows": ensemble_predict,
     "ProximalSVC: partial_fit, forget, predict": proximal_calls,
     "ProximalSVC.forget": proximal_forget,
     "HTTP learn, one row, to the commit": http_learn,
@@ -174,7 +203,7 @@ WALKS: dict[str, Callable[[Path], Walk]] = {
 
 
 def example(folder: Path) -> Path:
-    """A file of a few thousand rows."""
+    """Write a CSV file of 4,000 rows and return its path."""
     rng = np.random.default_rng(0)
     y = (rng.random(4000) < 0.2).astype(int)
     table = np.column_stack([rng.normal(size=(4000, 5)) + y[:, None], y])
@@ -184,17 +213,17 @@ def example(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Count the rooms of some walks through the package.")
-    parser.add_argument("--names", action="store_true", help="list what was entered")
+    parser = argparse.ArgumentParser(description="Count the files and functions that typical calls enter.")
+    parser.add_argument("--names", action="store_true", help="list the functions in call order")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = example(Path(folder))
-        print("| walk | files | functions | that take steps |\n|---|---|---|---|")
-        for name, take in WALKS.items():
-            walk = take(path)
-            print(f"| {name} | {' | '.join(map(str, walk.counts))} |")
+        print("| call | files | functions | with several statements |\n|---|---|---|---|")
+        for name, trace_call in CALL_PATHS.items():
+            trace = trace_call(path)
+            print(f"| {name} | {' | '.join(map(str, trace.counts))} |")
             if arguments.names:
-                for file, function in walk.entered:
+                for file, function in trace.entered:
                     print(f"    {file}: {function}")
 
 

@@ -4,7 +4,8 @@
 
 1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
    same bytes to a file.
-2. Single rows: 64 clients with one row per request, against one synced append per request, and against an echo
+2. Single rows: 64 clients with one row per request, against one synced append per request, and against an
+   echo
    application of the same framework. On a disk whose sync is faster than a request of the framework, group
    commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
 3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,20 @@ class NearestNeighborRule:
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return smoothed log-odds of two classes, or one smoothed log-share per class."""
-        kernel = Kernel("laplacian", gamma=1.0 / self.vectors.shape[1])
-        similarity = kernel.block(rows.ranks, self.vectors, n_threads=1)
+        similarity = _kernel(self.vectors.shape[1]).block(rows.ranks, self.vectors, n_threads=1)
         k = min(_N_NEIGHBORS, len(self.vectors))
         nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
         weights = np.take_along_axis(similarity, nearest, axis=1)
-        votes = np.full((len(rows), len(self.classes)), 0.5 / len(self.classes))
-        row = np.arange(len(rows))
-        for column in range(k):
-            votes[row, self.places[nearest[:, column]]] += weights[:, column]
+        is_class = self.places[nearest][..., None] == np.arange(len(self.classes))
+        votes = 0.5 / len(self.classes) + (weights[..., None] * is_class).sum(axis=1)
         log_votes = np.log(votes)
         return log_votes[:, 1:] - log_votes[:, :1] if len(self.classes) == 2 else log_votes
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Return False: there is no native form."""
         return False
+
+
+@cache
+def _kernel(n_columns: int) -> Kernel:
+    return Kernel("laplacian", gamma=1.0 / n_columns)
