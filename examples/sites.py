@@ -1,4 +1,4 @@
-"""Four hospitals as four processes, one hub, one message each: `make sites`.
+"""Federated learning with four hospitals as processes, one hub and one message each: `make sites`.
 
 Every hospital keeps its rows in a file of its own and publishes statistics: to a hub over HTTP, then as a
 secure sum through a folder, where the hub sees the total alone. The pooled model is compared with one that
@@ -31,7 +31,7 @@ EVERYTHING = ("--least-rows", "1", "--least-change", "0")
 
 
 def made_up(n):
-    """Patients of a hospital; how old they are differs from place to place, and how many are ill."""
+    """Return patients of a hospital; age and rate of disease differ between hospitals."""
     rng = np.random.default_rng(n)
     ill = (rng.random(n) < 0.3 + n / 1000).astype(int)
     rows = {
@@ -44,7 +44,7 @@ def made_up(n):
 
 
 def hospitals(data):
-    """Training and test rows of four hospitals, and what others have published about them."""
+    """Return training and test rows of four hospitals, and published results."""
     if data is None:
         rows = {name: made_up(n) for name, n in SIZES.items()}
         return {name: (part[::3], part.drop(part.index[::3])) for name, part in rows.items()}, {}
@@ -55,7 +55,7 @@ def hospitals(data):
 
 
 def steelyard(*arguments, **options):
-    """The command, as each of the places would run it."""
+    """Start the command as a site would run it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "steelyard", *map(str, arguments)], text=True, env=environment, **options
@@ -63,7 +63,7 @@ def steelyard(*arguments, **options):
 
 
 def all_publish(names, *options):
-    """All hospitals at the same time; returns the bytes that they have sent, and what they said."""
+    """Run all hospitals in parallel; return the bytes they sent and their output."""
     arguments = {
         name: ("site", "publish", f"{name}.csv", "--name", name, "--json", *options) for name in names
     }
@@ -75,7 +75,7 @@ def all_publish(names, *options):
 
 
 def quietly(*arguments):
-    """A command of which only its success matters."""
+    """Run a command and check that it succeeds."""
     process = steelyard(*arguments, stderr=subprocess.PIPE)
     said = process.communicate()[1]
     assert process.returncode == 0, said
@@ -83,7 +83,7 @@ def quietly(*arguments):
 
 @contextlib.contextmanager
 def hub_over_http():
-    """A hub in a process of its own; gives the address of its model."""
+    """Run a hub in a separate process; yield the URL of its model."""
     arguments = ("hub", "serve", "--store", "hub.db", "--model", "heart", "--target", TARGET, "--port", 0)
     hub = steelyard(*arguments, stderr=subprocess.PIPE)
     try:
@@ -95,7 +95,7 @@ def hub_over_http():
 
 
 def collected(*arguments):
-    """The pooled model of a place, and the digest of its sum."""
+    """Return the pooled model of an endpoint and the digest of its statistics."""
     hub = steelyard("hub", "collect", *arguments, "-o", "pooled.steelyard", stderr=subprocess.PIPE)
     said = hub.communicate()[1]
     assert hub.returncode == 0, said
@@ -103,26 +103,26 @@ def collected(*arguments):
 
 
 def accuracy(model, test):
-    """Share of right answers."""
+    """Return the accuracy."""
     answers = [part.labels for _, part in model.predictions(test.drop(columns=TARGET))]
     return float(np.mean(np.concatenate(answers) == test[TARGET].to_numpy()))
 
 
 def line(what, model, test, messages):
-    """One line of the table."""
+    """Print one line of the table."""
     figure = model if isinstance(model, float) else accuracy(model, test)
     return f"{what:<39}{figure:>9.3f}  {messages}"
 
 
 def in_one_place(frames):
-    """A model on all these rows."""
+    """Return a model fitted on all these rows."""
     return TableModel(ProximalSVC(), target=TARGET).fit(
         (rows := pd.concat(frames, ignore_index=True)).drop(columns=TARGET), rows[TARGET]
     )
 
 
 def open_sum(this, names):
-    """What open site updates on the grid of a round sum up to."""
+    """Return the digest of the sum of unmasked updates with the quantizer of a round."""
     hub = Hub()
     for name in names:
         site = this.config.site(name, ReleasePolicy.open())
@@ -132,7 +132,7 @@ def open_sum(this, names):
 
 
 def secure_sum(split, test):
-    """The same once more, with nothing but the total seen; then one hospital leaves."""
+    """Repeat with secure aggregation; then one hospital withdraws."""
     rows = pd.concat([train for train, _ in split.values()])
     kinds = {name: rows[name].dtype.kind for name in rows.columns.drop(TARGET)}
     terms = [part for name, kind in kinds.items() if kind in "if" for part in ("--number", name)]
@@ -157,7 +157,7 @@ def secure_sum(split, test):
 
 
 def main():
-    """Publish, pool, compare."""
+    """Publish, merge and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="Folder with the files of the four real hospitals.")
     split, published = hospitals(parser.parse_args().data)
@@ -189,7 +189,7 @@ def main():
 
 
 def told(published, test):
-    """What others have published, as lines want it."""
+    """Return published results as lines of the table."""
     return [(name, (figure, test, messages)) for name, (figure, messages) in published.items()]
 
 

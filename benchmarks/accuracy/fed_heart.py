@@ -1,4 +1,4 @@
-"""Four hospitals, one message each: FLamby's Fed-Heart-Disease, beside what federated training published.
+"""FLamby's Fed-Heart-Disease with one message per hospital, compared with published federated training.
 
 Run: python benchmarks/accuracy/fed_heart.py --data FOLDER (with fed_heart_cleveland.csv.gz and the three
 others, the processed files of UCI's heart disease data).
@@ -49,7 +49,7 @@ PUBLISHED = {
 
 
 def read(folder: Path, hospital: str) -> pd.DataFrame:
-    """Rows of a hospital without the columns that are mostly gaps."""
+    """Return the rows of a hospital without the columns that are mostly missing."""
     rows = pd.read_csv(folder / f"fed_heart_{hospital}.csv.gz", header=None, na_values="?")
     rows = rows.drop(columns=[10, 11, 12]).dropna()
     rows["disease"] = (rows.pop(13) > 0).astype(int)
@@ -57,7 +57,7 @@ def read(folder: Path, hospital: str) -> pd.DataFrame:
 
 
 def hospitals(folder: Path) -> Split:
-    """Training and test rows of each hospital, with the dummies of all four."""
+    """Return training and test rows of each hospital, with the dummy columns of all four."""
     parts = {name: read(folder, name) for name in HOSPITALS}
     together = pd.concat(parts)
     for column in (2, 6):
@@ -85,21 +85,22 @@ def hospitals(folder: Path) -> Split:
 
 DELTA = 1e-5
 DRAWS = 20
-MAPS, WIDTH = 5, 300  # agreed maps that are tried, and their random features
-# What anyone may know who never saw a row: age, sex, blood pressure, cholesterol, fasting sugar over 120,
-# highest pulse, pain at exercise, ST depression. All other columns are flags: centre and scale 1/2.
+MAPS, WIDTH = 5, 300  # number of agreed feature maps, and random features per map
+# Public knowledge about the columns, not learned from rows: age, sex, blood pressure, cholesterol, fasting
+# sugar over 120, highest pulse, pain at exercise, ST depression. All other columns are flags: centre and
+# scale 1/2.
 CENTERS = {"0": 55.0, "1": 0.5, "3": 130.0, "4": 220.0, "5": 0.5, "7": 140.0, "8": 0.5, "9": 1.0}
 SCALES = {"0": 10.0, "1": 0.5, "3": 20.0, "4": 80.0, "5": 0.5, "7": 25.0, "8": 0.5, "9": 1.0}
 
 
 def accuracy(hub: Hub, test: pd.DataFrame) -> float:
-    """Share of right answers of the pooled model."""
+    """Return the accuracy of the pooled model."""
     answers = [a.labels for _, a in hub.model().predictions(test.drop(columns="disease"))]
     return float(accuracy_score(test["disease"], np.concatenate(answers)))
 
 
 def pooled(split: Split, policy: ReleasePolicy) -> tuple[Hub, int]:
-    """A hub with one message of each hospital, and the bytes of the messages."""
+    """Return a hub with one message per hospital, and the size of the messages in bytes."""
     hub, n_bytes = Hub(), 0
     for name, (train, _) in split.items():
         message = site_update(name, train, policy).to_bytes()
@@ -109,13 +110,13 @@ def pooled(split: Split, policy: ReleasePolicy) -> tuple[Hub, int]:
 
 
 def site_update(name: str, train: pd.DataFrame, policy: ReleasePolicy) -> SiteUpdate:
-    """What a hospital publishes, on the grid that all agreed on."""
-    site = Site(name, "disease", policy=policy, estimator=ProximalSVC(quantizer=agreed_grid(train)))
+    """Return the update of a hospital with the agreed quantizer."""
+    site = Site(name, "disease", policy=policy, estimator=ProximalSVC(quantizer=agreed_quantizer(train)))
     site.learn(train)
     return site.publish()
 
 
-def agreed_grid(train: pd.DataFrame) -> Quantizer:
+def agreed_quantizer(train: pd.DataFrame) -> Quantizer:
     return Quantizer.uniform(train.shape[1] - 1, 2.0**-30)
 
 
@@ -124,7 +125,7 @@ def agreed_schema(train: pd.DataFrame) -> Schema:
 
 
 def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quantizer) -> tuple[Hub, int]:
-    """A hub that has seen nothing but the sum, and the bytes of the masked messages."""
+    """Return a hub that received only the masked sum, and the size of the messages in bytes."""
     maskers = {name: Masker(name) for name in site_updates}
     keys = {name: masker.public_key for name, masker in maskers.items()}
     agreement = RoundKeys("heart", keys, schema, quantizer, (0, 1))
@@ -139,7 +140,7 @@ def masked(site_updates: dict[str, SiteUpdate], schema: Schema, quantizer: Quant
 
 
 def same_bits(one: Hub, other: Hub) -> bool:
-    """Whether two hubs have the same sums and the same planes, to the last bit."""
+    """Return whether sums and coefficients of two hubs are bitwise equal."""
     models = one.model().estimator, other.model().estimator
     return one.digest() == other.digest() and all(
         np.array_equal(*(getattr(model, part) for model in models)) for part in ("coef_", "intercept_")
@@ -156,7 +157,7 @@ def heart_units(train: pd.DataFrame) -> FeatureBounds:
 
 
 def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, int]:
-    """A hub with one noisy message of each hospital, and their bytes; a share of 1/4 is for masked ones.
+    """Return a hub with one noisy message per hospital, and their size; masked messages use a share of 1/4.
 
     Masks change nothing in the sum, so they are left out here.
     """
@@ -183,7 +184,7 @@ def noisy(split: Split, epsilon: float, share: float, draw: int) -> tuple[Hub, i
 
 
 def noisy_rows(split: Split, test: pd.DataFrame, masked_bytes: int) -> None:
-    """Accuracy with noise, mean over the draws; a mask makes all messages equally long."""
+    """Print the mean accuracy with noise over all draws; masked messages all have the same size."""
     clipped = heart_units(test).clip(test)
     for share, name in ((1.0, "noise in each message"), (1 / len(split), "noise under secure sums")):
         for epsilon in (1.0, 3.0, 10.0):
@@ -196,9 +197,9 @@ def noisy_rows(split: Split, test: pd.DataFrame, masked_bytes: int) -> None:
 
 
 def mapped_row(split: Split, test: pd.DataFrame) -> None:
-    """Planes over random features, as an expert of StreamClassifier has them, on a map that was agreed on.
+    """Print the accuracy of a linear model on random features of an agreed map.
 
-    The map is drawn from a seed in the agreed units: no row is needed to settle it.
+    The map is drawn from a seed in the agreed units, so no row is needed to fit it.
     """
     found, n_bytes = [], 0
     for seed in range(MAPS):
@@ -215,7 +216,7 @@ def mapped_row(split: Split, test: pd.DataFrame) -> None:
 
 
 def mapped(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """A table whose columns are random features of agreed units: cosines of width 1 / sqrt(columns)."""
+    """Return a table of random Fourier features in agreed units, with kernel width 1 / sqrt(columns)."""
     units = heart_units(table)
     names = list(units.centers)
     rows = (table[names] - pd.Series(units.centers)) / pd.Series(units.scales)
@@ -227,14 +228,14 @@ def mapped(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Read the arguments."""
+    """Parse the arguments and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", "--data-dir", type=Path, required=True)
     print_table(parser.parse_args().data)
 
 
 def print_table(folder: Path) -> None:
-    """All methods beside each other."""
+    """Print the accuracy of all methods."""
     split = hospitals(folder)
     test = pd.concat([part for _, part in split.values()])
     print(f"{sum(len(train) for train, _ in split.values())} training rows, {len(test)} test rows\n")
@@ -250,7 +251,7 @@ def print_table(folder: Path) -> None:
     secret, n_bytes = masked(
         {name: site_update(name, train, ReleasePolicy.open()) for name, (train, _) in split.items()},
         agreed_schema(first),
-        agreed_grid(first),
+        agreed_quantizer(first),
     )
     bits = "same bits" if same_bits(open_hub, secret) else "OTHER BITS"
     print(
@@ -262,7 +263,7 @@ def print_table(folder: Path) -> None:
         print(f"{name:<42}{value:>9.3f}  {messages}")
     print("\nWhat each hospital gains (squared error and AUC on its own training statistics):")
     for standing in hub.compare():
-        if math.isnan(standing.squared_error):  # of one class alone there is nothing to tell apart
+        if math.isnan(standing.squared_error):  # the site has rows of one class only
             print(f"  {standing.site:<12} {standing.rows:>4.0f} rows  a small class is held back")
             continue
         print(

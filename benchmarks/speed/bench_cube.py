@@ -1,4 +1,4 @@
-"""What a cube costs beside plain statistics of the same rows, and models of a thousand slices.
+"""Time of a cube compared with plain statistics of the same rows, and of models of a thousand slices.
 
     python benchmarks/speed/bench_cube.py [--quick]
 
@@ -33,7 +33,7 @@ def table(n_rows: int, n_shops: int, seed: int = 0) -> tuple[pa.Table, np.ndarra
 
 
 def bench_adding(n_rows: int, n_shops: int) -> None:
-    """Rows into the cells of a cube, and into one ClassStatistics."""
+    """Measure adding rows to a cube and to one ClassStatistics."""
     rows, X, y = table(n_rows, n_shops)
     best = {"cube": np.inf, "statistics": np.inf, "table": np.inf}
     for _ in range(3):
@@ -59,7 +59,7 @@ def bench_adding(n_rows: int, n_shops: int) -> None:
 
 
 def bench_models(n_rows: int, n_shops: int) -> None:
-    """One model for each of many slices, asked for its plane."""
+    """Measure solving one model for each of many slices."""
     cube = StatisticsCube(["shop"], "y").add(table(n_rows, n_shops)[0])
     best = np.inf
     for _ in range(3):
@@ -72,7 +72,7 @@ def bench_models(n_rows: int, n_shops: int) -> None:
 
 
 def bench_memory(n_cells: int) -> None:
-    """How many bytes cells take."""
+    """Measure the memory of cells in bytes."""
     cube = StatisticsCube(["shop"], "y").add(table(n_cells * 20, n_cells)[0])
     size = cube.nbytes
     met = "met" if size <= 100e6 else "MISSED"

@@ -48,7 +48,7 @@ WORKERS = (1, 2)
 
 
 def generate(number: int, n_rows: int) -> tuple[Any, Any]:
-    """The rows of a partition, by its number alone."""
+    """Return the rows of a partition, determined by its number."""
     rng = np.random.default_rng([7, number])
     y = (rng.random(n_rows) < RARE).astype(np.int64)
     X = rng.standard_normal((n_rows, N_FEATURES))
@@ -61,7 +61,7 @@ def sizes(n_rows: int) -> list[int]:
     return [PARTITION] * full + ([rest] if rest else [])
 
 
-# -- one measurement, in a process of its own -----------------------------------------------------------
+# -- one measurement in a separate process --------------------------------------------------------------
 
 
 def fit_bare(n_rows: int) -> None:
@@ -74,7 +74,7 @@ def fit_bare(n_rows: int) -> None:
 
 
 def run_bare(n_rows: int) -> tuple[float, float]:
-    fit_bare(2 * PARTITION)  # memory that has been in use is faster
+    fit_bare(2 * PARTITION)  # warm-up: first-touch memory is slower
     start, processor = perf_counter(), process_time()
     fit_bare(n_rows)
     return perf_counter() - start, process_time() - processor
@@ -90,7 +90,7 @@ def run_dask(n_rows: int, n_workers: int) -> tuple[float, float]:
         return [dask.delayed(generate)(number, size) for number, size in enumerate(sizes(n_rows))]
 
     with engine.local_cluster(n_workers) as cluster, Client(cluster) as client:
-        engine.fit(ProximalSVC(), rows(4 * n_workers * PARTITION))  # workers have imported everything
+        engine.fit(ProximalSVC(), rows(4 * n_workers * PARTITION))  # warm-up: workers import all modules
 
         def processor_time() -> float:
             return process_time() + sum(client.run(process_time).values())
@@ -102,7 +102,7 @@ def run_dask(n_rows: int, n_workers: int) -> tuple[float, float]:
 
 
 def measure(what: str, n_rows: int) -> dict[str, float]:
-    """Run this script for one measurement."""
+    """Run this script in a subprocess for one measurement."""
     command = [sys.executable, __file__, "--child", what, "--rows", str(n_rows)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -119,7 +119,7 @@ def child(what: str, n_rows: int) -> None:
 
 
 def dask_report(n_rows: int, repeats: int) -> dict[tuple[str, int], dict[str, float]]:
-    """Every kind of run at every size, the best of all repeats."""
+    """Return the best time of each kind of run at each size."""
     kinds = ["bare", *(f"dask {workers}" for workers in WORKERS)]
     best: dict[tuple[str, int], dict[str, float]] = {}
     for _ in range(repeats):
@@ -245,7 +245,7 @@ def _time_spark(spark: Any, n_rows: int, iterations: int) -> None:
     X, y = generate(10**6, 200_000)
     best = {}
     for name, train in trainers.items():
-        train()  # the first call of either also starts workers and compiles
+        train()  # warm-up: the first call also starts workers and compiles
         start = perf_counter()
         coef = train()
         best[name] = perf_counter() - start
@@ -257,7 +257,7 @@ def _time_spark(spark: Any, n_rows: int, iterations: int) -> None:
 
 
 def _spark_rows(spark: Any, names: list[str], n_rows: int) -> Any:
-    """The rows of all partitions, generated on the executors."""
+    """Return the rows of all partitions, generated on the executors."""
     import pyarrow as pa
 
     script = Path(__file__).read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""What a hub of many sites pays when one of them changes, and how long a site update is.
+"""Time of a hub with many sites to apply one update, and size of a site update.
 
     python benchmarks/speed/bench_sites.py [--quick]
 
-The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes again and the
+The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes anew and the
 hub's sum is brought up to date. Times are the least and the median of several changes.
 """
 
@@ -19,11 +19,11 @@ from steelyard import ProximalSVC
 from steelyard.federated import Hub, MaskedSum, Masker, ReleasePolicy, RoundKeys, Site, SiteUpdate
 from steelyard.proximal import Quantizer
 
-LONGEST = 0.050  # seconds
-LARGEST = 30_000  # bytes
+MAX_SECONDS = 0.050
+MAX_BYTES = 30_000
 
 
-def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
+def update_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
     rng = np.random.default_rng(seed)
     rows = pd.DataFrame(rng.normal(size=(n_rows, d)), columns=[f"x{k:03}" for k in range(d)])
     quantizer = Quantizer.uniform(d, 2.0**-34)
@@ -33,8 +33,8 @@ def bulletin_of(name: str, d: int, seed: int, n_rows: int = 300) -> SiteUpdate:
 
 
 def bench_change(n_sites: int, d: int, n_changes: int) -> None:
-    """A site publishes again: until the hub's sum is that of all last site updates."""
-    kinds = [bulletin_of("s", d, seed) for seed in range(20)]  # to teach 1,000 sites would take minutes
+    """Measure the time until the hub has applied a new update of one site."""
+    kinds = [update_of("s", d, seed) for seed in range(20)]  # fitting 1,000 sites would take minutes
     hub = Hub()
     for k in range(n_sites):
         hub.receive(dataclasses.replace(kinds[k % 20], site=f"s{k}", epoch=1, version=1))
@@ -49,15 +49,15 @@ def bench_change(n_sites: int, d: int, n_changes: int) -> None:
     fresh = Hub()
     for name in hub.sites:
         fresh.receive(hub.site_update(name))
-    assert hub.digest() == fresh.digest(), "the sum is not that of the last site updates"
-    met = "met" if min(times) <= LONGEST else "MISSED"
+    assert hub.digest() == fresh.digest(), "the sum differs from that of the latest updates"
+    met = "met" if min(times) <= MAX_SECONDS else "MISSED"
     what = f"{n_sites:,} sites, d = {d}, one changes"
     took = f"{1e3 * min(times):8.1f} ms, median {1e3 * np.median(times):.1f}"
-    print(f"{what:<54}{took}, median of the processor {1e3 * np.median(spent):.1f} (target 50: {met})")
+    print(f"{what:<54}{took}, median CPU time {1e3 * np.median(spent):.1f} (target 50: {met})")
 
 
 def bench_bytes(d: int, n_rows: int) -> None:
-    """Site updates of columns as tables have them, and of values that use every bit of a double."""
+    """Measure the size of updates for typical columns and for values that use every bit of a double."""
     rng = np.random.default_rng(0)
     flags = rng.random((n_rows, d - 10)) < 0.1
     normals, mixing = rng.normal(size=(n_rows, d)), rng.normal(2, 3, (d, d))
@@ -78,14 +78,14 @@ def bench_bytes(d: int, n_rows: int) -> None:
         "all bits random, Student's t(2)": rng.standard_t(2, (n_rows, d)),
         "all bits random, Cauchy": rng.standard_cauchy((n_rows, d)),
         "normal(0, 1), agreed grid of 2**-24": normals,
-        "normal(0, 1), a learner's own grid": normals,
+        "normal(0, 1), estimator's quantizer": normals,
     }
     labels = rng.integers(0, 2, n_rows)
     for what, X in kinds.items():
         quantizer = Quantizer.uniform(d, 2.0**-24) if "agreed" in what else None
         if (
-            "a learner's own" in what
-        ):  # what a site would send if it settled steps as a learner does: too much
+            "estimator's quantizer" in what
+        ):  # default quantizer of an estimator, for comparison: longer messages
             quantizer = ProximalSVC().fit(X[:256], labels[:256]).quantizer_
         site = Site("s", "y", policy=ReleasePolicy.open(), estimator=ProximalSVC(quantizer=quantizer))
         site.learn(pd.DataFrame(X, columns=[f"x{k:03}" for k in range(d)]).assign(y=labels))
@@ -95,15 +95,15 @@ def bench_bytes(d: int, n_rows: int) -> None:
         written = time.perf_counter()
         assert SiteUpdate.from_bytes(data).statistics.digest() == site_update.statistics.digest()
         read = time.perf_counter()
-        met = "met" if len(data) <= LARGEST else "longer" if "own" in what else "MISSED"
+        met = "met" if len(data) <= MAX_BYTES else "longer" if "own" in what else "MISSED"
         spent = f"{1e3 * (written - started):.0f} ms to write, {1e3 * (read - written):.0f} to read"
-        print(f"{f'site update, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
+        print(f"{f'update, d = {d}: {what}':<54}{len(data):8,} bytes (target 30,000: {met}), {spent}")
 
 
 def bench_masks(n_sites: int, d: int) -> None:
-    """A secure sum: what one site and the hub pay."""
+    """Measure the time of one site and of the hub for secure aggregation."""
     maskers = {f"s{k}": Masker(f"s{k}") for k in range(n_sites)}
-    site_update = bulletin_of("s", d, 0)
+    site_update = update_of("s", d, 0)
     keys = {name: masker.public_key for name, masker in maskers.items()}
     agreement = RoundKeys("bench", keys, site_update.schema, Quantizer.uniform(d, 2.0**-34), (0, 1))
     total, times = MaskedSum(agreement), []

@@ -1,4 +1,4 @@
-"""Where pushing sums into a database and streaming its rows cross, and what reading everything first costs.
+"""Push-down compared with streaming of database rows, and with reading the complete table first.
 
     python benchmarks/speed/bench_sql.py [--quick] [--rows N] [--engine duckdb]
     python benchmarks/speed/bench_sql.py --whole [--rows 5000000] [--columns 30] [--engine E] [--ways W,W]
@@ -36,7 +36,7 @@ KINDS = {"doubles": "{random} * 10", "whole numbers": "FLOOR({random} * 1000)"}
 
 
 def made(connection: Any, engine: str, n_rows: int, width: int, kind: str) -> None:
-    """A table t of so many columns of numbers and a label of which a tenth is rare."""
+    """Create a table t with numeric columns and a label whose rare class has a tenth of the rows."""
     random = {"sqlite": "(RANDOM() & 1048575) / 1048576.0"}.get(engine, "RANDOM()")
     series = {
         "duckdb": f"FROM RANGE({n_rows})",
@@ -56,7 +56,7 @@ def made(connection: Any, engine: str, n_rows: int, width: int, kind: str) -> No
 
 @contextlib.contextmanager
 def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
-    """An address and an open connection of each engine that is here."""
+    """Yield the address and an open connection of each available engine."""
     with contextlib.ExitStack() as stack:
         files = {name: folder / f"{name}.db" for name in ("duckdb", "sqlite")}
         found = {
@@ -79,7 +79,7 @@ def databases(folder: Path) -> Iterator[dict[str, tuple[str, Any]]]:
 
 
 def bench_cross(lengths: Sequence[int], turns: int, only: str | None) -> None:
-    """Both ways side by side, by length, width, kind of numbers and engine."""
+    """Compare push-down and streaming by number of rows, columns, type of numbers and engine."""
     print(f"seconds pushed and streamed, best of {turns}, and their ratio, by columns")
     print(f"{'':<40}" + "".join(f"{width:>22}" for width in WIDTHS))
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
@@ -101,7 +101,7 @@ def bench_cross(lengths: Sequence[int], turns: int, only: str | None) -> None:
 
 
 def both_ways(connection: Any, turns: int) -> tuple[float, float]:
-    """Seconds of a fit pushed down and streamed, each its best; they give the same bits."""
+    """Return the best times of push-down and streaming in seconds; check that the digests are equal."""
     best = dict.fromkeys(("pushed", "streamed"), float("inf"))
     digests = set()
     for _ in range(turns):
@@ -118,8 +118,8 @@ def both_ways(connection: Any, turns: int) -> tuple[float, float]:
 
 
 def whole(address: str, way: str) -> None:
-    """One way in a process of its own: seconds and the largest memory, after imports."""
-    import pandas as pd  # noqa: F401  what it takes is no part of what reading takes
+    """Measure one method in a separate process: seconds and peak memory after imports."""
+    import pandas as pd  # noqa: F401  import time is not part of the measurement
 
     idle = _most_memory()
     started = time.perf_counter()
@@ -134,13 +134,13 @@ def whole(address: str, way: str) -> None:
 
 
 def _most_memory() -> float:
-    """The most that this process has had so far, in MB; getrusage would count what its parent had."""
+    """Return the peak memory of this process in MB; getrusage would include that of its parent."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def _read(address: str) -> Any:
-    """The whole table in pandas, by the fastest way that the engine has."""
+    """Return the complete table as a data frame, by the fastest method of the engine."""
     if address.startswith("duckdb"):
         with duckdb.connect(address.removeprefix("duckdb:///"), read_only=True) as connection:
             return connection.execute("SELECT * FROM t").df()
@@ -152,7 +152,7 @@ def _read(address: str) -> Any:
 
 
 def bench_whole(n_rows: int, width: int, engine: str | None, ways: Sequence[str]) -> None:
-    """A large table by every way."""
+    """Measure all methods on a large table."""
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as found:
         for name, (address, connection) in found.items():
             if name == "sqlite" or engine not in (None, name):
