@@ -2,7 +2,7 @@
 
     python benchmarks/speed/bench_sites.py [--quick]
 
-The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes anew and the
+The hub holds 1,000 sites with 100 columns of numbers and two classes; one site publishes again and the
 hub's sum is brought up to date. Times are the least and the median of several changes.
 """
 

@@ -84,7 +84,7 @@ class ProjectionMap(ABC):
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return planes over features as planes over :meth:`inside`."""
+        """Return coefficients for :meth:`inside` that give the scores of ``coef`` for mapped features."""
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
@@ -220,7 +220,7 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return planes over features as planes over kernel values, which saves the product with the root."""
+        """Return coefficients for kernel values with the same scores; this saves the product with the root."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)

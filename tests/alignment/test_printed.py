@@ -23,7 +23,7 @@ def data(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_as_printed_matches_transcription(data, rng, kernel, n_rounds):
+def test_kba_as_printed_matches_reference_implementation(data, rng, kernel, n_rounds):
     X, y = data
     fresh = rng.normal(size=(15, 3))
     model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)

@@ -39,7 +39,7 @@ def model(run, table, tmp_path):
     return tmp_path / "model"
 
 
-def test_stream_measures_table_of_one_chunk(run, table):
+def test_stream_with_a_single_chunk_reports_metrics(run, table):
     result = run("stream", table, "--target", "y", "--json")
     (line,) = json.loads(result.stdout)["summary"]
     assert line["g_mean"] > 0.7

@@ -130,7 +130,7 @@ def test_invalid_rows_change_nothing(stream, classifier):
 
 
 @pytest.mark.parametrize("make", [GaussianNB, lambda: SGDClassifier(random_state=0)], ids=["bayes", "sgd"])
-def test_interrupt_leaves_classifier_and_threshold_before_or_after_the_call(stream, make):
+def test_interrupted_call_is_applied_completely_or_not_at_all(stream, make):
     X, y = stream
     taught = AdaptiveThresholdClassifier(make()).fit(X[:400], y[:400])
     done = copy.deepcopy(taught).partial_fit(X[400:500], y[400:500])

@@ -227,7 +227,7 @@ def test_total_with_changed_number_and_valid_checksum_raises(site_updates, maske
         masked.total()
 
 
-def test_mask_rows_of_other_quantizer_raises(maskers):
+def test_masking_an_update_with_another_quantizer_raises(maskers):
     finer = update_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-40))
     coarser = update_of("a", 0, quantizer=Quantizer.uniform(2, 2.0**-4))
     for site_update in (finer, coarser):

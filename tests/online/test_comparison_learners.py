@@ -27,7 +27,7 @@ def assert_close(actual, expected):
 
 
 @pytest.mark.parametrize("memory", [None, 1, 50])
-def test_norma_matches_transcription(stream, memory):
+def test_norma_matches_reference_implementation(stream, memory):
     X, y = stream
     model = NORMA(0.2, 0.05, nu=0.3, gamma=0.7, memory=memory).fit(X, y)
     K = reference.rbf(X, 0.7)
@@ -37,7 +37,7 @@ def test_norma_matches_transcription(stream, memory):
 
 
 @pytest.mark.parametrize("budget", [1, 2, 20])
-def test_rbp_matches_transcription(stream, budget):
+def test_rbp_matches_reference_implementation(stream, budget):
     X, y = stream
     model = RBP(budget, gamma=0.7, random_state=4).fit(X, -y)
     K = reference.rbf(X, 0.7)
@@ -50,7 +50,7 @@ def test_rbp_matches_transcription(stream, budget):
 
 @pytest.mark.parametrize("budget", [1, 2, 20])
 @pytest.mark.parametrize("degree", [1, 2])
-def test_forgetron_matches_transcription(stream, budget, degree):
+def test_forgetron_matches_reference_implementation(stream, budget, degree):
     X, y = stream
     model = Forgetron(budget, kernel="polynomial", degree=degree, coef0=1.0).fit(X, y)
     K = reference.polynomial(X, degree, coef0=1.0)
@@ -59,7 +59,7 @@ def test_forgetron_matches_transcription(stream, budget, degree):
 
 @pytest.mark.parametrize("margin", [False, True])
 @pytest.mark.parametrize("threshold", [0.05, 0.4, 5.0])
-def test_projectron_matches_transcription(stream, margin, threshold):
+def test_projectron_matches_reference_implementation(stream, margin, threshold):
     X, y = stream
     model = Projectron(threshold, margin=margin, gamma=0.7).fit(X, y)
     K = reference.rbf(X, 0.7)
@@ -68,7 +68,7 @@ def test_projectron_matches_transcription(stream, margin, threshold):
     assert len(model.support_vectors_) == np.count_nonzero(expected)
 
 
-def test_perceptron_matches_transcription(stream):
+def test_perceptron_matches_reference_implementation(stream):
     X, y = stream
     model = OnlinePerceptron().fit(X, y)
     w, b = reference.perceptron(X, y)
@@ -77,13 +77,13 @@ def test_perceptron_matches_transcription(stream):
 
 
 @pytest.mark.parametrize("budget", [1, 2, 30])
-def test_oam_matches_transcription(stream, budget):
+def test_oam_matches_reference_implementation(stream, budget):
     X, y = stream
     model = OAM(0.1, budget=budget, random_state=2).fit(X, y)
     assert_close(model.coef_[0], reference.oam(X, y, C=0.1, budget=budget, seed=model._seed))
 
 
-def test_opauc_matches_transcription(stream):
+def test_opauc_matches_reference_implementation(stream):
     X, y = stream
     model = OPAUC(0.02, 0.001).fit(X, y)
     assert_close(model.coef_[0], reference.opauc(X, y, eta=0.02, regularization=0.001))

@@ -82,7 +82,7 @@ def test_pair_of_budgets_matches_transcription_and_bounds_each_class(stream, pol
 
 @pytest.mark.parametrize("rate_decay", [0.25, 0.5, 1.0])
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_decaying_learning_rate_matches_transcription(stream, rate_decay, loss):
+def test_decaying_learning_rate_matches_reference_implementation(stream, rate_decay, loss):
     X, y = stream
     check_against_transcription(
         X[:500], y[:500], "rbf", policy="fifo++", loss=loss, budget=20, n_neighbors=3, rate_decay=rate_decay
@@ -106,7 +106,9 @@ def test_pair_of_budgets_without_two_classes_raises(stream):
 @pytest.mark.parametrize(
     ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
 )
-def test_nearest_first_and_stored_zero_weights_match_transcription(settings, policy, share, apart, loss):
+def test_nearest_first_and_stored_zero_weights_match_reference_implementation(
+    settings, policy, share, apart, loss
+):
     """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
     parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
     parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
@@ -116,20 +118,20 @@ def test_nearest_first_and_stored_zero_weights_match_transcription(settings, pol
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
-def test_bounded_policies_match_transcription(stream, kernel, loss, policy):
+def test_bounded_policies_match_reference_implementation(stream, kernel, loss, policy):
     check_against_transcription(*stream, kernel, loss=loss, policy=policy, budget=12, n_neighbors=3)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize(("budget", "n_neighbors"), [(1, 1), (2, 7), (37, 200), (90, 3), (90, 16), (90, 40)])
-def test_any_budget_and_n_neighbors_match_transcription(stream, policy, budget, n_neighbors):
+def test_any_budget_and_n_neighbors_match_reference_implementation(stream, policy, budget, n_neighbors):
     X, y = stream
     check_against_transcription(
         X[:600], y[:600], "rbf", loss="smooth", policy=policy, budget=budget, n_neighbors=n_neighbors
     )
 
 
-def test_long_stream_with_score_refresh_matches_transcription():
+def test_long_stream_with_score_refresh_matches_reference_implementation():
     X, y = make_stream(5000, d=2)
     check_against_transcription(X, y, "rbf", loss="hinge", policy="fifo++", budget=20, n_neighbors=5)
 
@@ -144,7 +146,7 @@ def rare_class(share, apart, n=900, d=3):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("policy", ["fifo", "fifo++", "reservoir++"])
 @pytest.mark.parametrize(("share", "apart"), [(0.02, 0.3), (0.1, 0.3), (0.1, 1.2), (0.1, 3.0), (0.95, 0.5)])
-def test_rare_class_matches_transcription(level, policy, share, apart):
+def test_rare_class_matches_reference_implementation(level, policy, share, apart):
     before = _native.simd_level()
     try:
         _native.use_simd_level(level)
@@ -171,7 +173,7 @@ def test_rare_class_continues_bitwise_equal_after_save_and_load(dtype, apart):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_unbounded_policy_matches_transcription(kernel, loss):
+def test_unbounded_policy_matches_reference_implementation(kernel, loss):
     X, y = make_stream(500)
     check_against_transcription(X, y, kernel, loss=loss, policy="unbounded", budget=100, n_neighbors=5)
 
@@ -187,7 +189,7 @@ def test_unbounded_policy_matches_transcription(kernel, loss):
     ),
 )
 @settings(deadline=None, max_examples=60)
-def test_random_short_streams_match_transcription(signs, places, budget, k, rule):
+def test_random_short_streams_match_reference_implementation(signs, places, budget, k, rule):
     policy, loss = rule
     y = np.array(signs)
     # Many exact ties: coordinates on a binary grid make equal distances bitwise equal.
@@ -210,7 +212,7 @@ def test_random_short_streams_match_transcription(signs, places, budget, k, rule
 
 
 @pytest.mark.parametrize("level", _native.simd_levels())
-def test_every_simd_level_matches_transcription(stream, level):
+def test_every_simd_level_matches_reference_implementation(stream, level):
     X, y = stream
     K = reference.rbf(X, 0.7)
     expected = transcribed(K, y, budget=29, n_neighbors=7, policy="fifo++")
@@ -225,7 +227,7 @@ def test_every_simd_level_matches_transcription(stream, level):
         _native.use_simd_level(before)
 
 
-def test_buffers_too_large_for_a_kernel_matrix_match_transcription():
+def test_buffers_too_large_for_a_kernel_matrix_match_reference_implementation():
     rng = np.random.default_rng(0)
     y = np.full(2150, -1)
     y[2100::5] = 1
@@ -249,7 +251,7 @@ def in_runs(rows_per_run, n=700):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("budget", [5, 8, 13, 24])
 @pytest.mark.parametrize("runs", [(1, 1), (11, 2), (40, 30)])
-def test_classes_in_runs_match_transcription(level, budget, runs):
+def test_classes_in_runs_match_reference_implementation(level, budget, runs):
     # Until the class changes, scores of the own class are stale and kernel columns are written in groups.
     X, y = in_runs(runs)
     before = _native.simd_level()
@@ -263,7 +265,7 @@ def test_classes_in_runs_match_transcription(level, budget, runs):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("gamma", [1e9, 700.0, 1e-20])
 @pytest.mark.parametrize("n_neighbors", [3, 40])
-def test_constant_kernel_values_match_transcription(level, gamma, n_neighbors):
+def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighbors):
     # All zeros, denormal, or all ones: ties go to the first vectors.
     rng = np.random.default_rng(2)
     y = np.where(rng.random(400) < 0.5, 1, -1)
@@ -525,7 +527,7 @@ def test_fractional_sample_weight_raises():
 
 
 @pytest.mark.parametrize("weight", [1e18, 1e300])
-def test_sample_weight_beyond_memory_raises(weight):
+def test_sample_weight_that_needs_too_much_memory_raises(weight):
     X, y = np.eye(2), [0, 1]
     with pytest.raises(MemoryLimitError, match="KOIL: rows repeated as often as sample_weight says"):
         KOIL().fit(X, y, sample_weight=[1.0, weight])

@@ -50,13 +50,13 @@ def assert_follows_the_algorithm(n_rows, **settings):
 
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "fifo", "reservoir"])
-def test_scores_and_kernel_weights_match_transcription(loss, policy):
+def test_scores_and_kernel_weights_match_reference_implementation(loss, policy):
     assert_follows_the_algorithm(500, loss=loss, policy=policy)
 
 
 @pytest.mark.parametrize("settings", [{"decay": True}, {"weight_rate": 0.002}, {"weight_rate": 0.0}])
 @pytest.mark.parametrize("loss", ["hinge", "smooth"])
-def test_decay_and_weight_rate_match_transcription(settings, loss):
+def test_decay_and_weight_rate_match_reference_implementation(settings, loss):
     assert_follows_the_algorithm(300, loss=loss, policy="reservoir++", **settings)
 
 
@@ -68,7 +68,7 @@ def wide_stream(n_rows):
 
 
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++"])
-def test_kernels_with_shared_distances_match_transcription(policy):
+def test_kernels_with_shared_distances_match_reference_implementation(policy):
     X, y = wide_stream(400)
     widths = [0.1, 0.5, 1.0, 2.0]
     shared = {"budget": 30, "n_neighbors": 5, "policy": policy}

@@ -59,7 +59,7 @@ def test_random_generator_state_out_of_range_raises(name, field, value):
         from_bytes(seal(forged, data[64 + header_size :]))
 
 
-def test_saving_a_function_raises_and_names_its_place():
+def test_saving_a_function_raises_and_names_the_attribute():
     with pytest.raises(DataTypeError, match=r"Learner\.parameters\.kernel is the function") as caught:
         to_bytes(Learner(kernel=lambda a, b: a @ b))
     assert "by name" in caught.value.hint

@@ -203,7 +203,7 @@ def test_merge_of_different_quantizers_uses_the_finer_steps(rng):
         (lambda m, X, y: m.forget(np.concatenate([X, X[:1]]), np.append(y, y[0])), "only"),
     ],
 )
-def test_detectable_unknown_rows_raise_and_change_nothing(forget, expected, rng):
+def test_forget_of_rows_that_cannot_be_in_the_sums_raises_and_keeps_state(forget, expected, rng):
     X, y = rng.integers(0, 9, size=(800, 2)).astype(float), rng.integers(0, 2, 800)
     model = ProximalSVC().fit(X, y)
     before = model.digest()

@@ -87,7 +87,7 @@ def test_allowed_host_is_accepted_without_keys(tmp_path):
         is_problem(http.get("/v1/models", headers={"host": "other.internal"}), 421)
 
 
-def test_with_keys_any_host_is_accepted(tmp_path):
+def test_service_with_api_keys_accepts_any_host_header(tmp_path):
     key = Keys.add(tmp_path / "keys.toml", ["admin"])[1]
     app = make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(tmp_path / "keys.toml"))
     with serving(app) as http:

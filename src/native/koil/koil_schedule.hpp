@@ -95,8 +95,8 @@ class KoilSchedule {
         double log_weights[kWindowRows + 1];  // before each sample, as far as reached
         double draws[kWindowRows] = {};
     };
-    // The largest weight of a target before each sample, among the machines that have reached it. If two threads write
-    // at the same time, one value may be lost; every value here is a valid lower bound.
+    // The largest weight of a target before each sample, among the kernels that have processed the sample. If two
+    // threads write at the same time, one value may be lost; every value here is a valid lower bound.
     struct alignas(64) Leader {
         std::atomic<double> log_weights[kWindowRows + 1];
 

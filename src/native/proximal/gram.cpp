@@ -259,7 +259,7 @@ class UnscannedRows {
     std::size_t panel_stride_, block_stride_;
     AlignedBuffer<double> room_, scratch_;
     SharedSums* sums_ = nullptr;
-    std::size_t n_held_ = 0;  // number of rows in the sums of digits
+    std::size_t n_held_ = 0;  // number of rows added since the digit sums were converted
     std::vector<double> largest_, remainder_;
     std::vector<std::uint8_t> far_;
     std::vector<std::uint32_t> near_, beyond_;

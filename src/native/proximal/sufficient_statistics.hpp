@@ -118,7 +118,7 @@ ExactState regrouped(const ExactState& state, std::span<const std::int32_t> plac
 // Returns the state whose feature j is feature from[j] of this one; zero in all rows if from[j] is negative.
 ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from);
 void decay(ExactState& state, double factor, unsigned n_threads);
-// Fixes the quantizer by the current rows, or as given.
+// Fits the quantizer to the current rows, or sets it; later rows do not change it.
 void freeze_quantizer(ExactState& state, unsigned n_threads);
 void freeze_quantizer(ExactState& state, const Quantizer& quantizer);
 // Adds all pending rows to the sums, so that no single row remains; fixes the quantizer if needed.

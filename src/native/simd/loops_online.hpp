@@ -63,7 +63,8 @@ struct OnlineLoopsOf {
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
     // Bit-identical to dot_sides() called one by one.
     void (*dot_sides_twice)(TwoDots<Real>& query);
-    // to[j * ld + c] = from[c * ld + j] for c < the numbers per cache line and j < n, a multiple of it.
+    // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k, with k numbers per cache line and n a multiple
+    // of k.
     void (*transpose)(const Real* from, Real* to, std::size_t ld, std::size_t n);
     // Position of the largest value, the first of equal ones; n > 0. Values can be read up to the end of a cache line.
     std::size_t (*argmax)(const Real* values, std::size_t n);

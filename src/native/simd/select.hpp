@@ -344,7 +344,7 @@ template <class Real>
     return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & kLargestKey<Real>);
 }
 
-// The smallest key of a word. The word of 0 also represents the negative numbers next to it.
+// Returns the smallest key whose leading bits equal the word. For the word of 0 this key belongs to a negative number.
 template <class Real>
 static Key<Real> smallest_key(Word word) {
     if constexpr (sizeof(Real) == sizeof(Word))

@@ -145,10 +145,10 @@ class SvmProblem {
     std::vector<OldBound> old_bounds_;  // for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
     std::vector<std::int32_t> place_;           // position in the margin set, or one of these codes
-    std::vector<double> base_;                  // z that is included in e
+    std::vector<double> base_;                  // z used in the gradient e
     std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was complete
     ActiveSet active_;
-    std::vector<double> active_e_, active_z_;  // by slot: exact e, and the z that it includes
+    std::vector<double> active_e_, active_z_;  // for each active sample: its gradient e, and the z used in e
     MarginMotion motion_;
     std::vector<double> solved_, changes_, values_;
     std::vector<std::uint32_t> changed_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// This file is compiled without contraction: a row has the same bits wherever it is looked up.
+// This file is compiled without floating-point contraction, so the result of a row has the same bits on every machine.
 
 namespace steelyard {
 

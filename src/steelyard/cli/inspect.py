@@ -96,7 +96,10 @@ def _exactness(model: Any) -> dict[str, Any]:
 
 
 def important_features(model: Any) -> list[dict[str, Any]]:
-    """Return features by the score change per standard deviation; empty for models that are not linear."""
+    """Return features sorted by their effect on the score per standard deviation.
+
+    Empty for nonlinear models.
+    """
     from steelyard.evaluation.contributions import contributions
 
     weights, names = contributions(model.estimator), model.feature_names

@@ -88,8 +88,9 @@ def _validated(dataset: Dataset) -> Dataset:
     same_rows = shape[0] == entry.rows and counts == dict(entry.classes)
     if shape[1] != entry.features or not (same_rows or (counts and counts == dict(entry.complete))):
         raise DatasetUnavailable(
-            f"{dataset.name!r} of {dataset.source} is {shape[0]} x {shape[1]}"
-            f" or has other class counts; expected {entry.rows} x {entry.features}.",
+            f"{dataset.name!r} of {dataset.source} has {shape[0]} x {shape[1]} values"
+            f" and class counts {counts}; "
+            f"expected {entry.rows} x {entry.features} and {dict(entry.classes)}.",
             source="datasets.load",
         )
     return dataset

@@ -287,7 +287,7 @@ class AdaptiveThresholdClassifier(Learner):
         if not state:
             return
         self.estimator_ = state["classifier"]
-        n_features = state.get("n_features")  # early files have it in the classifier alone
+        n_features = state.get("n_features")  # files of version 0.1 store it only in the estimator
         n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})
         known = ScoreBuffer.from_state(state["evidence"], 1), np.asarray(state["cuts"], dtype=np.float64)

@@ -216,7 +216,7 @@ class ScoreBuffer:
             buffer._log = buffer._log.append(scores, places, keys)
         buffer._counts = np.asarray(state["counts"], dtype=np.float64)
         if buffer._counts.shape != (len(buffer.classes),):
-            raise ValueError("the recent scores need one count per class")
+            raise ValueError("expected one number of rows for each class of the recent scores")
         return buffer
 
 

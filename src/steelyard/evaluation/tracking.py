@@ -218,7 +218,7 @@ class Tracker:
         self._pending_records = []
 
     def _score_values(self, agos: list[int]) -> list[dict[str, Pair]]:
-        """Return the measures of scores and probabilities of some windows."""
+        """Return, for some windows, the measures that need scores or probabilities."""
         true, _, scores, *calibration = self._counter.recent
         windows = self._counter.window_slices(agos)
         values: list[dict[str, Pair]] = [{} for _ in windows]

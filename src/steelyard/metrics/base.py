@@ -37,7 +37,7 @@ class StreamingMetric(ABC):
 
     @abstractmethod
     def reset(self) -> Self:
-        """Remove all rows."""
+        """Reset the metric to its initial state."""
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:

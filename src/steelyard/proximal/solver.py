@@ -43,7 +43,8 @@ class PlaneEquations:
     a: FloatArray  # coefficient of the common matrix, by plane
     kappa: FloatArray  # coefficient of the plane's own matrix, by plane
     own: Callable[[int], FloatArray]  # lower triangle of the own matrix of a class
-    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]  # the same as few weighted rows, or None
+    # weighted rows whose Gram matrix is ``own``, if they are few
+    own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
     n_rows: float  # weight of all rows, an upper bound of the rank if all weights are 1

@@ -15,7 +15,7 @@ __all__ = ["render_slices", "write_slices"]
 
 _MAX_LINES, _MAX_COLUMNS = 60, 16
 _NOTICEABLE_AUC = 0.01  # a smaller difference to the own model is ignored
-_FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is lower by this much
+_FAILING_AUC = 0.05  # the common model fails on a slice if its AUC is this much below that of the own model
 _Values = tuple[str | None, ...]
 
 

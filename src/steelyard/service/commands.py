@@ -122,7 +122,7 @@ class RequestFuture:
         return self._error
 
     def add_done_callback(self, callback: Callable[[RequestFuture], None]) -> None:
-        """Call a function when the request is finished or cancelled, in the thread that does it."""
+        """Call a function when the request ends, in the thread that finishes or cancels it."""
         with _future_lock:
             if self._state < _CANCELLED:
                 self._callbacks.append(callback)

@@ -497,7 +497,7 @@ def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnB
 
 
 def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """Return a single row with values for columns that are absent or missing."""
+    """Return a single row in which given values replace missing values and add absent columns."""
     columns = dict(batch.columns)
     for name, value in values.items():
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):

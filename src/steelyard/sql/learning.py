@@ -230,7 +230,7 @@ def queries(
     drop: Sequence[str] = (),
     dialect: str | None = None,
 ) -> list[str]:
-    """Return the SELECTs with which a database computes the sums of a ProximalSVC.
+    """Return the SELECT statements that compute the statistics of a ProximalSVC inside a database.
 
     The rows are queried once, because their types, categories, bounds and quantizer are part of the text. The
     returned SELECTs are not executed.

@@ -250,7 +250,7 @@ class Writer:
         return 2 * max_bits + n_rows.bit_length() + weight_bits
 
     def _product_bits(self, row_bits: int, weight_bits: int) -> int:
-        """Return the maximum number of bits of a product, so that neither it nor its sum overflows."""
+        """Return the maximum number of bits of a product so that products and their sums do not overflow."""
         if self.arithmetic.wide is not None:
             return self.arithmetic.wide_bits
         return NARROW_BITS - (weight_bits if self.arithmetic.sums_widen else row_bits)
