@@ -220,7 +220,7 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients for kernel values with the same scores; this saves the product with the root."""
+        """Return coefficients for kernel values with the same scores; saves the product with the root."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)
