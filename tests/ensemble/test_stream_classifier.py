@@ -354,3 +354,15 @@ def test_scores_do_not_depend_on_omp_threads():
         for n in (1, 2)
     ]
     assert digests[0] == digests[1]
+
+
+def test_label_experts_have_no_weight_after_large_chunks_of_independent_labels():
+    rng = np.random.default_rng(0)
+    model = StreamClassifier()
+    for _ in range(10):
+        y = (rng.random(1000) < 0.03).astype(int)
+        X = rng.normal(size=(1000, 5))
+        X[y == 1, :2] += 1.5
+        model.partial_fit(X, y)
+    weights = {expert.name: expert.weight for expert in model.explain().experts}
+    assert weights["labels"] == weights["last labels"] == 0.0

@@ -21,6 +21,7 @@ class Settings:
     # Row buffer: rows kept for experts with a window, besides the rows that experts hold.
     buffer_rows: int = 5000
     buffer_rows_of_classes: int = 1000  # in addition, shared by all classes
+    max_label_history_block_rows: int = 100  # in larger blocks label experts are not weighed
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
     # Rows seen when the scale of ranks and the random map are fitted: provisionally, then for good.
