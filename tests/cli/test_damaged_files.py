@@ -76,7 +76,7 @@ def test_fit_selects_features_of_table_with_100000_columns(fit):
      ("a,y\n" + "1,x\n2,z\n" * 50_000 + "1" * 3_000_000 + ",x\n", 100_002)],
 )  # fmt: skip
 def test_too_long_line_error_names_line(fit, monkeypatch, content, line):
-    monkeypatch.setattr(files, "_LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(files, "_MAX_LINE_BYTES", 1 << 20)
     result = fit("long.csv", content)
     assert result.exit_code == 1
     assert f"long.csv: line {line:,} is longer than 1,048,576 bytes" in result.stderr

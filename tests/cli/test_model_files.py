@@ -175,7 +175,7 @@ def test_forget_same_rows_twice_is_an_error(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     before = (files / "m").read_bytes()
-    assert "600 rows were forgotten already" in error_of("forget", files / "m", files / "second.parquet")
+    assert "600 rows were already forgotten" in error_of("forget", files / "m", files / "second.parquet")
     assert (files / "m").read_bytes() == before
 
 

@@ -61,7 +61,7 @@ def test_merge_of_same_statistics_twice_is_an_error_and_writes_nothing(run, tabl
     shutil.copy(parts[0], tmp_path / "copy.stats")
     result = run("merge", *parts, tmp_path / "copy.stats", "-o", tmp_path / "model")
     assert result.exit_code == 1
-    assert "is there already" in result.stderr
+    assert "is already contained" in result.stderr
     assert not (tmp_path / "model").exists()
 
 
@@ -210,7 +210,7 @@ def test_merge_forgetting_rows_twice_or_unknown_rows_is_an_error(run, window, tm
     done(run("merge", model, tmp_path / "week1.stats", change, "-o", model))
     before = model.read_bytes()
     again = run("merge", model, change, "-o", model)
-    assert (again.exit_code, "were forgotten already" in again.stderr) == (1, True)
+    assert (again.exit_code, "were already forgotten" in again.stderr) == (1, True)
     done(run("statistics", "--forget", window[2], "--like", model, "-o", tmp_path / "unknown.stats"))
     unknown = run("merge", model, tmp_path / "unknown.stats", "-o", model)
     assert unknown.exit_code == 1

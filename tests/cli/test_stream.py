@@ -92,7 +92,7 @@ STREAMING = [name for name, entry in available().items() if hasattr(entry.learne
 def test_batch_model_can_be_fitted_but_not_streamed(run, table, tmp_path, name):
     failed = run("stream", table, "--target", "label", "--model", name)
     assert failed.exit_code == 1
-    assert "learns whole tables only" in failed.stderr
+    assert "has no partial_fit()" in failed.stderr
     out = tmp_path / "model.steelyard"
     fitted = run("fit", table, "--target", "label", "--model", name, "--limit", 400, "-o", out)
     assert fitted.exit_code == 0, fitted.output

@@ -123,7 +123,7 @@ def test_fit_of_any_partitioning_equals_one_machine(rng, spark, cut):
 
 
 def test_fit_with_many_partitions_sums_on_executors(rng, spark, monkeypatch):
-    monkeypatch.setattr(engine, "_BUCKET", 2)
+    monkeypatch.setattr(engine, "_PARTITIONS_PER_BUCKET", 2)
     X, y = imbalanced(rng, 200)
     df = spread(spark, frame_of(X, y), [10, 80, 130, 190])
     models = [ProximalSVC(C=0.1), ProximalSVC(C="auto")]
@@ -202,7 +202,7 @@ def test_update_sends_one_message_per_partition(rng, spark, monkeypatch):
 
     def counted(function, sides):
         messages = whole(function, sides)
-        sent.extend(row["kind"] for row in messages.collect())
+        sent.extend(row["config"] for row in messages.collect())
         return messages
 
     monkeypatch.setattr(engine, "reduce", counted)
@@ -239,7 +239,7 @@ def test_failed_update_keeps_all_models(rng, spark):
         engine.update(model, add=good, forget=spread(spark, strangers, []), features=NAMES)
     bad = frame[:50].copy()
     bad.loc[3, "amount"] = np.nan
-    with pytest.raises(DataError, match=r"update \(retire\): partition \d+: X has NaN in row 3, column 1"):
+    with pytest.raises(DataError, match=r"update \(forget\): partition \d+: X has NaN in row 3, column 1"):
         engine.update(model, add=good, forget=spread(spark, bad, []), features=NAMES)
     with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
         engine.update(model, features=NAMES)
@@ -355,7 +355,7 @@ def test_predict_keeps_all_columns_and_equals_one_machine(rng, spark):
 
 def test_predict_with_existing_output_column_raises(rng, spark):
     X, y = imbalanced(rng, 50)
-    with pytest.raises(ParameterError, match="there is a column 'age' already"):
+    with pytest.raises(ParameterError, match="already has a column 'age'"):
         engine.predict(
             one_machine(frame_of(X, y)[NAMES], y),
             spark.createDataFrame(frame_of(X, y)),

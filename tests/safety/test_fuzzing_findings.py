@@ -292,7 +292,7 @@ def test_load_aligned_svc_with_invalid_classes_raises():
     model = next(subject for subject in SUBJECTS if subject.name == "AlignedSVC").fitted_copy()
     state = model._get_state()
     state["classes"] = [state["classes"]]
-    with pytest.raises(ValueError, match="a list of labels"):
+    with pytest.raises(ValueError, match="the classes are not a one-dimensional array"):
         model._set_state(state)
 
 

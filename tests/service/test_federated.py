@@ -64,7 +64,7 @@ def test_site_updates_are_acknowledged_and_form_pooled_model(http):
     assert about["columns"] == {"age": "number", "pressure": "number"}
     probe = numbers(30, 9)
     rows = probe.drop(columns="ill").to_dict("records")
-    scores = np.concatenate([a.scores[:, 1] for _, a in hub.model().answers(probe.drop(columns="ill"))])
+    scores = np.concatenate([a.scores[:, 1] for _, a in hub.model().predictions(probe.drop(columns="ill"))])
     answer = http.post(f"{MODEL}/predict", json={"rows": rows}).json()
     np.testing.assert_allclose(answer["scores"], scores, rtol=1e-12)
     model = from_bytes(http.get(f"{MODEL}/pooled").content)
@@ -162,7 +162,7 @@ def test_federated_model_with_changed_C_keeps_site_updates(http, path):
     assert not np.array_equal(after.estimator.coef_, before.estimator.coef_)
     is_problem(http.put(MODEL, json={"target": "ill"}), 422)
     again = Writer(SQLiteStore(path)).published["heart"]
-    assert again.estimator.C == 0.01
+    assert again.learner.C == 0.01
     assert again.version == 3
 
 

@@ -252,7 +252,7 @@ def combine(parts: Iterable[StatisticsPart | str | os.PathLike[str]]) -> Statist
 
 def _ledger_of(model: Any) -> Any:
     """Return the row ledger of a model or of the estimator of a table model, or None."""
-    return getattr(getattr(model, "learner", model), "_ledger", None)
+    return getattr(getattr(model, "estimator", model), "_ledger", None)
 
 
 def _copy(model: Any) -> Any:

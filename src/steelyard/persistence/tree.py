@@ -59,7 +59,7 @@ def encode(tree: object) -> bytes:
     Examples
     --------
     >>> import numpy as np
-    >>> from steelyard.persistence import decode, encode
+    >>> from steelyard.persistence.tree import decode, encode
     >>> tree = {"counts": {"fraud": 2, 0: 98}, "weights": np.array([0.5, -0.0])}
     >>> decode(encode(tree))
     {'counts': {'fraud': 2, 0: 98}, 'weights': array([ 0.5, -0. ])}
