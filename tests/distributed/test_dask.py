@@ -105,7 +105,7 @@ def test_update_equals_one_machine(rng, C):
     old, new, gone = slice(300), slice(300, None), slice(100)
     expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), forget=(X[gone], y[gone]))
     model = engine.fit(ProximalSVC(C=C), delayed_parts(X[old], [120]), delayed_parts(y[old], [120]))
-    cuts = [[30, 60, 90], [50]]  # more partitions to add than to retire
+    cuts = [[30, 60, 90], [50]]  # more partitions to add than to forget
     engine.update(
         model,
         add=(delayed_parts(X[new], cuts[0]), delayed_parts(y[new], cuts[0])),
@@ -133,7 +133,7 @@ def test_update_forgetting_unknown_rows_raises_and_keeps_state(rng):
     with pytest.raises(DataError, match="update"):
         engine.update(model, add=(dask_array(X[200:], [50]), y[200:]), forget=strangers)
     assert_same_model(model, before)
-    with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
+    with pytest.raises(ParameterError, match="rows to add, rows to forget, or both"):
         engine.update(model)
     with pytest.raises(ParameterError, match=r"add must be a tuple \(X, y\)"):
         engine.update(model, add=dask_array(X, [50]))

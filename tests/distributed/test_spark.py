@@ -184,7 +184,7 @@ def test_update_equals_one_machine(rng, sessions, session, C):
     model = one_machine(frame[:300][NAMES], y[:300], C=C)
     engine.update(
         model,
-        add=spread(sessions[session], new, [30, 60, 90]),  # more partitions to add than to retire
+        add=spread(sessions[session], new, [30, 60, 90]),  # more partitions to add than to forget
         forget=spread(sessions[session], gone, [50]),
         features=NAMES,
     )
@@ -241,7 +241,7 @@ def test_failed_update_keeps_all_models(rng, spark):
     bad.loc[3, "amount"] = np.nan
     with pytest.raises(DataError, match=r"update \(forget\): partition \d+: X has NaN in row 3, column 1"):
         engine.update(model, add=good, forget=spread(spark, bad, []), features=NAMES)
-    with pytest.raises(ParameterError, match="rows to add, rows to retire, or both"):
+    with pytest.raises(ParameterError, match="rows to add, rows to forget, or both"):
         engine.update(model, features=NAMES)
     with pytest.raises(NotFittedError, match="update"):
         engine.update(ProximalSVC(), add=good, features=NAMES)
@@ -250,7 +250,7 @@ def test_failed_update_keeps_all_models(rng, spark):
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20, gamma=0.1)}])
 def test_digests_of_dask_spark_files_and_one_machine_are_equal_through_history(rng, spark, parameters):
-    """The same rows, cut in other ways, then the same rows added and retired: to the last bit."""
+    """Equal digests for every partitioning, and again after the same rows are added and forgotten."""
     dask = pytest.importorskip("dask", reason="Dask is not installed")
     from steelyard.distributed import dask as dask_engine
 

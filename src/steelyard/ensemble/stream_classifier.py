@@ -414,8 +414,8 @@ class StreamClassifier(ForgettingMixin):
         if scores is not None:
             scores = align(scores, self._snapshot.classes, classes)
             if len(block) > SETTINGS.max_label_history_block_rows:
-                # Label experts give all rows of a block the same score. Recent scores of a rare class come from
-                # more blocks than those of a frequent one, so comparing them would reward chance.
+                # Label experts give all rows of a block the same score. Recent scores of a rare class come
+                # from more blocks than those of a frequent one, so comparing them would reward chance.
                 uses_labels = np.array([expert.view == "labels" for expert in self._experts])
                 scores = np.where(uses_labels[:, None], np.nan, scores)
         place_of = np.full(len(self._labels), -1)
