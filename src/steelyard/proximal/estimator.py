@@ -138,8 +138,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     See Also
     --------
     steelyard.proximal.ClassStatistics : The sufficient statistics.
-    steelyard.proximal.FoldedStatistics : The message that :meth:`statistics` returns and :meth:`merge`
-    accepts. steelyard.RandomFeatures : Feature maps that make the learner nonlinear.
+    steelyard.proximal.FoldedStatistics : The message of :meth:`statistics`, accepted by :meth:`merge`.
+    steelyard.RandomFeatures : Feature maps that make the learner nonlinear.
 
     Notes
     -----
