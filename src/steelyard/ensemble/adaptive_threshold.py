@@ -97,7 +97,7 @@ class AdaptiveThresholdClassifier(Learner):
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
-    _finds_nonfinite = True  # partial_fit checks the rows before the classifier gets them
+    _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
     # Recent scores and thresholds, selected by the version of a classifier that is updated in place.

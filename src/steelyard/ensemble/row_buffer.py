@@ -137,7 +137,7 @@ class RowBuffer:
         return bool(np.isin(numbers, self.numbers).all())
 
     def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
-        """Return the numbers, from ``low`` on, of the last ``n_rows`` rows and ``per_class`` of each class."""
+        """Return the numbers, from ``low`` on, of the last rows: ``n_rows``, and ``per_class`` per class."""
         return last_rows(self.numbers, self.codes, n_rows, per_class, low)
 
     def append(self, block: Block) -> RowBuffer:
@@ -169,7 +169,7 @@ class RowBuffer:
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return for each wanted row the position of the oldest equal row not used yet; -1 if there is none."""
+        """Return for each wanted row the position of the oldest unused equal row; -1 if there is none."""
         held = self.block
         candidates: dict[int, list[int]] = {}
         for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():

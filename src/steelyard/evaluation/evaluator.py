@@ -163,7 +163,7 @@ class PrequentialEvaluator:
             self.finish()
 
     def step(self, chunk: Chunk) -> None:
-        """Predict a chunk with all models, measure the predictions, then learn the labels that have arrived."""
+        """Predict a chunk with all models, measure the predictions, then learn rows whose labels arrived."""
         if not len(self.label_table) and chunk.table is not None:
             self.label_table = chunk.table  # the labels of the stream are already encoded
         n_warmup = self.warmup - self.n_rows
@@ -248,7 +248,7 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the parameter ``positive`` if given, otherwise the rarer of two classes so far."""
+        """The positive class: the parameter ``positive``, otherwise the rarer of two classes so far."""
         if self._given_positive is None:
             return rarer_of_two(self.labels)
         code = self.label_table.find(self._given_positive)

@@ -91,7 +91,7 @@ class RiverPeer:
     scale : bool, default=True
         Whether to put a river ``StandardScaler`` before the model.
     labels : sequence, optional
-        Labels that the model has already learned; predictions of unknown labels are ignored.
+        Labels that are known in advance; predictions of unknown labels are ignored.
     features : sequence, optional
         Names of the features in the model; 0, 1, ... by default.
     """

@@ -272,7 +272,7 @@ class PrequentialResult:
         return self._tracker(model).reliability(self._positive_code)
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return recorded rows, and for each row the change of the scores per standard deviation of a feature.
+        """Return recorded rows, and for each the change of the scores per standard deviation of a feature.
 
         Both are empty for models without linear scores. ``feature_names`` contains the names of the columns.
         """
