@@ -84,7 +84,7 @@ def __getattr__(name: str) -> _Any:
         return _import_module(f"steelyard.{name}")
     else:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
-    globals()[name] = value  # later accesses do not call this function
+    globals()[name] = value  # __getattr__ is not called again for this name
     return value
 
 

@@ -1,6 +1,6 @@
 """Thread safety of learners: one re-entrant lock per learner, and copy-on-write updates.
 
-The rules, which every learner and every wrapper of a learner keeps:
+Every learner and every wrapper of a learner follows these rules:
 
 - **Writers are serialized.** A method that changes a learner holds the learner's lock until it returns.
 - **Updates are atomic.** A mutating method runs on a shallow copy; its ``__dict__`` then replaces the
@@ -63,7 +63,7 @@ def lock_of(owner: Any) -> Any:
 
 
 def optional_lock(owner: Any) -> AbstractContextManager[Any]:
-    """Return the lock of an object that has one, otherwise a context manager that does nothing."""
+    """Return the lock of an object, or a context manager that does nothing if the object has no lock."""
     lock: Any = getattr(owner, "__dict__", {}).get("_lock")
     return nullcontext() if lock is None else lock
 
@@ -145,7 +145,7 @@ class VersionedValue(Generic[_V]):
     version : int
         The version before the change.
     before, after : object
-        The value at this version, and the value at every other version.
+        The value at ``version``, and the value at every other version.
     """
 
     __slots__ = ("_after", "_before", "_version")
@@ -164,7 +164,7 @@ class VersionedValue(Generic[_V]):
 
 
 class FrozenState:
-    """State of an object at the time of construction; pickling or copying it yields such an object."""
+    """Saved state of an object; pickling or copying the saved state restores an object of the same class."""
 
     def __init__(self, value: Any) -> None:
         self._class_and_state = type(value), value.__getstate__()
@@ -183,9 +183,9 @@ def _restore(cls: Any, state: Any) -> object:
 
 
 class _ForkGuard:
-    """Acquires all locks before a fork and leaves them free afterwards, in the parent and in the child."""
+    """Acquires all locks before a fork and releases them afterwards, in the parent and in the child."""
 
-    timeout_seconds = 60.0  # afterwards the fork proceeds; native state may then be in the middle of a change
+    timeout_seconds = 60.0  # then the fork proceeds without all locks; the child may see a partial update
     _ACQUIRE_SECONDS, _RETRY_SECONDS = 0.05, 0.001
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class _ForkGuard:
 
     def after_in_child(self) -> None:
         for lock in self._missed:
-            lock._at_fork_reinit()  # the thread that held it does not exist in the child
+            lock._at_fork_reinit()  # the thread that held the lock does not exist in the child
         self.after_in_parent()
 
 

@@ -37,9 +37,9 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], T
     Parameters
     ----------
     since : str
-        The first version with the deprecation.
+        The first version in which the name is deprecated.
     gone_in : str
-        The version without the name.
+        The version in which the name is removed.
     instead : str
         The replacement, as a user writes it.
 
@@ -84,7 +84,7 @@ def renamed_parameters(**new_names: str) -> Callable[[Thing], Thing]:
     Parameters
     ----------
     **new_names : str
-        The current name by former name.
+        Maps each former name to the current name.
     """
 
     def wrap(call: Any, name: str) -> Any:
@@ -156,13 +156,13 @@ def private_name(module: str, current: Mapping[str, str], name: str) -> Any:
 
 
 def redirect_modules(former: Mapping[str, str]) -> None:
-    """Import modules under their former full names as the modules they became, with a ``FutureWarning``."""
+    """Redirect imports of former module names to the current modules, with a ``FutureWarning``."""
     if not any(isinstance(finder, _RedirectFinder) for finder in sys.meta_path):
         sys.meta_path.append(_RedirectFinder(former))
 
 
 class _RedirectFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finder for former module names. It is asked last, so current modules cost nothing."""
+    """Finder for former module names, the last in ``sys.meta_path``, so other imports are not slower."""
 
     def __init__(self, former: Mapping[str, str]) -> None:
         self._former = former

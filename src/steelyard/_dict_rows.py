@@ -18,8 +18,8 @@ __all__ = ["DictRowsMixin"]
 class DictRowsMixin:
     """``learn_one`` and ``predict_one`` for a learner that can grow.
 
-    The first row names the features. A missing feature is zero. A new feature makes the learner grow, exactly
-    as if all earlier rows had had a zero there.
+    The first row determines the feature names. A missing feature is zero. A new feature is appended, exactly
+    as if its value had been zero in all earlier rows.
     """
 
     _keys: dict[Hashable, int]  # column of every feature, by name
@@ -31,7 +31,7 @@ class DictRowsMixin:
         Parameters
         ----------
         x : dict
-            Values by name; missing features are zero, new features make the learner grow.
+            Values by feature name; missing features are zero, new features are appended.
         y : label
             The label of the row.
         w : float, default=1.0
@@ -50,12 +50,12 @@ class DictRowsMixin:
         learner.partial_fit(_row(x, keys), np.array([y]), sample_weight=weights)
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Label | None:
-        """Return the predicted label of one row, None before the first row was learned.
+        """Return the predicted label of one row; None before the first row was learned.
 
         Parameters
         ----------
         x : dict
-            Values by name; missing features are zero, unknown features are ignored.
+            Values by feature name; missing features are zero, unknown features are ignored.
 
         Returns
         -------

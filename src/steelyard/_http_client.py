@@ -45,7 +45,7 @@ def attempts() -> Iterator[None]:
 
 
 def json_object(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object of a response, an empty one if there is none."""
+    """Return the JSON object in the body of a response; an empty dict if the body is not a JSON object."""
     try:
         content = response.json()
     except ValueError:

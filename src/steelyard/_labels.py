@@ -58,7 +58,7 @@ class LabelEncoder:
     def __init__(self, labels: Iterable[Label] = ()) -> None:
         self.labels: list[Label] = list(labels)
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
-        # Codes of the integer labels from `_lowest` on; -1 for integers that are no labels.
+        # Entry i is the code of the integer label `_lowest` + i; -1 if that integer is not a label.
         self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
         self._lookup_is_dense = False  # every integer in the range is a label
 
@@ -88,7 +88,7 @@ class LabelEncoder:
         return self.numbers(distinct)[positions]
 
     def looked_up(self, y: NDArray[Any]) -> Codes | None:
-        """Return the codes of integer labels from the lookup table; None if one is not in the table."""
+        """Return the codes of integer labels from the lookup table; None if a label is not in the table."""
         offsets = y - self._lowest
         if not len(y) or offsets.min() < 0 or offsets.max() >= len(self._lookup):
             return None
@@ -96,7 +96,7 @@ class LabelEncoder:
         return codes if self._lookup_is_dense or codes.min() >= 0 else None
 
     def add(self, label: Label) -> int:
-        """Return the code of a label, a new one if necessary; raise DataTypeError if it cannot be sorted."""
+        """Return the code of a label, which is added if new; raise DataTypeError if it cannot be sorted."""
         code = self._codes.get(label)
         if code is not None:
             return code
@@ -126,7 +126,7 @@ class LabelEncoder:
         return np.array(self.labels)
 
     def find(self, label: Label) -> int | None:
-        """Return the code of a label, or of a label with this text; None if there is none."""
+        """Return the code of a label, or of the label with this text; None if there is no such label."""
         if label in self._codes:
             return self._codes[label]
         return next((code for code, known in enumerate(self.labels) if str(known) == label), None)
@@ -175,7 +175,7 @@ def numpy_labels(y: Any) -> Any:
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", None) == "T":  # NumPy strings of variable length
         return np.asarray(y, dtype=object)
-    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # pandas types with missing values have it
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # only the nullable pandas types have this attribute
     if getattr(numpy_dtype, "kind", "") in set("iub") and not y.isna().any():
         return y.to_numpy(dtype=numpy_dtype)
     return y
@@ -217,7 +217,7 @@ def check_sortable(labels: Iterable[Label], source: str) -> None:
 
 
 def restored_labels(labels: Iterable[Label]) -> list[Label]:
-    """Return the labels of a file; raise DataTypeError for labels that no learner accepts."""
+    """Return labels read from a file; raise DataTypeError for labels that no learner accepts."""
     found = list(labels)
     check_label_types(found, "a file")
     check_sortable(found, "a file")
@@ -234,7 +234,7 @@ def unsortable_error(source: str, error: TypeError) -> DataTypeError:
 
 
 def encode_labels(y: NDArray[Any]) -> tuple[list[Label], NDArray[np.int32]]:
-    """Return the distinct labels, sorted, and for each row the position of its label among them.
+    """Return the sorted distinct labels, and for each row the index of its label in them.
 
     >>> labels, codes = encode_labels(np.array(["ok", "fraud", "ok"]))
     >>> labels
@@ -269,13 +269,13 @@ def sorted_classes(labels: list[Label]) -> NDArray[Any]:
     classes = np.array(sorted(labels))
     if classes.dtype.kind == "f" and any(type(label) is int for label in labels):
         exact = np.array(sorted(labels), dtype=object)
-        # Integers that no integer type holds would be rounded, and two labels might become equal.
+        # NumPy would round integers that exceed its integer types, and two labels might become equal.
         return classes if (classes == exact).all() else exact
     return classes
 
 
 def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
-    """Return for each row the position of the predicted class among the sorted classes.
+    """Return for each row the index of the predicted class in the sorted classes.
 
     One column, or a one-dimensional array, is a decision function of two classes: the second class has
     positive scores. With several columns the largest score decides.

@@ -13,7 +13,7 @@ _MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that can be allocated without swapping; None if the system does not tell."""
+    """Return the bytes that can be allocated without swapping; None if the system does not report them."""
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

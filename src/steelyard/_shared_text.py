@@ -60,7 +60,7 @@ def expand_shared_text(cls: Class) -> Class:
     """Insert the full text of shared parameters and attributes into the docstring of a class."""
     if cls.__doc__ is not None:  # with python -OO there are no docstrings
         for names, text in _TEXTS.items():
-            # Since Python 3.13 the compiler removes the indentation.
+            # Since Python 3.13 the compiler removes the indentation of docstrings.
             entry = re.compile(rf"^( *){re.escape(names)}\n(?:\1    .*\n)+", re.MULTILINE)
             cls.__doc__ = entry.sub(lambda found, text=text: indent(text, found[1]), cls.__doc__)  # type: ignore[misc]
     return cls

@@ -19,7 +19,7 @@ _reserved_cores: ContextVar[int] = ContextVar("_reserved_cores", default=0)
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit native loops in this context to one thread, for callers that run several calls in parallel."""
+    """Limit native loops in this context to one thread, for callers that run such loops in parallel."""
     token = _single_threaded.set(True)
     try:
         yield
@@ -29,7 +29,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def reserve_core() -> Iterator[None]:
-    """Limit native loops in this context to all cores but one, which stays free for other threads."""
+    """Limit native loops in this context to all cores except one, which remains free for other threads."""
     token = _reserved_cores.set(1)
     try:
         yield

@@ -59,7 +59,7 @@ MAX_KERNEL_VALUE = 1e100  # sums of products of two kernel values are still fini
 
 @dataclass(slots=True)
 class Batch:
-    """Validated rows and labels; nothing that uses a batch can fail because of the caller's input."""
+    """Validated rows and labels; code that receives a batch need not check the input again."""
 
     X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
     labels: list[Label]  # the distinct labels of this batch, sorted
@@ -87,13 +87,13 @@ def validate_batch(
     Parameters
     ----------
     learner : BatchLearner
-        The learner, whose number and names of features are compared or, with `reset`, set.
+        The learner. The number and names of its features are compared with those of X; `reset` sets them.
     X, y, sample_weight : array-like
-        Rows, labels and optional weights as the caller passed them.
+        Rows, labels and optional weights, not yet validated.
     method : str
         Name of the method that is called, for error messages.
     reset : bool, default=False
-        Whether these are the first rows.
+        Whether these are the first rows that the learner sees.
     """
     source = _source(learner, method)
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
@@ -161,7 +161,7 @@ def check_finite(learner: BatchLearner, X: Any, method: str) -> Any:
             raise nonfinite_error(learner, X, method)
         return X
     values = X.data if sp.issparse(X) else X
-    # The sum detects almost every non-finite value in one fast pass; the full search runs only afterwards.
+    # A finite sum proves that all values are finite; the slower search runs only if the sum is not finite.
     with np.errstate(over="ignore", invalid="ignore"):
         is_suspicious = values.size and not np.isfinite(values.sum(dtype=np.float64))
     if is_suspicious and not np.isfinite(values).all():
@@ -268,9 +268,9 @@ def _validate_labels(y: NDArray[Any], source: str) -> tuple[list[Label], NDArray
 
 
 def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -> None:
-    """Raise DataTypeError if labels cannot be sorted together with those learned before."""
+    """Raise DataTypeError if labels cannot be sorted together with the labels learned before."""
     if type(labels[0]) is learner.__dict__.get("_label_type"):
-        return  # the same type as in the previous call, as for most rows of a stream
+        return  # the usual case: the labels have the same type as in the previous call
     check_sortable([*learner.classes_.tolist(), *labels], source)
     learner._label_type = type(labels[0])
 

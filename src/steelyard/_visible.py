@@ -6,7 +6,7 @@ import re
 
 __all__ = ["CONTROL_CHARACTERS", "visible"]
 
-# Control characters (escape sequences begin with them), bidirectional and invisible format characters, line
+# Control characters (which begin escape sequences), bidirectional and invisible format characters, line
 # separators, and lone surrogates, which occur in file names that are not valid text. The joiners U+200C and
 # U+200D, which some scripts need, and variation selectors are not included.
 CONTROL_CHARACTERS = re.compile(

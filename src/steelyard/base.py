@@ -1,11 +1,11 @@
-"""Base classes of all learners, and the contract that they keep.
+"""Base classes of all learners, and the contract that every learner fulfils.
 
 A learner is a scikit-learn classifier for streams: ``partial_fit`` learns more rows, new labels become new
-classes, a call that raises changes nothing, and threads may predict while one learns (see
-:mod:`steelyard._concurrency`). A learner that needs all rows at once is a :class:`BatchLearner` and keeps the
-rest of the contract. Mixins (:class:`ForgettingMixin`, :class:`GrowingMixin`, :class:`MergingMixin`) and
-``_traits`` declare further capabilities; :mod:`steelyard.checks` tests them. Input is validated by the
-functions of :mod:`steelyard._validation`.
+classes, a call that raises changes nothing, and other threads may predict while one thread learns (see
+:mod:`steelyard._concurrency`). A learner that needs all rows at once is a :class:`BatchLearner`; it has no
+``partial_fit`` but fulfils the rest of the contract. Mixins (:class:`ForgettingMixin`, :class:`GrowingMixin`,
+:class:`MergingMixin`) and ``_traits`` declare further capabilities; :mod:`steelyard.checks` tests them. Input
+is validated by the functions of :mod:`steelyard._validation`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Traits:
     Attributes
     ----------
     exact : bool
-        After any sequence of calls the model equals one fit on the remaining rows, up to rounding. Neither
-        the order of the rows nor chunk borders matter.
+        After any sequence of calls the model equals a single fit on the remaining rows, up to rounding.
+        Neither the order of the rows nor chunk borders matter.
     rounding : bool
-        Chunk borders change results by rounding errors, as in exact learners. Without this trait they do not
-        change a bit, because rows are processed one at a time in their order.
+        Chunk borders change results by rounding errors. Without this trait the results are bit-identical for
+        all chunk borders, because rows are processed one at a time in their order.
     bounded_memory : bool
         The size of the learned state has a bound that does not depend on the number of rows.
     exempt : mapping of str to str
@@ -86,16 +86,16 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     _traits: ClassVar[Traits] = Traits()
     # predict() is the sign or argmax of decision_function(), so callers that have scores can derive labels.
     labels_follow_scores: ClassVar[bool] = True
-    # Attributes whose objects native calls change in place; all other objects are replaced, never changed.
+    # Attributes whose values are modified in place by native calls; other attributes are only reassigned.
     _in_place: ClassVar[tuple[str, ...]] = ()
     _accepts_sparse: ClassVar[bool] = False
-    # The arithmetic of the learner detects NaN and infinity, so validation skips this pass.
+    # Whether the learner itself detects NaN and infinity, so that validation can skip the check.
     _finds_nonfinite: ClassVar[bool] = False
     _max_feature: ClassVar[float] = MAX_FEATURE  # largest absolute value of a feature
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]
-    _label_type: type  # of the first label of the previous call
+    _label_type: type  # type of the first label in the previous call
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -207,7 +207,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return tuple(getattr(self.__dict__.get(name), "version", None) for name in self._in_place)
 
     def __copy__(self) -> Self:
-        return deepcopy(self)  # two learners must not share a state that is changed in place
+        return deepcopy(self)  # a copy must not share state that is changed in place
 
     # -- checks -------------------------------------------------------------------------------------
 
@@ -223,12 +223,12 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return kernel if getattr(kernel, "takes_collections", False) else None
 
     def _need(self, attribute: str) -> None:
-        # scikit-learn calls hasattr(): a learned attribute must not exist before the first rows.
+        # scikit-learn calls hasattr(): a fitted attribute must not exist before the first rows are learned.
         if not self._is_started():
             raise AttributeError(f"{type(self).__name__} has no {attribute} before it has seen rows.")
 
     def _check_params(self) -> None:
-        # Parameters rarely change between calls; the comparison is cheaper than the checks.
+        # Parameters rarely change between calls; comparing them is cheaper than checking them again.
         values = list(map(self.__dict__.__getitem__, self._constraints))
         checked = self.__dict__.get("_checked_params")
         if checked is not None and all(map(operator.is_, checked, values)):
@@ -252,7 +252,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             self.feature_names_in_ = features["feature_names"]
 
     def _check_same_features(self, other: BatchLearner, method: str) -> None:
-        """Raise DataError if another learner has other features."""
+        """Raise DataError if another learner has different features."""
         check_same_features(self._features(), other._features(), f"{type(self).__name__}.{method}")
 
     @deprecated(since="0.3.0", gone_in="0.4.0", instead="validate_rows(self, X, method)")
@@ -331,7 +331,7 @@ class GrowingMixin(BatchLearner):
 
     @transactional
     def grow(self, n_features: int) -> Self:
-        """Append features, exactly as if all earlier rows had had zeros there.
+        """Append features, exactly as if these features had been zero in all earlier rows.
 
         Parameters
         ----------
@@ -353,7 +353,7 @@ class ForgettingMixin(Learner):
     """Learner that can forget rows as if they had never been learned. A subclass defines ``_apply``."""
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget rows; afterwards the model is as if they had never been learned.
+        """Forget rows; afterwards the model is as if these rows had never been learned.
 
         Parameters
         ----------
@@ -371,7 +371,8 @@ class ForgettingMixin(Learner):
         Raises
         ------
         DataError
-            If the learner detects that a row was never learned, or not as often. Nothing changes.
+            If the learner detects that a row was never learned, or was learned fewer times than it is to be
+            forgotten. Nothing changes.
         """
         return self._change(None, (X, y, sample_weight), "forget")
 
@@ -381,14 +382,14 @@ class ForgettingMixin(Learner):
         add: tuple[ArrayLike, ArrayLike] | None = None,
         forget: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Learn some rows and forget others; the call does both or nothing.
+        """Learn some rows and forget others atomically.
 
         Parameters
         ----------
         add : tuple (X, y), optional
             Rows to learn and their labels; weights may follow as a third item.
         forget : tuple (X, y), optional
-            Rows to forget and their labels, likewise. They may be among the rows to learn.
+            Rows to forget and their labels, optionally with weights. They may be among the rows to learn.
 
         Returns
         -------
@@ -423,7 +424,7 @@ class ForgettingMixin(Learner):
 
     @abstractmethod
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        """Learn a validated batch and forget another one, or change nothing; one of them may be None."""
+        """Learn one validated batch and forget another one atomically; one of the two may be None."""
 
 
 class MergingMixin:
@@ -446,7 +447,7 @@ def check_parameters(learner: object) -> None:
 
 
 def check_same_features(features: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
-    """Raise DataError if the features differ; names are compared only if both learners have them."""
+    """Raise DataError if the features differ; names are compared only if both learners have names."""
     if features["n_features"] != other["n_features"]:
         raise DataError(
             f"both learners must have the same features; this one has "

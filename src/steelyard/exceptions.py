@@ -56,7 +56,7 @@ class SteelyardError(Exception):
         return self.message if self.source is None else f"{self.source}: {self.message}"
 
     def with_source(self, source: str) -> SteelyardError:
-        """Return the same error with another source, for callers that know better where it happened."""
+        """Return the same error with another source, for callers that know the source more precisely."""
         return type(self)(self.message, source=source, hint=self.hint)
 
     sentence = renamed_attribute("message", "sentence")
@@ -87,8 +87,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Created on first use: importing the base class from scikit-learn takes seconds, which commands that only
-    # show their help should not need.
+    # The class is created on first use, because its base class is in scikit-learn, whose import takes
+    # seconds; commands that only show their help must not wait for this.
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sklearn.exceptions import NotFittedError as Base

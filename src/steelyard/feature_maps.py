@@ -19,16 +19,16 @@ from steelyard._types import FloatArray
 
 __all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap"]
 
-# Output values have 20 bits with the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
+# Output values have 20 bits including the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
 _VALUE_BITS = 19
 _KERNEL_BITS = 23
 _ROOT_BITS = 53 - _KERNEL_BITS
 _RIDGE = 1e-6  # added to the eigenvalues of the kernel matrix of the landmarks, before the inverse root
 _BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until they are multiplied
-_MIN_ROWS_FOR_THREADS = 17  # below this, reading the number of threads takes as long as the work
+_MIN_ROWS_FOR_THREADS = 17  # with fewer rows, reading the number of threads takes as long as mapping them
 _MAX_UNSHIFTED_MEAN = 8.0  # standard deviations; a feature with a larger mean is centered
 _RELU_CEILING = 16.0  # standard deviations; larger outputs of a rectified unit of a "rows" map are clipped
-_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are rounded to it, so their squares have 52 bits
+_COORDINATE_STEP = 2.0**-19  # Euclidean coordinates are multiples of this, so their squares have 52 bits
 _MAX_COORDINATE = 64.0  # at this distance the kernel is 2**-64, which rounds to 0
 
 
@@ -76,7 +76,7 @@ class ProjectionMap(ABC):
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return the values of which the output features are a linear function: here the features."""
+        """Return values of which the output features are a linear function: here the output features."""
         return self.apply(X)
 
     def native_inside(self) -> tuple[Any, ...]:
@@ -84,11 +84,11 @@ class ProjectionMap(ABC):
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients for :meth:`inside` that give the scores of ``coef`` for mapped features."""
+        """Return coefficients of :meth:`inside` that give the same scores as ``coef`` of the features."""
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Return the features of values of :meth:`inside`."""
+        """Return the output features that belong to values of :meth:`inside`."""
         return inside
 
     @abstractmethod
@@ -97,7 +97,7 @@ class ProjectionMap(ABC):
 
 
 class FourierMap(ProjectionMap):
-    """``height * cos(2 pi t)``, the angle ``t`` in turns."""
+    """Map ``height * cos(2 pi t)`` of a projection ``t``, an angle in turns."""
 
     function = "cosine"
 
@@ -106,7 +106,7 @@ class FourierMap(ProjectionMap):
 
     @classmethod
     def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray) -> FourierMap:
-        """``sqrt(2 / m) * cos(((x - mean) * scale) @ weights + phases)``."""
+        """Return the map ``sqrt(2 / m) * cos(((x - mean) * scale) @ weights + phases)``."""
         height = float(np.sqrt(2.0 / len(phases)))
         step = 2.0 * _power_below(height) * 2.0**-_VALUE_BITS
         turn = 2.0 * np.pi
@@ -114,7 +114,7 @@ class FourierMap(ProjectionMap):
 
 
 class ReluMap(ProjectionMap):
-    """``min(max(0, t), height)``."""
+    """Map ``min(max(0, t), height)`` of a projection ``t``: rectified linear units."""
 
     function = "rectified"
 
@@ -125,7 +125,7 @@ class ReluMap(ProjectionMap):
     def make(
         cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray, *, full: bool
     ) -> ReluMap:
-        """``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
+        """Return the map ``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
 
         With ``full``, outputs are clipped at 16 standard deviations and have 20 bits; else they have up to
         51.
@@ -148,7 +148,7 @@ class LandmarkMap:
 
     shift: FloatArray
     scale: FloatArray
-    landmarks: FloatArray  # feature by feature: (n_features, n_components)
+    landmarks: FloatArray  # transposed: (n_features, n_components)
     root: FloatArray
     step: float
     quantum: float
@@ -170,7 +170,7 @@ class LandmarkMap:
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
-        with threadpool_limits(1, user_api="blas"):  # the bits depend on the number of threads
+        with threadpool_limits(1, user_api="blas"):  # the rounding depends on the number of threads
             values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
             # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
@@ -210,7 +210,7 @@ class LandmarkMap:
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return the kernel values at the landmarks; before rounding, features are linear in them."""
+        """Return the kernel values at the landmarks; before rounding, output features are linear in them."""
         out = np.empty((len(X), len(self.root)))
         self._kernel_values(_rows(X), out)
         return out
@@ -220,13 +220,13 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients for kernel values with the same scores; saves the product with the root."""
+        """Return coefficients of kernel values with the same scores; saves the product with ``root``."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Return the features of kernel values."""
+        """Return the output features that belong to kernel values."""
         out = np.empty(inside.shape)
         _native.linear_scores(inside, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         self._round(out)
@@ -279,8 +279,8 @@ def _shifted(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return shift, scale, weights and starts of ``((x - mean) * scale) @ weights + phases``.
 
-    If the mean of a feature is near zero, its shift is zero and the starts include the mean. Then zeros of
-    sparse rows contribute nothing.
+    If the mean of a feature is near zero, its shift is zero and the starts include the mean, so that zeros
+    of sparse rows contribute nothing.
     """
     rounded = weights.astype(np.float32).astype(np.float64)
     shift = np.where(np.abs(mean) * scale > _MAX_UNSHIFTED_MEAN, mean, 0.0)

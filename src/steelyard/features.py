@@ -229,14 +229,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             return known
         mapped = fitted.apply(X)
         mapped.flags.writeable = False
-        self._last_rows = fitted, np.array(X), mapped  # one assignment: thread-safe
+        self._last_rows = fitted, np.array(X), mapped  # a single assignment is thread-safe
         return mapped
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return the values of which the output features are a linear function, and cache them."""
+        """Return values of which the output features are a linear function, and cache these values."""
         inside = self._map.inside(X)
         if 1 < len(X) <= _MAX_CACHED_ROWS:
-            self._last_inside = self._map, np.array(X), inside  # one assignment: thread-safe
+            self._last_inside = self._map, np.array(X), inside  # a single assignment is thread-safe
         return inside
 
     def native_inside(self) -> tuple[Any, ...]:
@@ -244,7 +244,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.native_inside()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return planes over the output features as planes over :meth:`inside`, without rounding."""
+        """Convert coefficients of the output features to coefficients of :meth:`inside`, without rounding."""
         return self._map.carried_inside(coef)
 
     def map_from_inside(self, X: FloatArray) -> FloatArray:
@@ -282,7 +282,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.is_fitted
 
     def __sklearn_clone__(self) -> RandomFeatures:
-        # A fitted map is a parameter of a model: learners in several places share it.
+        # clone() keeps the fitted map: it is a parameter of a model, and several learners may share it.
         return copy.copy(self)
 
     def __sklearn_tags__(self) -> Any:
@@ -298,7 +298,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return {"map": name, "n_features": int(self.n_features_in_), **values}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        if self.gamma == "auto":  # the name of "rows" in older files
+        if self.gamma == "auto":  # older files contain "auto" instead of "rows"
             self.gamma = "rows"
         values = dict(state)
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
@@ -308,7 +308,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:
-    """Return the map of a file of version 0.1, in which output values were not rounded to steps."""
+    """Return the map from a file of version 0.1, in which output values were not rounded to steps."""
     if name == "landmarks":
         return LandmarkMap.with_root(**values)
     return FourierMap.make(**values) if name == "fourier" else ReluMap.make(**values, full=False)
@@ -342,7 +342,7 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and inverse standard deviation of each feature; 0 if it is constant."""
+    """Return mean and inverse standard deviation of each feature; the latter is 0 for constant features."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
     unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # the squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit
@@ -353,7 +353,7 @@ def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _numbered_map(
     owner: RandomFeatures, mean: FloatArray, scale: FloatArray, gammas: FloatArray, rng: np.random.Generator
 ) -> FourierMap | ReluMap:
-    """Return a map with weights drawn from the spectrum of the kernel; widths share components evenly."""
+    """Return a map with weights drawn from the spectrum of the kernel, equally many for each width."""
     d, m = len(mean), owner.n_components
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":
@@ -405,7 +405,10 @@ def _median_distance(rows: FloatArray, *, euclidean: bool) -> float:
 
 
 def _distances(A: FloatArray, B: FloatArray, *, euclidean: bool) -> FloatArray:
-    """Return the distances of all pairs, summed by feature: no cancellation, no array of shape (n, m, d)."""
+    """Return the distances of all pairs, summed feature by feature.
+
+    This avoids cancellation and an array of shape (n, m, d).
+    """
     total = np.zeros((len(A), len(B)))
     for a, b in zip(A.T, B.T, strict=True):
         difference = a[:, None] - b

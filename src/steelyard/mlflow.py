@@ -1,4 +1,4 @@
-"""The MLflow flavor under the name that users look for; see :mod:`steelyard.compat.mlflow`."""
+"""The MLflow flavor, a short name for :mod:`steelyard.compat.mlflow`."""
 
 from steelyard.compat.mlflow import FLAVOR_NAME, load_model, log_model, save_model
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-MAX_COUNT = 2**31 - 1  # native code counts objects in memory with 32 bits
+MAX_COUNT = 2**31 - 1  # native code uses 32-bit counts for objects in memory
 
 
 class Constraint(Protocol):
@@ -96,7 +96,7 @@ class NonNegative:
 
 @dataclass(frozen=True)
 class Fraction:
-    """A number between two bounds, the ends included or not."""
+    """A number between two bounds; each bound may be included or excluded."""
 
     low: float = 0.0
     high: float = 1.0

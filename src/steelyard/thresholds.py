@@ -34,8 +34,8 @@ _GRID_THRESHOLDS = 65  # thresholds in each grid search
 def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
     """Return the threshold with the largest G-mean on the given scores.
 
-    It is halfway between two neighbouring scores. Among equally good thresholds it is the one nearest to
-    zero; it is zero if a class has no scores.
+    The threshold is halfway between two neighbouring scores. Of equally good thresholds, the one nearest to
+    zero is returned; zero if a class has no scores.
 
     >>> gmean_threshold(np.array([-2.0, -1.0, 0.5]), np.array([0.25, 1.0]))
     -0.375
@@ -43,7 +43,7 @@ def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
     if not len(negative) or not len(positive):
         return 0.0
     scores = np.unique(np.concatenate([negative, positive]))
-    # Outside the range of the scores one recall is zero; a single score has no inside.
+    # A threshold outside the range of the scores makes one recall zero, so only midpoints are candidates.
     thresholds = 0.5 * (scores[1:] + scores[:-1]) if len(scores) > 1 else scores
     specificity = np.searchsorted(np.sort(negative), thresholds, side="right") / len(negative)
     sensitivity = 1.0 - np.searchsorted(np.sort(positive), thresholds, side="right") / len(positive)
@@ -56,8 +56,8 @@ def smooth_gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
     """Return the threshold with the largest expected G-mean, from few scores.
 
     The threshold that is best for a small sample has a large variance, so the distribution of each class is
-    first smoothed with a Gaussian kernel density estimate. Among equally good thresholds it is the one in the
-    middle; it is zero if all scores are equal.
+    first smoothed with a Gaussian kernel density estimate. Of equally good thresholds, the middle one is
+    returned; zero if all scores are equal.
 
     >>> round(smooth_gmean_threshold(np.array([-1.0, -1.0]), np.array([3.0])), 6)
     1.0
@@ -169,14 +169,14 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
         quality = _MEASURES[threshold](misses, alarms, share)
     elif "alarms" in threshold:
         raised = share * (1.0 - misses) + (1.0 - share) * alarms
-        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # the most alarms that are allowed
+        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # as many alarms as are allowed
     else:
         quality = -threshold["miss"] * share * misses - threshold["alarm"] * (1.0 - share) * alarms
     return float(thresholds[int(np.argmax(quality))])
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return all thresholds between two different scores, ascending, with miss rate and false alarm rate."""
+    """Return all thresholds between two different scores, ascending, with miss and false alarm rates."""
     scores = np.concatenate([positive, negative])
     order = np.argsort(scores, kind="stable")
     scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)
@@ -184,7 +184,7 @@ def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray
     missed = np.cumsum(is_positive)[last] / len(positive)
     quiet = np.cumsum(1.0 - is_positive)[last] / len(negative)
     values = scores[last]
-    # One threshold is below all scores, the last one equals the highest score.
+    # The first threshold is below all scores, the last one equals the highest score.
     middles = 0.5 * (values + np.append(values[1:], values[-1]))
     thresholds = np.append(np.nextafter(values[0], -np.inf), middles)
     return thresholds, np.append(0.0, missed), np.append(1.0, 1.0 - quiet).clip(min=0.0)

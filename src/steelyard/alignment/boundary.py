@@ -1,7 +1,8 @@
 """Kernel boundary alignment (KBA): the shift, the boundary points and their bumps, from kernel values alone.
 
-Symbols of the paper and names here: eta is ``shift``, beta ``beta``, tau_b^2 ``widths``, D(x) ``factor``; SI+
-and SI- are the support rows of the rarer class (sign +1) and of the other class.
+Symbols of the paper and their names in this module: eta is ``shift``, beta is ``beta``, tau_b^2 is
+``widths``, D(x) is ``factor``; SI+ and SI- are the support rows of the rarer class (sign +1) and of the other
+class.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 Cost = Callable[[FloatArray], FloatArray]  # decreasing function of margins
-Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): cost of missed rows of the rarer class, of false alarms
+Costs = tuple[str | Cost, str | Cost]  # (c_p, c_n): costs of missed rows of the rarer class and false alarms
 _LOSSES: dict[str, Cost] = {
     "exponential": lambda margins: np.exp(-margins),
     "logistic": lambda margins: np.logaddexp(0.0, -margins),
@@ -37,7 +38,7 @@ _LOSSES: dict[str, Cost] = {
 }
 COST_NAMES = tuple(_LOSSES)
 DEFAULT_COSTS: Costs = ("exponential", "logistic")  # the paper's choice
-_N_GRID_SHIFTS = 33  # grid of shifts that are tried before the best one is refined
+_N_GRID_SHIFTS = 33  # shifts in the grid search, whose best shift is then refined
 _MAX_PAIRS = 2000  # with pairing="all"; evenly spaced pairs are used if there are more
 _N_NEAREST = 5  # with neighbours="nearest"
 
@@ -60,7 +61,7 @@ def boundary_shift(scores: FloatArray, signs: FloatArray, costs: Costs = DEFAULT
     counted = (np.abs(scores) <= 1.0) & (scores * signs < 0.0)
     scores, signs = scores[counted], signs[counted]
     if not (signs > 0).any():
-        return 0.0  # only false alarms: every shift adds cost
+        return 0.0  # there are only false alarms, so every shift increases the cost
     if not (signs < 0).any():
         return 1.0
     grid = np.linspace(0.0, 1.0, _N_GRID_SHIFTS)
@@ -107,7 +108,7 @@ class BoundaryBumps:
     rare, other : ndarray of shape (n_points,)
         Positions of the two rows among the reference rows.
     beta : float
-        A point is ``(1 - beta)`` of the first row and ``beta`` of the second.
+        A point is ``(1 - beta)`` times the first row plus ``beta`` times the second.
     lengths : ndarray of shape (n_points,)
         Squared length of each point in feature space.
     widths : ndarray of shape (n_points,)
@@ -166,7 +167,7 @@ def make_boundary_bumps(
     lengths = (1.0 - beta) ** 2 * own[rare] + beta**2 * own[other] + 2.0 * beta * (1.0 - beta) * between
     gaps = own[rare] + own[other] - 2.0 * between
     widths = bump_widths(view, pairs, beta, lengths, margin=margin, neighbours=variant.neighbours)
-    # A point without neighbours takes the distance between its two rows, or 1 if the two rows are equal.
+    # The width of a point without neighbours is the distance between its two rows, or 1 if they are equal.
     widths = np.where(widths > 0.0, widths, np.where(gaps > 0.0, gaps, 1.0))
     return BoundaryBumps(rare, other, beta, lengths, widths, variant.combine, variant.floor)
 

@@ -294,7 +294,7 @@ class AlignedSVC(BatchLearner):
     def _train_target(
         self, matrix: Matrix, batch: Batch, weights: FloatArray, positive: int, distances: Any
     ) -> tuple[Machine, list[Round], SVC | None]:
-        """Train one class against the rest; sign +1 of the machine is the rarer of the two."""
+        """Train a machine for one class against the rest; in it, sign +1 means the rarer of the two sides."""
         signs = np.where(batch.codes == positive, 1.0, -1.0)
         active = np.flatnonzero(weights > 0)
         if np.ptp(signs[active]) == 0.0:
@@ -334,7 +334,7 @@ class AlignedSVC(BatchLearner):
         return weights * class_factors(self.class_weight, batch.labels)[batch.codes]
 
     def _store(self, kernel: Kernel, machines: list[Machine], X: Any, diagonal: FloatArray) -> None:
-        """Store the training rows that some machine needs, and renumber the references of the machines."""
+        """Store the training rows that any machine needs, and renumber the row indices of the machines."""
         needed = np.unique(np.concatenate([machine.reference for machine in machines]))
         self._machines = [replace(m, reference=np.searchsorted(needed, m.reference)) for m in machines]
         self._kernel = kernel
@@ -374,7 +374,7 @@ class AlignedSVC(BatchLearner):
         return factors[:, 0] if len(self._machines) == 1 else factors
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
-        """Return a method of every machine evaluated on the rows, one column per machine."""
+        """Apply ``function`` to every machine and the rows; return one column per machine."""
         check_started(self, method)
         if self.kernel == "precomputed":
             chunks = self._precomputed_chunks(X, method)
@@ -470,7 +470,7 @@ class AlignedSVC(BatchLearner):
 
 
 def _balance(signs: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return factors of the rows that give both classes the same total weight."""
+    """Return a factor for each row, so that both classes get the same total weight."""
     total = weights.sum()
     shares = {sign: total / (2.0 * weights[signs == sign].sum()) for sign in (1.0, -1.0)}
     return np.where(signs > 0, shares[1.0], shares[-1.0])
@@ -496,7 +496,7 @@ def _check_matrix(K: Any, learner: AlignedSVC) -> FloatArray:
         )
     matrix: FloatArray = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
     scale = max(float(np.abs(matrix.diagonal()).max()), float(np.abs(matrix[0]).max()))
-    position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # tolerance: float32 rounding
+    position = _native.find_asymmetry(matrix, 1e-6 * scale, num_threads())  # tolerates float32 rounding
     if position is not None:
         i, j = position
         if not np.isfinite(matrix[i, j] - matrix[j, i]):

@@ -11,7 +11,7 @@ from steelyard.alignment.view import Indices
 
 __all__ = ["clearly_lower", "deal_splits", "ranking_losses"]
 
-_MIN_RARE_ROWS = 60  # number of held-out rows of the rarer class that suffices for validation
+_MIN_RARE_ROWS = 60  # held-out rows of the rarer class that are enough for validation
 
 
 def deal_splits(

@@ -68,8 +68,8 @@ class Round:
         Position of boundary points between their two rows: 1/2 is the middle, 1 the row of the frequent
         class.
     n_support : tuple of int
-        Support rows of the rarer and of the more frequent class: of the model for rounds that were kept, of
-        the first split otherwise.
+        Numbers of support rows of the rarer and of the more frequent class; counted in the model for rounds
+        that were kept, in the first split otherwise.
     validation_loss : float
         Fraction of pairs of held-out rows in the wrong order (1 - AUC); None without held-out rows.
     kept : bool
@@ -105,7 +105,7 @@ class Chain:
 
         With an approximate solution ``near``, training starts with the working set of rows near its margin.
         Rows outside the working set that violate their margin are added until there are none. All other rows
-        then have multiplier 0, so the solution is that of all rows.
+        then have multiplier 0, so the solution equals the solution on all rows.
         """
         working = self.rows if near is None else self._near_margin(near, near.dual != 0)
         while True:
@@ -125,7 +125,10 @@ class Chain:
         return self.train(C, solver.solve(self.factor[None])[0])
 
     def _near_margin(self, solution: Solution, included: NDArray[np.bool_]) -> Indices:
-        """Return the included rows and rows near the margin; all rows if these are most or lack a class."""
+        """Return the included rows and the rows near the margin.
+
+        If these are most of the rows, or all have the same class, return all rows.
+        """
         near = included | (solution.scores * self.problem.signs < 1.0 + _NEAR_MARGIN)
         working = self.rows[near[self.rows]]
         signs = self.problem.signs[working]
@@ -235,7 +238,7 @@ def constant_machine(rows: Indices, side: float) -> Machine:
 def train_machine(
     problem: Problem, rows: Indices, splits: Sequence[Split], settings: Settings
 ) -> tuple[Machine, list[Round], SVC]:
-    """Train on the given rows; validate on the splits of them."""
+    """Train a machine on the given rows; the splits of these rows are used for validation."""
     chain = Chain(problem, rows)
     solution, svc = chain.train(settings.C)
     if not splits:
@@ -265,9 +268,9 @@ class _Trial:
     """Validation results of one round."""
 
     eta: float
-    losses: FloatArray  # one for each held-out row of the rarer class
+    losses: FloatArray  # one loss for each held-out row of the rarer class
     held_out: tuple[FloatArray, FloatArray]  # scores and signs of all held-out rows
-    n_support: tuple[int, int]  # of the first split
+    n_support: tuple[int, int]  # support rows of both classes in the first split
 
     @property
     def loss(self) -> float:
@@ -281,7 +284,7 @@ class _Trial:
 def _try_rounds(
     problem: Problem, splits: Sequence[Split], model: Solution, settings: Settings
 ) -> tuple[list[_Trial], int]:
-    """Return the rounds until the loss stops falling, at most ``max_iter``, and the number to keep."""
+    """Run rounds until the loss stops falling, at most ``max_iter``; return them and the number to keep."""
     problem.matrix.release_buffer()
     parts, held_out = zip(*splits, strict=True)
     chains = [Chain(problem, part) for part in parts]
@@ -305,7 +308,7 @@ def _try_rounds(
 
 
 def _compact(chain: Chain, solution: Solution, shift: float) -> Machine:
-    """Return a machine with the rows that prediction needs: support rows and the ends of boundary points."""
+    """Return a machine with only the rows needed for prediction: support rows and rows of boundary points."""
     needed = [np.flatnonzero(solution.dual)]
     for bumps in chain.bumps:
         needed += [bumps.rare, bumps.other] if isinstance(bumps, BoundaryBumps) else [bumps.centers]

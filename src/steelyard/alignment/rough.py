@@ -15,7 +15,7 @@ from steelyard.alignment.view import Indices, InputDistances
 
 __all__ = ["Matrix", "Problem", "RoughSolver", "Solution"]
 
-_TOLERANCE = 1e-2  # violation of the margin 1 that is small enough to compare scores
+_TOLERANCE = 1e-2  # the solver stops at this violation of the margin 1; enough to compare scores
 _OUTSIDE_FACTOR = 3  # rows outside the working set may violate the margin by this multiple of the tolerance
 _NEAR_PER_SUPPORT = 2  # rows near the margin added to the working set for each support row
 
@@ -29,7 +29,7 @@ class Matrix:
         self._buffer = np.empty(0)
 
     def scaled(self, rows: Indices, factor: FloatArray | None) -> FloatArray:
-        """Return kernel values among some rows times the factors of both; valid until the next call."""
+        """Return kernel values among some rows, times the factors of both rows; valid until the next call."""
         n_rows = len(self.diagonal)
         if factor is None and len(rows) == n_rows:
             return self.values
@@ -80,8 +80,8 @@ class RoughSolver:
     """Trains one SVM on each of several subsets of the rows, from the solution of a similar SVM.
 
     Training starts with a working set: the support rows of the similar SVM and rows near its margin. Rows
-    outside the working set that violate their margin are added until there are none. The solutions are
-    therefore those of all rows, up to a tolerance that is sufficient to compare scores.
+    outside the working set that violate their margin are added until there are none. The solutions therefore
+    equal the solutions on all rows, up to a tolerance that is small enough to compare scores.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class RoughSolver:
 def _max_parallel_machines(working_sets: NDArray[np.bool_]) -> int:
     """Return how many machines can train in parallel within the memory of one kernel matrix.
 
-    Each stores the kernel matrix of its working set in float32; the working set may double.
+    Each machine stores the kernel matrix of its working set in float32; the working set may double.
     """
     n_rows = working_sets.shape[1]
     largest = max(1, min(2 * int(working_sets.sum(axis=1).max()), n_rows))

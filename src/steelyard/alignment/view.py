@@ -19,7 +19,7 @@ InputDistances = Callable[[slice | Indices, Indices], FloatArray]
 
 _MAX_BLOCK_ENTRIES = (
     2**18
-)  # entries of a temporary block: never a second matrix of the size of the kernel matrix
+)  # entries of a temporary block, so that no second matrix of the size of the kernel matrix is allocated
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class View:
     diagonal: FloatArray  # (n_rows,): k(x, x) before the first round
     row_factor: FloatArray  # (n_rows,): product of the factors of all rounds so far
     reference_factor: FloatArray  # (n_reference,)
-    input_distances: InputDistances | None = None  # in input space; None if the samples have none
+    input_distances: InputDistances | None = None  # distances in input space; None if the samples have none
 
     @property
     def n_rows(self) -> int:
@@ -110,7 +110,7 @@ class View:
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows, None])
 
     def pair_values(self, rows: Indices, reference: Indices) -> FloatArray:
-        """Return the current kernel of each row with the reference row of the same position."""
+        """Return the current kernel value of each row with the reference row at the same index."""
         chosen = self.kernel[rows, reference]
         return np.asarray(chosen * self.reference_factor[reference] * self.row_factor[rows])
 
@@ -123,7 +123,7 @@ class View:
 
 
 def combined(bumps: FloatArray, how: str) -> FloatArray:
-    """Return the combination of each row of bumps."""
+    """Combine the bumps in each row to one number: their maximum, mean or sum."""
     if how == "max":
         return np.asarray(bumps.max(axis=1))
     return np.asarray(bumps.mean(axis=1) if how == "mean" else bumps.sum(axis=1))

@@ -63,9 +63,9 @@ def check_copies_are_independent(learner: BatchLearner) -> None:
 
 
 def check_predictions_see_one_state(learner: BatchLearner) -> None:
-    """While one thread learns, predictions of another thread belong to a state before or after a call."""
+    """While one thread learns, other threads predict with the state before or after a call, never between."""
     stream = example_stream(20)
-    questions = stream.X + 0.125  # not the rows that are taught: a learner may use the scores it gave them
+    questions = stream.X + 0.125  # no learned rows: a learner may remember the scores of predicted rows
     model = clone(learner).fit(*stream.rows(0, 60))
     is_streaming = isinstance(learner, Learner)
     chunks = [stream.rows(k if is_streaming else 0, k + 10) for k in range(60, 100, 10)]
@@ -118,11 +118,11 @@ def check_interrupted_calls_are_atomic(learner: BatchLearner) -> None:
         assert _score_bytes(model, stream.X) in states, (
             f"partially changed after an interruption at moment {moment}"
         )
-        moment += 1 + moment // 4  # all early moments, then increasing steps
+        moment += 1 + moment // 4  # every moment at the beginning, then increasing steps
 
 
 def _interrupted(call: Callable[[], None], moment: int) -> bool:
-    """Run a call and raise at a moment when a signal handler could run; return False if it ended before."""
+    """Run a call and raise at the given moment, as a signal handler could; False if the call ended before."""
     remaining = moment
 
     def profiler(_frame: object, event: str, _argument: object) -> None:
@@ -133,7 +133,7 @@ def _interrupted(call: Callable[[], None], moment: int) -> bool:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # errors in generators that are closed
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # ignore errors in closed generators
     try:
         sys.setprofile(profiler)
         call()

@@ -167,5 +167,5 @@ def check_data_frames(learner: BatchLearner) -> None:
             model, lambda: model.partial_fit(swapped, stream.y), "columns in another order"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns that the names are missing here
+        warnings.simplefilter("ignore")  # scikit-learn warns that X has no feature names
         partial_fit_if_possible(model, stream.X, stream.y)

@@ -33,7 +33,7 @@ class Stream:
 
 
 def example_stream(seed: int = 0, n_rows: int = 240, n_classes: int = 2, rare: float = 0.15) -> Stream:
-    """Return rows of overlapping classes; all classes but the first are rare, and all occur at the start."""
+    """Return rows of overlapping classes; all but the first are rare, and the first rows contain them all."""
     rng = np.random.default_rng(seed)
     shares = np.array([1.0, *([rare] * (n_classes - 1))])
     y = rng.choice(n_classes, size=n_rows, p=shares / shares.sum())
@@ -80,7 +80,7 @@ def learn(model: BatchLearner, X: Any, y: Any) -> None:
 
 def pickle_copy(model: BatchLearner) -> BatchLearner:
     try:
-        copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - pickled in this line
+        copied: BatchLearner = pickle.loads(pickle.dumps(model))  # noqa: S301 - the pickle is our own
     except pickle.PicklingError:  # a class defined in a notebook or a test function
         return saved_copy(model)
     return copied

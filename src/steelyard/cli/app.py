@@ -96,7 +96,7 @@ class ErrorHandlingGroup(click.Group):
         except BrokenPipeError:
             _discard_output()
             return _BROKEN_PIPE
-        except OSError as error:  # from standard output, for example a full disk
+        except OSError as error:  # writing to standard output failed, for example on a full disk
             name = visible(error.filename or "standard output")
             click.echo(f"Error: {name}: {error.strerror or error}.", err=True)
             _discard_output()

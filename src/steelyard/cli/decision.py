@@ -54,10 +54,10 @@ cost_option: Callable[[Any], Any] = click.option(
 
 
 def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return class probabilities at the class frequencies that the learner has seen.
+    """Return class probabilities for the class frequencies that the learner has seen.
 
-    ``predict_proba`` of a class-balanced learner assumes equally frequent classes, so its odds are multiplied
-    by the class counts.
+    ``predict_proba`` of a class-balanced learner assumes equally frequent classes, so the probabilities are
+    weighted by the class counts.
     """
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
@@ -86,7 +86,7 @@ class Decision:
     threshold : float, optional
         Rows whose score for the positive class is higher are labelled positive.
     cost : Cost, optional
-        Rows are labelled positive where that has the lower expected cost.
+        Rows are labelled positive if the positive label has the lower expected cost.
     """
 
     positive: Any = None

@@ -51,7 +51,7 @@ def evaluate_command(
 
     loaded = load_table_model(model)
     if positive is not None:
-        positive_of(loaded.estimator, positive)  # an unknown label is an error before a long table is read
+        positive_of(loaded.estimator, positive)  # reports an unknown label before a long table is read
     metrics = [name for name in METRICS if name != "pmauc"]
     evaluator = PrequentialEvaluator(
         {"model": loaded.estimator}, metrics=metrics, positive=positive, learns=False

@@ -65,7 +65,7 @@ def rollback_on_error(path: Path, text: str) -> Iterator[None]:
     write_atomically(path, [text.encode()], source="save")
     try:
         yield
-    except BaseException:  # KeyboardInterrupt included
+    except BaseException:  # also KeyboardInterrupt
         if before is not None:
             write_atomically(path, [before], source="save")
         elif path.is_file():

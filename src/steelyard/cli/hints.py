@@ -26,8 +26,8 @@ def command_line_hint(hint: str, command: click.Command, fit_command: click.Comm
     """Return a hint with the options of a command in place of Python arguments and classes.
 
     Options that only ``steelyard fit`` has are named as such. A hint may end with an alternative such as
-    "(--again on the command line)". It is dropped if the argument before it was rewritten, and replaces the
-    word before it otherwise.
+    "(--again on the command line)". The alternative is dropped if the argument before it was rewritten;
+    otherwise it replaces the word before it.
 
     >>> fit = click.Command("fit", params=[click.Option(["--drop"])])
     >>> command_line_hint("leave the column out: drop='id' (--drop id on the command line)", fit, fit)

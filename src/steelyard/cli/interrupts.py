@@ -19,14 +19,14 @@ class StopOnInterrupt:
     Parameters
     ----------
     end_feed : callable, optional
-        Ends a live feed. Rows of a feed cannot be read again, so the rows that have already arrived are
-        still returned. Without it the iteration ends at once.
+        Function that ends a live feed. Rows of a feed cannot be read again, so the rows that have already
+        arrived are still returned. Without ``end_feed`` the iteration ends at once.
     """
 
     def __init__(self, end_feed: Callable[[], None] | None = None) -> None:
         self.stopped = False
         self._end_feed = end_feed
-        self._in_next = False  # waiting for the next item: KeyboardInterrupt cannot interrupt a computation
+        self._in_next = False  # True while waiting for the next item, when Ctrl-C may interrupt at once
         self._previous_handler: object = None
 
     def __enter__(self) -> Self:

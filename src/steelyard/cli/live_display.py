@@ -30,7 +30,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 _REFRESH_SECONDS = 0.2
 _MAX_WIDTH = 110  # characters
-_MARGIN = 2  # characters at the right edge, for the ^C that a terminal prints behind the display
+_MARGIN = 2  # characters kept free at the right edge, because the terminal prints ^C there
 _MAX_NAME_WIDTH = 22  # characters
 _ALARM_DROP = 0.1  # a running measure this far below the total is shown in red
 _SHOWN_CLASSES = 5
@@ -62,7 +62,7 @@ class LiveDisplay:
     Parameters
     ----------
     stream : RowStream
-        The stream, which reports how much of it has been read.
+        The stream; its progress is displayed.
     """
 
     def __init__(self, stream: RowStream) -> None:
@@ -198,7 +198,7 @@ def _class_shares(evaluator: PrequentialEvaluator) -> list[float]:
 
 
 def _class_results(evaluator: PrequentialEvaluator, width: int) -> Table:
-    """Return hits and false alarms of the first model, or without a positive class its recall by class."""
+    """Return hits and false alarms of the first model; without a positive class, its recall by class."""
     first, labels = evaluator.candidates[0], evaluator.label_table.labels
     counts, code, name = first.tracker.counter.confusion, evaluator.positive_code, visible(first.name)
     table = Table.grid(padding=(0, 1))

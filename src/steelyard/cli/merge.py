@@ -76,7 +76,7 @@ def _merged(loaded: list[tuple[Path, Any]], total: StatisticsPart | None) -> Tab
             raise wrong_kind_error(path, item)
         merged = item if merged is None else merged.merge(item, source=str(path))
     if merged is None and total is not None and total.retired:
-        merged = total.model  # rows to forget only; these can be merged into statistics
+        merged = total.model  # the files contain only rows to forget
     if not isinstance(merged, TableModel):
         raise wrong_kind_error(loaded[0][0], merged if total is None else total.model)
     return merged

@@ -41,7 +41,7 @@ __all__ = [
     "time_option",
 ]
 
-MISSING = ("refuse", "mean", "zero")  # equal to those of TableEncoder, whose import takes a second
+MISSING = ("refuse", "mean", "zero")  # copied from TableEncoder, whose import takes a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -54,7 +54,7 @@ def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
-    """Return a command class that accepts old option names, with a deprecation message."""
+    """Return a command class that also accepts old option names, with a deprecation message."""
 
     class RenamedOptionsCommand(click.Command):
         def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -71,7 +71,7 @@ def renamed_options(new_names: Mapping[str, str]) -> type[click.Command]:
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """Values of :func:`column_options`: the role of each column, and how rows are read."""
+    """Values of the options in :func:`column_options`: the role of each column, and how rows are read."""
 
     time: str | None
     features: tuple[str, ...]
@@ -217,7 +217,7 @@ def _column_options(chunk: Decorator) -> Decorator:
 
 
 column_options: Decorator = _column_options(chunk_option)
-# Commands that test rows before they learn them: a chunk delays the labels.
+# For commands that test rows before they learn them: the size of a chunk is a delay of the labels.
 prequential_column_options: Decorator = _column_options(
     count_option(
         "--chunk",

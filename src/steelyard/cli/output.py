@@ -70,7 +70,7 @@ def wrap_lines(text: str) -> str:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
         return text
-    if width < 1:  # the terminal does not know its size, as in many containers
+    if width < 1:  # the size of the terminal is unknown, as in many containers
         return text
     wrapper = textwrap.TextWrapper(
         width, break_long_words=False, break_on_hyphens=False, drop_whitespace=True

@@ -34,8 +34,8 @@ def positive_of(learner: Any, text: str | None) -> Any:
 def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:
     """Raise an error if no row of a file has the positive class.
 
-    Only the label column is read, up to the first row with the label. Pipes and databases are not read twice;
-    there :func:`positive_error` reports a missing class at the end.
+    Only the label column is read, up to the first row with the label. Pipes and databases are not read twice:
+    for them :func:`positive_error` reports a missing class at the end of the run.
     """
     from steelyard.tables.table_stream import has_label
 

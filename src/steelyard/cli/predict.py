@@ -212,7 +212,7 @@ def _parquet(chunks: Iterable[Lines]) -> Iterator[bytes]:
 
 
 class _DrainableBuffer(io.RawIOBase):
-    """Write-only file whose contents are taken out piece by piece."""
+    """Write-only file in memory whose contents are read and removed piece by piece."""
 
     def __init__(self) -> None:
         super().__init__()

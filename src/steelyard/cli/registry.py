@@ -19,7 +19,7 @@ __all__ = ["LEARNERS", "Entry", "available", "make_models", "parse_settings"]
 
 @dataclass(frozen=True)
 class Entry:
-    """Public class of the package, with parameters that differ from its defaults."""
+    """Public class of the package, with the parameters that differ from the defaults of the class."""
 
     class_name: str
     summary: str
@@ -130,7 +130,7 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
 
 
 def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]:
-    """Return the class of a name, its parameters and its wrapper class."""
+    """Return the class with this name, its parameters and its wrapper class."""
     package, colon, path = name.partition(":")
     if colon and package in _PEERS:
         return _peer_class(package, path), {}, getattr(import_module("steelyard.evaluation"), _PEERS[package])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["delayed_by_time", "ordered_chunks", "parse_delay", "shuffle_option"]
 
 _MIN_EXPECTED_CHANGES = 20  # shorter tables are not checked
-_SORTED_RATIO = 0.05  # of the changes of label expected in random order
+_SORTED_RATIO = 0.05  # rows are sorted if labels change less often than this fraction of the expected changes
 
 shuffle_option = click.option(
     "--shuffle",

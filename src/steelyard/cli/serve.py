@@ -22,7 +22,7 @@ from steelyard.exceptions import FileAccessError, FileFormatError, ParameterErro
 __all__ = ["serve_command"]
 
 _SWITCH_SECONDS = 0.001  # longest time a prediction waits for the GIL while another thread learns
-_SHUTDOWN_SECONDS = 10  # limit for requests in progress
+_SHUTDOWN_SECONDS = 10  # time limit for finishing requests in progress
 
 
 def _check_installed() -> None:
@@ -109,7 +109,7 @@ def serve_command(
 
     keys = None if keys_file is None else Keys(keys_file)
     opened = open_store(":memory:" if demo else store)
-    # The lock is taken before the store is read; otherwise a write by another process could be missed.
+    # Acquire the lock before reading the store; otherwise a write by another process could be missed.
     leads = role == "learner" and not check and opened.acquire_write_lock()
     writer = Writer(opened, may_learn=role == "learner")
     commands = [_create_command(path) for path in specs]

@@ -149,7 +149,7 @@ def _new_model(
     feature_map: FeatureMapOptions,
     columns: ColumnOptions,
 ) -> TableModel:
-    """Return a model without rows: from the options, or like the model in a file."""
+    """Return a model without rows: configured by the options, or like the model in a file."""
     from steelyard.distributed.files import StatisticsPart
     from steelyard.persistence import load
     from steelyard.tables import TableModel

@@ -136,7 +136,7 @@ def _texts(texts: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a C string literal; all but harmless characters become octal escapes."""
+    """Return a C string literal; all but letters, digits and common punctuation is escaped in octal."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=-+.,:;/()[]{}<>!#$%&*^|~")
     letters = (
         chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass")

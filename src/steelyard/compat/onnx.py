@@ -32,7 +32,7 @@ def to_onnx(model: Any) -> Any:
 
     All arithmetic is in double precision, and ``scores`` is ``decision_function``, in one column for two
     classes. Results differ from the learner by rounding only; with a feature map, a feature may differ by one
-    quantization step. A label can differ only where two scores are that close.
+    quantization step. A label can differ only if two scores are equal within this error.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
     scaled = graph("Mul", graph("Sub", "X", fitted.shift), fitted.scale)
     if isinstance(fitted, LandmarkMap):
         return _landmarks(fitted, scaled, graph)
-    # The feature map rounds coordinates to float32 too.
+    # The feature map of the learner also rounds coordinates to float32.
     entries = graph("Cast", graph("Cast", graph("Clip", scaled, -1e30, 1e30), to=1), to=11)
     turns = graph("Add", graph("MatMul", entries, fitted.weights), fitted.starts)
     if isinstance(fitted, FourierMap):
@@ -189,7 +189,7 @@ def _rounded(values: str, quantum: float, graph: _Graph) -> str:
 
 
 def _differences(rows: str, others: FloatArray, graph: _Graph) -> str:
-    """Add rows minus others, of shape (n, m, d): a large common offset costs no accuracy."""
+    """Add the differences of all pairs of rows and others, (n, m, d): accurate even with a large offset."""
     return graph("Sub", graph("Unsqueeze", rows, np.array([1])), others[None])
 
 
@@ -200,7 +200,7 @@ def _kernel_values(kernel: Kernel, others: FloatArray, graph: _Graph) -> str:
         sizes = graph("Mul", differences, differences) if name == "rbf" else graph("Abs", differences)
         distances = graph("ReduceSum", sizes, np.array([2]), keepdims=0)
         return graph("Exp", graph("Mul", distances, -float(kernel.gamma)))
-    # gamma is multiplied into the matrix: onnxruntime converts a factor of the product to float32.
+    # The matrix is multiplied by gamma here, because onnxruntime would convert a separate factor to float32.
     return _of_products(kernel, graph("MatMul", "X", _gamma(kernel) * others.T), graph)
 
 

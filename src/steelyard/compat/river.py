@@ -56,7 +56,7 @@ class RiverClassifier(Classifier):
         self.features = features
         self._fitted = copy.deepcopy(learner)
         self._columns = {name: column for column, name in enumerate(self._initial_names())}
-        # Rows are passed as arrays; this class knows the names of the columns.
+        # Rows are passed to the learner as arrays without names; this class maps names to columns.
         self._fitted.__dict__.pop("feature_names_in_", None)
 
     def _initial_names(self) -> list[Hashable]:
@@ -98,13 +98,13 @@ class RiverClassifier(Classifier):
         columns = self._columns
         started = hasattr(self._fitted, "n_features_in_")
         if hasattr(self._fitted, "grow") or (not started and self.features is None):
-            # Sorted, so that sums do not depend on the order of the names in a row.
+            # Names are sorted, so that sums do not depend on the order of the names in a row.
             new = sorted((name for name in x if name not in columns), key=str)
             columns = columns | {name: len(columns) + offset for offset, name in enumerate(new)}
         row = _row(x, columns, "learn_one")
         fitted = self._fitted
         if started and len(columns) > fitted.n_features_in_:
-            fitted = copy.deepcopy(fitted).grow(len(columns))  # so that a refused row adds no feature
+            fitted = copy.deepcopy(fitted).grow(len(columns))  # a rejected row adds no feature
         fitted.partial_fit(row, np.array([y]))
         self._fitted, self._columns = fitted, columns
 

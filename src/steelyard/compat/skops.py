@@ -28,7 +28,7 @@ class LearnerNode(_audit.Node):
 
     def __init__(self, state: dict[str, Any], load_context: Any, trusted: Any = None) -> None:
         super().__init__(state, load_context, trusted)
-        # The bytes determine the object and execute no code; the names in the archive are informative only.
+        # Loading the bytes executes no code. The class names in the archive are only informative.
         own = [f"{self.module_name}.{self.class_name}"] if self.module_name.startswith("steelyard.") else []
         self.trusted = self._get_trusted(trusted, own)
         self._bytes = load_context.src.read(state["file"])

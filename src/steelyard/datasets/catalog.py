@@ -18,12 +18,12 @@ class Entry:
 
     rows: int
     features: int
-    classes: Mapping[Any, int] = field(default_factory=dict)  # label -> rows; empty if it is not checked
-    complete: Mapping[Any, int] = field(default_factory=dict)  # the same for the rows without missing cells
+    classes: Mapping[Any, int] = field(default_factory=dict)  # rows of each label; empty: not checked
+    complete: Mapping[Any, int] = field(default_factory=dict)  # rows of each label without missing cells
     kind: str = "table"  # "table", "images" or "texts"
     labelled: bool = True
     packaged: str | None = None  # a key of `sources._PACKAGED`
-    openml: int | None = None  # data_id
+    openml: int | None = None  # `data_id` of OpenML
     openml_labels: Mapping[str, Any] = field(default_factory=dict)  # label in OpenML -> label here
 
 

@@ -49,7 +49,7 @@ def from_folder(name: str, folder: Path) -> Dataset | None:
 
 
 def from_openml(name: str) -> Dataset | None:
-    """Return the dataset from OpenML; None if OpenML does not have it in the same form."""
+    """Return the dataset from OpenML; None if OpenML does not have it in the form of the catalog."""
     entry = CATALOG[name]
     if entry.openml is None:
         return None

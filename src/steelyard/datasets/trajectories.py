@@ -90,7 +90,7 @@ def _go_straight(rng: np.random.Generator) -> FloatArray:
 
 
 def _parking(rng: np.random.Generator) -> FloatArray:
-    """Return a path along a lane, sometimes past the slot and back, then around the corner into it."""
+    """Return a path along a lane, sometimes past the slot and back, then around the corner into the slot."""
     path = _along_lane(rng, rng.uniform(15.0, 90.0))
     if rng.random() < 0.25:
         path = np.concatenate([path, _line(path[-1], path[-1] - [rng.uniform(4.0, 12.0), 0.0])])

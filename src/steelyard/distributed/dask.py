@@ -39,7 +39,7 @@ try:
     import dask
 
     import distributed
-except ImportError as error:  # pragma: no cover  # both are installed wherever the tests run
+except ImportError as error:  # pragma: no cover  # both are installed in the test environment
     raise ImportError("steelyard.distributed.dask needs Dask. hint: pip install 'steelyard[dask]'") from error
 
 from steelyard.distributed.recipes import Recipe, find_recipes  # needs Dask
@@ -169,10 +169,7 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
 
 
 def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the arguments of a task per partition.
-
-    Its parts, or the recipe that creates them on the worker.
-    """
+    """Return the arguments of the task of each partition: its parts, or the recipe that computes them."""
     return [
         part if recipe is None else (recipe,)
         for part, recipe in zip(parts, find_recipes(parts), strict=True)
@@ -186,7 +183,7 @@ def _learn_both(
     *pieces: Any,
     names: tuple[Names | None, Names | None],
 ) -> list[Message]:
-    """Return messages of the rows to add, then of the rows to forget; None for a missing partition."""
+    """Return the messages of the rows to add, then those of the rows to forget; None if there are no rows."""
     sides = zip((pieces[:n_add], pieces[n_add:]), names, ("add", "forget"), strict=True)
     messages: list[Message] = []
     for side, side_names, operation in sides:
@@ -440,7 +437,7 @@ def _check_names(kind: str, X: Any, names: Names, method: str) -> None:
 
 
 def _delayed(array: Any) -> list[Any]:
-    """Return the blocks of an array, not optimized, so that X and a y derived from it share the loading."""
+    """Return the blocks of an array, not optimized, so that X and a y derived from X are loaded once."""
     return np.ravel(array.to_delayed(optimize_graph=False)).tolist()
 
 

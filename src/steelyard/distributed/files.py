@@ -110,9 +110,9 @@ def statistics(
         its seed alone (numeric ``gamma``) or be fitted before.
     chunks : iterable of (X, y) or (X, y, sample_weight)
         The rows, in chunks of any size.
-    forget : iterable of the same, optional
-        Rows to unlearn, which were learned here or elsewhere. Pass :func:`unlearned` of a model that has
-        learned them as ``model``, so that they are removed exactly.
+    forget : iterable of (X, y) or (X, y, sample_weight), optional
+        Rows to unlearn, which were learned on this or another machine. To remove them exactly, pass
+        ``unlearned(fitted)`` as ``model``, where ``fitted`` has learned these rows.
     source : str
         Name of the rows in error messages, such as a file name.
 

@@ -64,7 +64,7 @@ class StatisticsConfig:
     feature_map : RandomFeatures or None
         Feature map. If it depends on its seed alone, every worker generates it.
     quantizer : Quantizer or None
-        Quantizer; without a feature map all workers must have the same.
+        Quantizer; without a feature map, all workers must use the same quantizer.
     track_rows : bool
         Whether to keep a ledger of row hashes.
     n_features : int or None
@@ -266,7 +266,7 @@ def _check_width(configs: Sequence[StatisticsConfig], X: Any, where: str) -> Non
     width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
     for config in configs:
         if config.quantizer is None or config.feature_map is not None or config.n_features is not None:
-            continue  # the width is unknown, or the learner checks it
+            continue  # the number of features is unknown, or the learner checks it
         if width not in {None, config.quantizer.n_features}:
             raise DataError(
                 f"the partitions have different features, {config.quantizer.n_features} and {width}; "

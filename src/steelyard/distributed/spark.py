@@ -42,7 +42,7 @@ _MESSAGES = "bucket int, partition int, config int, message binary, error string
 def fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Forget all, then learn the rows of a DataFrame: the same models as ``fit`` on one machine gives.
+    """Fit models on the rows of a DataFrame; the result equals ``fit`` on one machine.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class _Side:
 
     df: Any
     columns: Columns
-    method: str  # source in error messages
+    method: str  # name of the method, for error messages
     is_forgotten: bool = False
 
     @property

@@ -16,7 +16,7 @@ from steelyard._types import FloatArray
 __all__ = ["Ball", "smallest_ball", "weight_bounds"]
 
 
-TOLERANCE = 1e-6  # of the optimality conditions, relative to the squared radius
+TOLERANCE = 1e-6  # tolerance of the optimality conditions, relative to the squared radius
 CACHE_BYTES = 256 << 20
 MAX_STEPS = 10_000_000
 

@@ -26,7 +26,7 @@ from steelyard.kernels.items import ItemTable, is_sequence_kernel, take
 __all__ = ["Body", "BodySettings", "Ellipsoid", "KernelEllipsoid", "KernelSphere", "Sphere", "build_body"]
 
 
-_MAX_EXPLICIT_FEATURES = 512  # up to here a full set of axes is cheap, even with few rows
+_MAX_EXPLICIT_FEATURES = 512  # up to this number of features, one axis per feature is cheap even for few rows
 _MIN_RELATIVE_EIGENVALUE = 1e-12  # relative to the largest eigenvalue; smaller ones are rounding errors
 _LINEAR = Kernel("linear").spec()
 
@@ -73,7 +73,7 @@ class Body(Protocol):
 
 
 def build_body(rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Body:
-    """Return the body around the rows; ``ball`` skips the solver."""
+    """Return the body around the rows; a given ``ball`` is used instead of running the solver."""
     kind: type[Sphere | Ellipsoid | KernelSphere | KernelEllipsoid | SequenceSphere]
     if is_sequence_kernel(settings.kernel):
         kind = SequenceSphere if settings.shape == "sphere" else KernelEllipsoid

@@ -66,15 +66,15 @@ class EnclosingClassifier(MergingMixin, Learner):
     coef0 : float, default=0.0
         Constant term of the polynomial kernel.
     C : float, optional
-        Penalty of a row outside the body. Below 1, about 1 / C rows lie on or beyond the surface; from 1 on,
-        every row is inside. A class of fewer than 1 / C rows is treated as if it had that many.
+        Penalty of a row outside the body. If C is below 1, about 1 / C rows are on or beyond the surface;
+        otherwise every row is inside. A class of fewer than 1 / C rows is treated as if it had 1 / C rows.
     outliers : float, default=0.0
         Fraction of each class that may be outside, 0 to 1: C = 1 / (outliers * rows of the class). Set either
         this or C.
     ridge : float or "auto", default=0.01
         Added to every eigenvalue of an ellipsoid's covariance, in squared units of the features; needed if
         rows are few or do not vary in some direction. "auto" interpolates between ellipsoid and sphere,
-        by leave-one-out distances within each class. With 0 the covariance is inverted as a pseudo-inverse:
+        by leave-one-out distances within each class. With 0 the pseudo-inverse of the covariance is used:
         directions without variance do not count, so a row can be inside although it differs in one of them.
     Attributes
     ----------

@@ -22,7 +22,7 @@ _MIN_RELATIVE_VARIANCE = 1e-12  # relative to the largest eigenvalue; smaller on
 _MAX_DISTANCE_RATIO = 2.0
 _MIN_NOISE_RATIO = 1.4
 _HEAVY_TAIL_KURTOSIS = 7.0
-_MIN_SHRINKAGE = 1e-9  # only keeps numbers finite
+_MIN_SHRINKAGE = 1e-9  # avoids divisions by zero
 _MAX_SHRINKAGE = 0.1
 _N_BISECTIONS = 30
 
@@ -124,7 +124,7 @@ def estimate_shrinkage(spread: Spread) -> float:
     *How much shrinkage does the ellipsoid need to generalize?* The smallest shrinkage with
     :math:`\overline{d^2_{-i}} \le 2\, \overline{d^2_i}`. A class with many rows relative to its dimension
     needs none. Leaving a row out gives no information about directions without variance; if there are any,
-    the shrinkage is at least 1 / (l + 1) for l rows, as if one more row of mean length had come in a new
+    the shrinkage is at least 1 / (l + 1) for l rows, as if there were one more row of mean length in a new
     direction. The shrinkage is at most 0.1, because a stronger one leaves little of the ellipsoid.
 
     *Is the sphere better?* In a good metric, unseen rows have distances like the other rows, and a displaced
@@ -137,7 +137,7 @@ def estimate_shrinkage(spread: Spread) -> float:
     where :math:`\lambda_k` are the eigenvalues of the metric's covariance, and displacements are assumed to
     be larger in directions in which the class has more variance :math:`s_k`. The sphere is chosen if its J is
     smaller by a factor of 1.4 and the features have heavy tails, a median kurtosis above 7. This is the case
-    for texts, whose words come in bursts. Both conditions are strict because a single sphere among
+    for texts, in which words occur in bursts. Both conditions are strict because a single sphere among
     ellipsoids attracts the rows of other classes.
 
     Leaving out a row has a closed form, because it subtracts a multiple of one outer product from the

@@ -19,8 +19,8 @@ __all__ = ["ClassRows"]
 class ClassRows:
     """Distinct rows with their total weights.
 
-    Rows are sorted by a hash of their values. The same rows therefore give the same arrays in whatever order
-    and batches they came, and every fourth row is a pseudo-random quarter.
+    Rows are sorted by a hash of their values. The same rows therefore give the same arrays for any order and
+    any batches, and every fourth row is a pseudo-random sample of a quarter.
 
     Attributes
     ----------

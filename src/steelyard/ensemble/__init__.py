@@ -1,9 +1,9 @@
 """StreamClassifier, an ensemble of experts for imbalanced streams, and the adaptive decision threshold.
 
-``stream_classifier`` learns in five steps: score, record, update, weigh, publish. ``experts`` holds one file
-per kind of expert, ``row_buffer`` the rows and ``score_buffer`` the recent out-of-sample scores. ``mixing``
-and ``multiclass`` combine scores, and ``snapshot`` is the immutable state that predicts. ``settings`` has all
-tuning constants of the ensemble.
+``stream_classifier`` learns in five steps: score, record, update, weigh, publish. ``experts`` contains one
+file per kind of expert, ``row_buffer`` stores the rows and ``score_buffer`` the recent out-of-sample scores.
+``mixing`` and ``multiclass`` combine scores, and ``snapshot`` is the immutable state used for prediction.
+``settings`` has all tuning constants of the ensemble.
 """
 
 from steelyard._deprecation import renamed_class

@@ -35,14 +35,14 @@ class AdaptiveThresholdClassifier(Learner):
     """Adaptive decision threshold for any classifier with scores.
 
     A classifier may rank rows well and still predict badly, because its threshold suits another class balance
-    or the balance of last month. This wrapper scores rows before the classifier learns them, keeps the last
-    scores of every class, and predicts with the threshold that is best on them.
+    or the balance of last month. This wrapper scores rows before the classifier learns them, keeps the most
+    recent scores of every class, and predicts with the threshold that is best for these scores.
 
     Parameters
     ----------
     estimator : object
-        Anything with ``partial_fit``, ``classes_`` and ``decision_function`` or ``predict_proba``: a learner
-        of this package, one of scikit-learn's, or one of river's as
+        Any classifier with ``partial_fit``, ``classes_`` and ``decision_function`` or ``predict_proba``: from
+        this package, from scikit-learn, or from river, wrapped in a
         :class:`~steelyard.evaluation.RiverPeer`.
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
@@ -52,20 +52,20 @@ class AdaptiveThresholdClassifier(Learner):
     estimator_ : object
         The fitted classifier.
     thresholds_ : ndarray of shape (n_planes,)
-        Threshold in units of the classifier's scores, one for two classes, otherwise one per class; NaN where
-        recent rows are too few and the classifier's own decision is used.
+        Threshold on the classifier's scores: one for two classes, otherwise one per class. NaN means that
+        there are too few recent rows, so that the classifier's default threshold is used.
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that the classifier knows.
 
     Notes
     -----
     With more than two classes every class is compared with the rest, and the class with the largest
-    difference between score and threshold wins. About 1,000 recent rows are used, at least 100 of each class
-    that has had so many.
+    difference between score and threshold is predicted. About 1,000 recent rows are used, including at least
+    100 of each class if there are so many.
 
-    An interrupted call leaves classifier and threshold both as they were before it or both as they are after
-    it. Learners of this package guarantee this themselves. Any other classifier is copied for every call that
-    learns, which takes time for a forest of many trees: pass rows in chunks.
+    Calls are atomic, even if interrupted: classifier and threshold change together or not at all. Learners of
+    this package guarantee this themselves. Any other classifier is copied in every call of ``partial_fit``,
+    which is slow for large models such as forests: pass rows in chunks.
 
     Examples
     --------
@@ -97,10 +97,10 @@ class AdaptiveThresholdClassifier(Learner):
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
-    _finds_nonfinite = True  # before the classifier gets the rows
+    _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
-    # Recent scores and thresholds that belong to a version of a classifier that is updated in place.
+    # Recent scores and thresholds, selected by the version of a classifier that is updated in place.
     _known: VersionedValue[tuple[ScoreBuffer, FloatArray]]
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
@@ -112,7 +112,7 @@ class AdaptiveThresholdClassifier(Learner):
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
-        """Start again and learn these rows, in ten parts so that nine of them are scored first.
+        """Discard the learned state, then learn these rows in ten parts, each scored before it is learned.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class AdaptiveThresholdClassifier(Learner):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like, optional
-            Passed on to a classifier that must know all labels with its first rows.
+            All labels, for a classifier that must know them in its first call.
 
         Returns
         -------
@@ -165,12 +165,12 @@ class AdaptiveThresholdClassifier(Learner):
     def _score_and_learn(
         self, rows: FloatArray, labels: NDArray[Any], classes: Any, published: AdaptiveThresholdClassifier
     ) -> None:
-        """Score rows, then learn them; ``published`` is the object that other threads read meanwhile."""
+        """Score rows, then learn them; other threads meanwhile read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
         before = (ScoreBuffer(1), np.full(1, np.nan)) if first else self._now
         known = _classes(working)
-        with np.errstate(divide="ignore"):  # logarithm of the share of a class without rows
+        with np.errstate(divide="ignore"):  # log(0) is the log-share of a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
         def after(now: list[Any]) -> tuple[ScoreBuffer, FloatArray]:
@@ -223,14 +223,14 @@ class AdaptiveThresholdClassifier(Learner):
 
     @property
     def _now(self) -> tuple[ScoreBuffer, FloatArray]:
-        """Recent scores and thresholds that belong to the current version of the classifier."""
+        """Return the recent scores and thresholds of the current version of the classifier."""
         estimator = self.estimator_
         return self._known.at(estimator._in_place_version() if isinstance(estimator, BatchLearner) else None)
 
     @property
     @synchronized
     def thresholds_(self) -> FloatArray:
-        """The threshold of each plane; NaN where the classifier's own decision is used."""
+        """The threshold of each score; NaN where the classifier's default threshold is used."""
         self._need("thresholds_")
         return self._now[1]
 
@@ -300,12 +300,12 @@ def _is_changed_in_place(estimator: Any) -> bool:
 
 
 def _copy(estimator: Any) -> Any:
-    """Return a copy that learns without changing the original, or with a version that tells the change."""
+    """Return a copy that learns without changing the original, or one whose version counts the changes."""
     return shallow_copy(estimator) if _is_changed_in_place(estimator) else deepcopy(estimator)
 
 
 def _classes(estimator: Any) -> list[Any]:
-    """Return the labels that a classifier knows; none before its first rows."""
+    """Return the labels that a classifier knows; an empty list before its first rows."""
     try:
         known: list[Any] = np.asarray(estimator.classes_).tolist()
     except (AttributeError, NotFittedError):
@@ -325,5 +325,5 @@ def _scores(estimator: Any, X: FloatArray) -> FloatArray:
 
 
 def _own_threshold(estimator: Any) -> float:
-    """Return the threshold that a classifier of two classes uses itself."""
+    """Return the default threshold of a classifier with two classes."""
     return 0.0 if hasattr(estimator, "decision_function") else 0.5

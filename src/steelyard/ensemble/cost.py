@@ -11,15 +11,15 @@ __all__ = ["CostBudget"]
 
 
 class CostBudget:
-    """Microseconds per row, and how often expensive steps may run within them.
+    """Compute budget in microseconds per row, and how often it allows expensive steps.
 
-    Costs are those of a common machine as a function of the numbers of rows, columns and classes. They are
-    never measured, so the same rows give the same model everywhere.
+    Costs are estimated from the numbers of rows, columns and classes for a typical computer. They are never
+    measured, so the same rows give the same model everywhere.
 
     Parameters
     ----------
     compute_budget : "auto" or float
-        Microseconds that a row may cost.
+        Budget in microseconds per row.
     n_classes : int
         Number of classes.
     is_long : bool, default=False
@@ -36,8 +36,8 @@ class CostBudget:
     weigh_rows : float
         Rows between two weighings.
     batch_rows : int
-        Expensive experts learn when the number of rows passes a multiple of it, all at the same time, so that
-        they run in parallel.
+        Expensive experts learn when the number of rows passes a multiple of ``batch_rows``, all at the same
+        time, so that they can run in parallel.
     """
 
     def __init__(self, compute_budget: Any, n_classes: int, is_long: bool = False) -> None:
@@ -53,7 +53,7 @@ class CostBudget:
         self.weigh_rows = self.interval_rows(fixed + each * self.n_planes, SETTINGS.weigh_share)
 
     def is_for(self, compute_budget: Any, n_classes: int, is_long: bool) -> bool:
-        """Return whether a budget made with these arguments would be equal."""
+        """Return whether a budget constructed with these arguments would be equal to this one."""
         return (self.compute_budget, self.n_classes, self.is_long) == (compute_budget, n_classes, is_long)
 
     def interval_rows(self, cost_us: float, share: float) -> float:

@@ -13,10 +13,10 @@ from steelyard._types import FloatArray, IntArray
 
 __all__ = ["DriftDetector"]
 
-_HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # of the short and of the long average
-_MIN_DECAYED_ROWS = 5.0  # of a class, below which the class is not compared
+_HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term and of the long-term average
+_MIN_DECAYED_ROWS = 5.0  # classes with a smaller decayed number of rows are not compared
 _MIN_DEVIATIONS = 4.0  # standard deviations by which the hit rate must fall
-_MIN_FALL = 0.05  # of the mean hit rate
+_MIN_FALL = 0.05  # smallest fall of the mean hit rate that counts as a drift
 _QUIET_ROWS = 500  # rows at the beginning and after a drift in which no drift is reported
 _MAX_DRIFTS = 100  # drifts that are remembered
 
@@ -26,8 +26,7 @@ class DriftDetector:
     """Comparison of short-term and long-term hit rates; immutable.
 
     Both are exponentially decayed averages per class, so a class that becomes rarer is no drift. A drift is
-    reported when the mean over classes of the short-term rate falls below the long-term rate by more than
-    chance explains.
+    reported when the short-term rate, averaged over classes, is significantly lower than the long-term rate.
     """
 
     rows: FloatArray = field(default_factory=lambda: np.zeros((2, 0)))

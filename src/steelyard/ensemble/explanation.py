@@ -156,7 +156,7 @@ class Explanation:
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; new axes when not given.
+            The axes to draw on; a new figure by default.
 
         Returns
         -------
@@ -197,7 +197,7 @@ def explain_ensemble(
         quality, shown, thresholds = weights.recall, weights.weights, weights.thresholds.tolist()
     else:
         quality, shown, thresholds = weights.auc, weights.weights, [weights.threshold, weights.threshold]
-    # A rule may have gone since the experts were weighed.
+    # An expert may have lost its rule since the experts were weighed.
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):

@@ -7,7 +7,8 @@ log-odds do not saturate, so the order of the highest scores is kept. The weight
     prior * exp(15 * AUC - 5 * L - 10 * N),
 
 where L is the log-loss with both classes weighted alike and N the log-loss with the observed class shares,
-divided by the entropy of these shares. N notices the top of the ranking; its factor is 25 in long streams.
+divided by the entropy of these shares. N is sensitive to the top of the ranking; its factor is 25 in long
+streams.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MIN_SLOPE = 1e-6
 _MAX_BIAS = 5.0  # log-odds at the middle
 # Log-odds beyond the linear part at which the calibration has knots; between knots it is interpolated.
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
-_MIN_SHARE = 1e-4  # of a class when the log-loss with observed shares is computed
+_MIN_SHARE = 1e-4  # smallest class share in the log-loss with observed shares
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,11 @@ class ExpertWeights:
         object.__setattr__(self, "_flat_tables", (knots, values, starts))
 
     def scores(self, raw: FloatArray) -> FloatArray:
-        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts 0."""
+        """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts as 0."""
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
-        """Return log-odds of the second class, equally frequent classes, from scores minus the threshold."""
+        """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""
         return self.slope * (decisions + self.threshold) + self.bias
 
     def get_state(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class ExpertWeights:
         if any(knots.ndim != 1 or not len(knots) or knots.shape != z.shape for knots, z in tables):
             raise ValueError("corrupt weights: a table needs one value at each knot")
         cut = float(state["cut"])
-        # Version 0.2 has no calibration: a unit slope around the threshold.
+        # Files of version 0.2 contain no calibration; a unit slope around the threshold replaces it.
         return cls(tables, auc, weights, cut, float(state.get("slope", 1.0)), float(state.get("bias", -cut)))
 
 
@@ -118,7 +119,7 @@ def weigh(
 def weigh_experts(
     sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False
 ) -> ExpertWeights | None:
-    """Return the weights of two classes; None if recent rows of a class are too few."""
+    """Return the expert weights for two classes; None if a class has too few recent rows."""
     n_positive, n_experts = len(sides.positive), len(priors)
     scores = np.concatenate([sides.positive, sides.negative]).T
     known = ~np.isnan(scores)
@@ -221,7 +222,7 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
 
 
 def _compressed(log_odds: FloatArray) -> FloatArray:
-    """Return log-odds that grow logarithmically beyond the linear part: outliers count, but not too much."""
+    """Return log-odds that grow only logarithmically beyond the linear part, to limit outliers."""
     limit = SETTINGS.linear_log_odds
     size = np.abs(log_odds)
     return np.where(
@@ -232,7 +233,7 @@ def _compressed(log_odds: FloatArray) -> FloatArray:
 def _weights(
     fitted: _Calibration, n_positive: int, share: float, priors: FloatArray, *, is_long: bool
 ) -> FloatArray:
-    """Return the weights of calibrated experts; an expert worse than chance gets none, unless all are."""
+    """Return the weights of calibrated experts; 0 for experts worse than chance, unless all are worse."""
     share = min(max(share, _MIN_SHARE), 1.0 - _MIN_SHARE)
     entropy = -(share * np.log(share) + (1.0 - share) * np.log1p(-share))
     shift = np.log(share) - np.log1p(-share)

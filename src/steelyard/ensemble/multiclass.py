@@ -1,8 +1,8 @@
 """Combination of the experts' scores for more than two classes.
 
-Scores of one expert are compared across classes, so they keep their ratios: all scores of an expert are
-divided by their standard deviation. Experts are weighted by prior * exp(20 * mean recall) over recent rows,
-and one threshold per class is moved to where the mean recall of the weighted sum is best.
+Scores of one expert are compared across classes, so their ratios must not change: all scores of an expert are
+divided by the same standard deviation. Experts are weighted by prior * exp(20 * mean recall) over recent
+rows. The thresholds, one per class, are chosen for the largest mean recall of the weighted sum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MulticlassWeights:
     scales : ndarray of shape (n_experts,)
         Divisor of each expert's scores.
     thresholds : ndarray of shape (n_classes,)
-        Subtracted from the scores; the largest difference wins.
+        Subtracted from the scores; the class with the largest difference is predicted.
     slope : float
         The softmax of ``slope`` times the differences are probabilities of equally frequent classes.
     """
@@ -93,7 +93,7 @@ class MulticlassWeights:
 
 
 def _total(raw: FloatArray, weights: FloatArray, scales: FloatArray) -> FloatArray:
-    """Return weighted scores; a class that an expert does not know is its least likely one."""
+    """Return weighted scores; a class unknown to an expert gets the lowest score of this expert."""
     total = np.zeros((len(raw), raw.shape[2]))
     for expert in np.flatnonzero(weights):
         scores = raw[:, expert]
@@ -168,7 +168,7 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
             margin = total[:, k] - others[rows, rival]  # class k is predicted if this exceeds its threshold
             gain = np.where(places == k, hit_value, np.where(rival == places, -hit_value, 0.0))
             order = np.argsort(-margin)
-            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # by number of rows predicted as k
+            gains = np.concatenate([[0.0], np.cumsum(gain[order])])  # by the number of rows predicted as k
             if gains.max() <= gain[margin > thresholds[k]].sum() + 1e-12:
                 continue
             falling = margin[order]
@@ -182,7 +182,7 @@ def _balancing_thresholds(total: FloatArray, places: IntArray, counts: IntArray)
 
 
 def softmax_slope(scores: FloatArray, places: IntArray) -> float:
-    """Return the factor of the scores with the largest likelihood of the labels, all classes weighted alike.
+    """Return the factor of the scores that maximizes the likelihood of the labels, with balanced classes.
 
     As in Platt scaling, targets are less certain the fewer rows a class has, so that separated classes do not
     give probability 1.

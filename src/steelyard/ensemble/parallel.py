@@ -20,8 +20,8 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
     Parameters
     ----------
     tasks : sequence of callables
-        Long tasks first. The calling thread runs the first task. A signal may end this call while the other
-        threads still run, so their tasks must not change objects that outlive the call.
+        The tasks, longest first. The calling thread runs the first task. A signal may end this call while the
+        other threads still run, so their tasks must not change objects that outlive the call.
     parallel : bool
         Whether there is enough work to pay for threads.
     """
@@ -32,7 +32,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
         return
     queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
     first = queue.popleft()
-    # New threads instead of a pool: nothing is left that a fork or the end of the process must handle.
+    # New threads instead of a pool, so that no idle threads exist during a fork or at process exit.
     others = [
         threading.Thread(
             target=contextvars.copy_context().run,

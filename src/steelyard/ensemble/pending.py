@@ -1,4 +1,4 @@
-"""Single rows that wait to be learned together, because a call costs more than a row."""
+"""Buffer of single rows that are learned together, because each update has a fixed cost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["PendingRows"]
 
 @dataclass(frozen=True)
 class PendingRows:
-    """Rows that are scored and not yet learned; immutable.
+    """Rows that have been scored but not yet learned; immutable.
 
-    Only the experts that follow the labels use these rows at once.
+    Only the label frequency experts use these rows immediately.
     """
 
     blocks: tuple[Block, ...] = ()

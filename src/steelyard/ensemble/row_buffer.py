@@ -64,13 +64,13 @@ class Block:
         return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys)
 
     def training_rows(self, X: FloatArray | None = None) -> tuple[Any, ...]:
-        """Return features (or ``X`` in their place), codes and, where they differ from 1, weights."""
+        """Return features (or ``X`` instead), codes and, if they are not all 1, weights."""
         X = np.ascontiguousarray(self.X if X is None else X)
         return (X, self.codes) if (self.weights == 1.0).all() else (X, self.codes, self.weights)
 
 
 class RowBuffer:
-    """Rows in stream order, found by row number or by value.
+    """Rows in stream order, which can be looked up by row number or by value.
 
     A buffer is immutable. Appending returns another buffer that shares the storage, so earlier buffers stay
     valid; only the newest of them may be appended to.
@@ -125,7 +125,7 @@ class RowBuffer:
 
     def _places(self, numbers: IntArray) -> Any:
         held = self.numbers
-        if len(numbers):  # neighbouring rows need no copy
+        if len(numbers):  # consecutive rows are returned as a slice, which needs no copy
             begin = int(held.searchsorted(numbers[0]))
             end = begin + len(numbers)
             if end <= len(held) and held[end - 1] == numbers[-1]:
@@ -137,7 +137,7 @@ class RowBuffer:
         return bool(np.isin(numbers, self.numbers).all())
 
     def last(self, n_rows: int, per_class: int = 0, low: int = 0) -> IntArray:
-        """Return the numbers of the last rows and of the last rows of each class, none below ``low``."""
+        """Return the numbers, from ``low`` on, of the last rows: ``n_rows``, and ``per_class`` per class."""
         return last_rows(self.numbers, self.codes, n_rows, per_class, low)
 
     def append(self, block: Block) -> RowBuffer:
@@ -152,7 +152,7 @@ class RowBuffer:
         return RowBuffer(store, begin, end)
 
     def keep(self, numbers: IntArray, slack: float) -> RowBuffer:
-        """Return a buffer with only these rows, or this buffer if it exceeds them by at most ``slack``."""
+        """Return a buffer with only these rows; this buffer if it has at most ``1 + slack`` times as many."""
         if len(self) <= (1.0 + slack) * len(numbers):
             return self
         places, n = self._places(numbers), len(numbers)
@@ -164,12 +164,12 @@ class RowBuffer:
         return RowBuffer(store, 0, n)
 
     def without(self, places: NDArray[np.intp]) -> RowBuffer:
-        """Return a buffer without the rows at these places."""
+        """Return a buffer without the rows at these positions."""
         kept = np.delete(np.arange(self._begin, self._end), places)
         return RowBuffer(self._store.take(kept), 0, len(kept))
 
     def find(self, wanted: Block) -> NDArray[np.intp]:
-        """Return the place of an equal row for each, all different, oldest first; -1 if there is none."""
+        """Return for each wanted row the position of the oldest unused equal row; -1 if there is none."""
         held = self.block
         candidates: dict[int, list[int]] = {}
         for place in np.flatnonzero(np.isin(held.keys, wanted.keys)).tolist():
@@ -209,7 +209,7 @@ class RowBuffer:
 
 
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:
-    """Return the last of some ascending row numbers and the last of each class, none below ``low``."""
+    """Return, from ``low`` on, the last ``n_rows`` numbers and the last ``per_class`` of each class."""
     first = int(numbers.searchsorted(low))
     begin = max(len(numbers) - n_rows, first)
     if not per_class or begin == first:

@@ -22,11 +22,11 @@ class TwoSides(NamedTuple):
 
     positive: FloatArray
     negative: FloatArray
-    share: float  # of the positive side among recent rows
+    share: float  # share of the positive side among recent rows
 
 
 class _Log(NamedTuple):
-    """Scores, class places and row hashes in stream order; ``n`` of the stored rows are valid.
+    """Scores, class indices and row hashes in stream order; the first ``n`` stored rows are valid.
 
     Logs share their storage: appending writes behind the last valid row, so earlier logs stay valid.
     """
@@ -63,9 +63,9 @@ class _Log(NamedTuple):
 class ScoreBuffer:
     """Recent scores of every expert, given before the labels were known.
 
-    Of every class the last rows are kept, about 1,000 in total and at least 100 of each. Two classes have one
-    score, positive for the second class; more classes have one score each. A class that an expert did not
-    know has no score (NaN).
+    The last rows of every class are kept, about 1,000 in total and at least 100 of each class. With two
+    classes a row has one score, positive for the second class; with more it has one score per class. The
+    score is NaN for a class that an expert did not know.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class ScoreBuffer:
         keys: NDArray[np.uint64],
         weights: FloatArray | None = None,
     ) -> None:
-        """Add rows whose labels have arrived; without scores they only count for the class shares.
+        """Add rows whose labels have arrived; rows without scores only count for the class shares.
 
-        ``places`` are indices into :attr:`classes`, -1 for a class that is not there.
+        ``places`` are indices into :attr:`classes`, -1 for a class that is not in this list.
         """
         weights = np.ones(len(places)) if weights is None else weights
         if (places < 0).any():
@@ -121,7 +121,7 @@ class ScoreBuffer:
                 self._log = self._log.take(wanted)
 
     def shorten(self) -> None:
-        """Keep few rows: after a drift the earlier scores are misleading."""
+        """Keep only the newest rows, because scores from before a drift are misleading."""
         newest_first = self._log.rows[1][::-1]
         n_newer = np.zeros(len(newest_first), dtype=np.int64)  # newer rows of the same class
         for place in range(len(self.classes)):
@@ -151,7 +151,7 @@ class ScoreBuffer:
         return self._counts / total if total > 0.0 else np.full(n, 1.0 / max(n, 1))
 
     def _wanted_rows(self) -> NDArray[np.intp]:
-        """Return the last rows of every class, by its share, oldest first."""
+        """Return the indices of the last rows of every class, in proportion to its share, oldest first."""
         minimum = int(
             np.clip(SETTINGS.score_rows // max(len(self.classes), 1), *SETTINGS.score_rows_of_class)
         )
@@ -163,7 +163,7 @@ class ScoreBuffer:
         return np.sort(by_class[from_end <= wanted[places]])
 
     def recent(self) -> tuple[IntArray, FloatArray]:
-        """Return class places and scores (n_rows, n_experts, n_planes) of recent rows, oldest first."""
+        """Return class indices and scores (n_rows, n_experts, n_planes) of recent rows, oldest first."""
         rows, (scores, places, _) = self._wanted_rows(), self._log.rows
         return places[rows], scores[rows]
 
@@ -223,20 +223,20 @@ class ScoreBuffer:
 class PredictedScores:
     """Raw scores of predicted rows, kept by row hash until their labels arrive; bounded.
 
-    With delayed labels the experts are judged by the scores that they gave when a row was predicted. Saved
-    and copied models do not contain these scores: there, such rows are scored again when their labels arrive.
+    With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
+    and copied models do not contain these scores; they score such rows again when the labels arrive.
     """
 
     __slots__ = ("_lock", "_scores")
 
     def __init__(self) -> None:
-        self._scores: dict[int, tuple[list[int], FloatArray, int]] = {}  # classes, scores of a batch, row
+        self._scores: dict[int, tuple[list[int], FloatArray, int]] = {}  # classes, batch scores, row index
         self._lock = threading.Lock()
 
     def keep(self, keys: NDArray[np.uint64], classes: list[int], scores: FloatArray) -> None:
-        """Keep the scores of a batch; the oldest rows go when there are too many."""
+        """Store the scores of a batch; the oldest rows are dropped if there are too many."""
         limit = SETTINGS.predicted_rows
-        # Best effort: a thread that finds the lock taken, also in a child after a fork, does not wait.
+        # Best effort: a thread does not wait for the lock, which a forked child might never get.
         if len(keys) > limit or not self._lock.acquire(blocking=False):
             return
         try:
@@ -249,7 +249,7 @@ class PredictedScores:
             self._lock.release()
 
     def take(self, keys: NDArray[np.uint64], classes: list[int]) -> list[FloatArray | None]:
-        """Remove and return the scores of these rows for these classes, None where there are none."""
+        """Remove and return the scores of these rows for these classes; None for rows without scores."""
         if not self._scores or not self._lock.acquire(blocking=False):
             return [None] * len(keys)
         try:
@@ -268,7 +268,7 @@ def n_planes(n_classes: int) -> int:
 
 
 def with_new_experts(values: Any, n_experts: int, fill: float, axis: int = 0) -> NDArray[Any]:
-    """Return values per expert from a file, filled up for experts that the file does not know."""
+    """Return values per expert from a file, padded with ``fill`` for experts that are not in the file."""
     values = np.asarray(values, dtype=np.float64)
     missing = n_experts - values.shape[axis] if values.ndim > axis else 0
     widths = [(0, max(missing, 0) if dim == axis else 0) for dim in range(values.ndim)]

@@ -15,16 +15,16 @@ class Settings:
     first_block_rows: int = 50
     max_block_rows: int = 1000
     pending_rows: int = 10  # single rows wait until this many can be learned together
-    min_rows_for_threads: int = 50  # smaller blocks do not pay for a thread
+    min_rows_for_threads: int = 50  # for smaller blocks starting a thread takes longer than it saves
     max_columns: int = 256  # wider rows are hashed into this many columns
 
-    # Row buffer: rows kept for experts with a window, besides the rows that experts hold.
+    # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
-    buffer_rows_of_classes: int = 1000  # in addition, shared by all classes
-    max_label_history_block_rows: int = 100  # in larger blocks label experts are not weighed
+    buffer_rows_of_classes: int = 1000  # further rows, divided among all classes
+    max_label_history_block_rows: int = 100  # label frequency experts are not weighed by larger blocks
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
-    # Rows seen when the scale of ranks and the random map are fitted: provisionally, then for good.
+    # Rows seen when the rank transformation and the random map are fitted: provisionally, then finally.
     view_rows: tuple[int, int] = (100, 1000)
 
     # Compute budget, microseconds per row with compute_budget="auto".
@@ -37,25 +37,25 @@ class Settings:
     long_batch_rows: int = 500  # rows that expensive experts learn together in a long stream
     solve_share: float = 0.15  # fraction of the budget for solving one linear system
     weigh_share: float = 0.15  # fraction of the budget for weighing the experts
-    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # fixed, and for each plane
-    weigh_min_rows: int = 50  # rows between two weighings, at least
+    weigh_cost_us: tuple[float, float] = (1600.0, 400.0)  # fixed cost of weighing, and cost per plane
+    weigh_min_rows: int = 50  # minimum number of rows between two weighings
     max_weighed_classes: int = 200  # with more classes there are too few recent rows of each
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    score_rows_of_class: tuple[int, int] = (20, 100)  # per class at least: with many classes, with few
-    score_rows_after_drift: tuple[int, int] = (200, 25)  # the last rows, and of each class
+    score_rows_of_class: tuple[int, int] = (20, 100)  # minimum per class: with many classes, and with few
+    score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
     short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
     min_rows_between_drifts: int = 3000  # drifts that follow faster do not shorten the score buffer
-    share_half_life_rows: float = 1000.0  # of the observed class shares
+    share_half_life_rows: float = 1000.0  # half-life of the observed class shares
     predicted_rows: int = 100_000  # rows whose scores are kept until their labels arrive
 
     # Weights of two classes: prior * exp(auc * AUC - balanced * L - observed * N), see mixing.py.
-    min_scored_rows: int = 2  # of each class before experts are weighed
-    min_threshold_rows: int = 5  # of each class before a threshold is chosen
+    min_scored_rows: int = 2  # minimum number of rows of each class for weighing the experts
+    min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at first, and in a long stream
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at the beginning, and in a long stream
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
     linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically

@@ -1,4 +1,4 @@
-"""Immutable state that answers predictions while another thread learns."""
+"""Immutable state of the ensemble that predicts while another thread learns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["EnsembleSnapshot"]
 
 
 class SingleRowScorer:
-    """Native scorer of single rows, made for the first single row.
+    """Native scorer of single rows, constructed when the first single row is scored.
 
     Snapshots that differ only in label frequency rules share one scorer.
     """
@@ -102,7 +102,7 @@ class EnsembleSnapshot:
         return replace(self, rules=rules)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:
-        """Return the weights for another set of classes, None if there are none."""
+        """Return the weights for another set of classes; None if there are no weights yet."""
         if classes == self.classes or self.weights is None:
             return self.weights
         if isinstance(self.weights, MulticlassWeights) and len(classes) > 2:
@@ -126,7 +126,7 @@ class EnsembleSnapshot:
         return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]
 
     def log_odds(self, decisions: FloatArray) -> FloatArray:
-        """Return one column per class: log-probabilities, up to a constant, of equally frequent classes."""
+        """Return log-probabilities up to a constant, one column per class, for equally frequent classes."""
         if decisions.shape[1] > 1:
             return decisions
         if isinstance(self.weights, ExpertWeights):
@@ -135,7 +135,7 @@ class EnsembleSnapshot:
 
 
 def _first_known(raw: FloatArray) -> NDArray[np.float64]:
-    """Return the scores of the first expert that has any: the experts are not weighed yet."""
+    """Return the scores of the first expert that has scores; used before the experts are weighed."""
     out = raw[:, 0]
     for expert in range(1, raw.shape[1]):
         if not np.isnan(out).any():

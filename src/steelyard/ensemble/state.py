@@ -24,7 +24,7 @@ __all__ = ["get_state", "set_state"]
 
 
 def get_state(model: StreamClassifier) -> dict[str, Any]:
-    """Return everything learned as arrays, plain values and storable learners."""
+    """Return the learned state as arrays, plain values and storable learners."""
     weights = model._snapshot.weights
     return {
         **model._features(),
@@ -46,7 +46,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
 
 
 def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
-    """Set what :func:`get_state` returned; raise ValueError if it is inconsistent."""
+    """Restore a state that :func:`get_state` returned; raise ValueError if it is inconsistent."""
     model._set_features(state)
     model._hashed = model._hashed_view(model.n_features_in_)
     model._labels = restored_labels(state["labels"])
@@ -89,7 +89,8 @@ def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, An
 
 
 def _weights(state: dict[str, Any], n_classes: int) -> ExpertWeights | MulticlassWeights | None:
-    # Files of version 0.2.0 have a list with one entry per plane; many classes are weighed again later.
+    # Files of version 0.2.0 contain a list with one entry per plane; with more than two classes it is
+    # dropped, and the experts are weighed again later.
     is_early = "judgement" not in state
     saved = [*state["judgements"], None][0] if is_early else state["judgement"]
     if saved is None or (is_early and n_classes > 2):

@@ -110,8 +110,8 @@ class StreamClassifier(ForgettingMixin):
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
     linear_ : ProximalSVC
-        A copy of the linear expert over all rows, which tells the effect of each feature. Its labels are
-        numbers of the labels here, in their order of appearance.
+        A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
+        integers that number the labels of the stream in the order of their first occurrence.
     n_features_in_ : int
         Number of features seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -125,17 +125,18 @@ class StreamClassifier(ForgettingMixin):
     -----
     :meth:`partial_fit` scores the rows before it learns them. These out-of-sample scores determine weights,
     threshold and probabilities. Rows that were passed to :meth:`predict`, :meth:`decision_function` or
-    :meth:`predict_proba` before keep the scores given then, so that delayed labels judge the experts by what
-    they knew at prediction time (the last 100,000 rows). The size of the chunks is the delay of the labels,
-    so the same rows in other chunks give other weights.
+    :meth:`predict_proba` before keep the scores given then (up to 100,000 rows), so that with delayed labels
+    experts are weighted by their predictions at that time. A chunk delays the labels of its rows, so the same
+    rows in chunks of another size give other weights.
 
     Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
     Before two rows of both classes are scored, the linear expert over all rows predicts alone.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
-    Scores of other rows, the scale of ranks and the random map (fitted on the first 1,000 rows) stay. Boosted
-    trees that are too large to be refitted at once lose their weight until the next :meth:`partial_fit`.
+    The scores of other rows, the rank transformation and the random map (fitted on the first 1,000 rows) do
+    not change. Boosted trees that are too large to be refitted at once have no weight until the next
+    :meth:`partial_fit`.
 
     Examples
     --------
@@ -171,7 +172,7 @@ class StreamClassifier(ForgettingMixin):
         },
     )
     _accepts_sparse = True
-    _finds_nonfinite = True  # in _dense
+    _finds_nonfinite = True  # the method _dense checks the rows
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class StreamClassifier(ForgettingMixin):
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
         self._hashed = self._hashed_view(width)
-        self._labels: list[Label] = []  # by class code, in the order of their appearance
+        self._labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self._code_of: dict[Label, int] = {}
         self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
         self._n_seen = 0
@@ -320,7 +321,7 @@ class StreamClassifier(ForgettingMixin):
         return None if self.window == "auto" else window_size(self.window)
 
     def _add_pending(self, block: Block) -> bool:
-        """Keep a few rows until there are more; only the label frequency experts use them at once."""
+        """Buffer a few rows until there are more; only the label frequency experts use them immediately."""
         snapshot = self._snapshot
         n = len(block)
         if not (
@@ -414,14 +415,15 @@ class StreamClassifier(ForgettingMixin):
         if scores is not None:
             scores = align(scores, self._snapshot.classes, classes)
             if len(block) > SETTINGS.max_label_history_block_rows:
-                # Label experts give all rows of a block the same score. Recent scores of a rare class come
-                # from more blocks than those of a frequent one, so comparing them would reward chance.
+                # Label frequency experts give all rows of a block the same score. The recent scores of a rare
+                # class come from more blocks than those of a frequent class, so comparing both would reward
+                # chance.
                 uses_labels = np.array([expert.view == "labels" for expert in self._experts])
                 scores = np.where(uses_labels[:, None], np.nan, scores)
         place_of = np.full(len(self._labels), -1)
         place_of[classes] = np.arange(len(classes))
         recent.push(place_of[block.codes], scores, block.keys, block.weights)
-        # Short evidence helps after a rare drift and not in a stream that changes all the time.
+        # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
         drifts = self._drift.drifts
         is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
         if is_rare and self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
@@ -440,8 +442,8 @@ class StreamClassifier(ForgettingMixin):
                     expert.refresh_rule(stream)
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # The calling thread runs the first task: a learner that is changed in place must not outlive the
-        # call.
+        # Experts that are updated in place come first, because the calling thread runs the first task: no
+        # other thread may change them after the call ended.
         expensive.sort(key=lambda expert: not expert.updates_in_place)
         cheap = [expert for expert in ready if expert not in expensive]
 
@@ -454,7 +456,7 @@ class StreamClassifier(ForgettingMixin):
         run_tasks([*tasks, update_cheap], parallel=bool(tasks) and n_new >= SETTINGS.min_rows_for_threads)
 
     def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
-        """Return new weights if enough rows have come since the last weighing, else the current ones."""
+        """Return new weights if there were enough rows since the last weighing, else the current weights."""
         budget, classes = stream.budget, self._class_codes()
         waited = self._n_seen - self._weighed_at
         wait = float(SETTINGS.weigh_min_rows)
@@ -509,13 +511,13 @@ class StreamClassifier(ForgettingMixin):
                 expert.is_enabled = True
 
     def _fit_views(self, budget: CostBudget) -> None:
-        """Fit ranks and random map when there are enough rows, and once more when there are many."""
+        """Fit the rank transformation and the random map after 100 rows, and again after 1,000."""
         if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
             return
         n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
         self._views = Views.fit(self._rows.block.X, n_mapped, self.random_state)
         self._views_at = self._n_seen
-        # The row buffer still has all rows that these experts had learned: they learn them again.
+        # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
         self._experts = [
             expert if expert.view in {"rows", "labels"} else expert.restart() for expert in self._experts
         ]
@@ -635,14 +637,14 @@ class StreamClassifier(ForgettingMixin):
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Probabilities of the classes, calibrated on recent out-of-sample scores.
+        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: as among recent rows, equal, or in these proportions.
+            Class frequencies: those of recent rows, equal ones, or the given proportions.
 
         Returns
         -------
@@ -668,7 +670,7 @@ class StreamClassifier(ForgettingMixin):
 
     @snapshot_read
     def explain(self) -> Explanation:
-        """Weight, memory and recent quality of each expert, the threshold, and restrictions by the budget.
+        """Return weight, memory and recent quality of each expert, the threshold, and budget restrictions.
 
         Returns
         -------

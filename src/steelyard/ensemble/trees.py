@@ -1,4 +1,4 @@
-"""Gradient-boosted trees: refitted from time to time, a function of the remembered rows alone."""
+"""Gradient-boosted trees that are refitted from time to time and depend only on the remembered rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from steelyard._types import FloatArray, IntArray
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
 _MAX_TREES, _MIN_TREES = 30, 12  # per output
-_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MAX_COLUMNS = 24
-# Microseconds of a tree: per row, per value, per value if columns are sampled, per bin and leaf.
+# Cost of a tree in microseconds: per row, per value, per value if columns are sampled, per bin and leaf.
 _COST_US = (0.02, 0.0013, 0.0033, 0.0053)
 
 
@@ -140,7 +140,7 @@ def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _nati
     if len(arrays) == 4:
         n = len(arrays[0])
         arrays += [
-            np.zeros(n, dtype=np.uint8),  # NaN went right
+            np.zeros(n, dtype=np.uint8),  # in version 0.2, missing values always go to the right
             np.empty(0, dtype=np.int32),
             np.full(n, -1, dtype=np.int32),
             np.zeros(1, dtype=np.int64),

@@ -20,7 +20,7 @@ from steelyard.features import RandomFeatures
 
 __all__ = ["HashedView", "RankView", "TransformedRows", "Views"]
 
-_N_KNOTS = 65  # quantiles by which the distribution of a column is known
+_N_KNOTS = 65  # quantiles that represent the distribution of a column
 _MIN_SPREAD = 0.3  # standard deviation of normal scores below which a column is not scaled up
 
 
@@ -34,7 +34,7 @@ class RankView:
 
     knots: FloatArray  # (_N_KNOTS, n_columns), ascending; the last value is repeated where there are fewer
     values: FloatArray  # the normal score at each knot
-    slopes: FloatArray  # of the piece that begins at each knot, 0 for the last
+    slopes: FloatArray  # slope of the linear piece that begins at each knot, 0 for the last knot
 
     @classmethod
     def fit(cls, X: FloatArray) -> RankView:
@@ -47,7 +47,7 @@ class RankView:
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the transformed rows."""
-        # The product of slope and distance stays finite: a piece rises by no more than its end values.
+        # The product of slope and distance stays finite: it is at most the difference of two knot values.
         return _native.rank_rows(X, self.knots, self.values, self.slopes)
 
     def get_state(self) -> dict[str, Any]:

@@ -15,12 +15,14 @@ _MAX_FEATURES = 4096
 
 
 def contributions(model: Any) -> FloatArray | None:
-    """Return the change of each score per standard deviation of each feature: weight times deviation.
+    """Return the change of each score per standard deviation of each feature.
+
+    It is the weight of the feature times its standard deviation.
 
     Parameters
     ----------
     model : learner
-        A linear learner with statistics, a window around one, or an ensemble with one.
+        A linear learner with statistics, or a window wrapper or ensemble that contains such a learner.
 
     Returns
     -------
@@ -37,7 +39,7 @@ def contributions(model: Any) -> FloatArray | None:
 
 
 class FeatureStrengths:
-    """Strengths of the features of a model at some rows of a stream, in bounded memory.
+    """History of the feature strengths of a model along a stream, in bounded memory.
 
     The strength of a feature is the root mean square of its contributions to all scores.
     """
@@ -62,7 +64,7 @@ class FeatureStrengths:
             self._step *= 2
 
     def strengths(self) -> FloatArray:
-        """Return one line per recorded row; a feature that was added later is 0 before."""
+        """Return one line per recorded row; the strength of a feature is 0 before the feature was added."""
         width = max(map(len, self._strengths), default=0)
         lines = [np.pad(line, (0, width - len(line))) for line in self._strengths]
         return np.array(lines).reshape(len(lines), width)

@@ -27,7 +27,7 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
 _MAX_TIMES = 1001
-_MEMORY_INTERVAL_SECONDS = 0.1  # reading the memory usage takes longer than a small chunk
+_MEMORY_INTERVAL_SECONDS = 0.1  # memory usage is read rarely, because it takes longer than a small chunk
 DEFAULT_METRICS = (
     "sensitivity",
     "specificity",
@@ -47,7 +47,7 @@ class Event:
     Attributes
     ----------
     row : int
-        Number of rows before the event.
+        Number of rows of the stream before the event.
     kind : str
         ``"class"`` (first row of a class) or ``"drift"`` (a model detected concept drift).
     text : str
@@ -105,7 +105,7 @@ class PrequentialEvaluator:
     models : mapping of str to learner
         The models by name. They are trained in place, not copied.
     metrics, window, warmup, delay, positive, every, seed, k
-        As for :func:`prequential`. A string as ``positive`` also matches a label with this text.
+        As for :func:`prequential`. A string as ``positive`` also matches a label whose text it is.
     learns : bool, default=True
         Whether models learn each row after it was tested.
     """
@@ -138,19 +138,19 @@ class PrequentialEvaluator:
         self.started = time.perf_counter()
         self.started_at = datetime.now(UTC)
         self.label_table = LabelEncoder()
-        self.times: list[tuple[int, float]] = []  # numbers of rows read, and the time of the last of them
+        self.times: list[tuple[int, float]] = []  # pairs (number of rows read, time of the last row)
         self._label_counts = np.zeros(0, dtype=np.int64)
         self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived
         self._last_record = 0
-        self._memory = -math.inf, math.nan  # time of the last reading, and megabytes
+        self._memory = -math.inf, math.nan  # time of the last measurement, and resident megabytes
 
     # -- the loop -----------------------------------------------------------------------------------
 
     def run(
         self, chunks: Iterable[Chunk], after: Callable[[PrequentialEvaluator], None] | None = None
     ) -> None:
-        """Test and train until the chunks end or fail; all rows that were read are learned and measured."""
+        """Test and train until the chunks end or raise; all rows that were read are learned and measured."""
         iterator = iter(chunks)
         try:
             for chunk in iterator:
@@ -163,9 +163,9 @@ class PrequentialEvaluator:
             self.finish()
 
     def step(self, chunk: Chunk) -> None:
-        """Predict a chunk with all models, measure the predictions, then learn the arrived labels."""
+        """Predict a chunk with all models, measure the predictions, then learn rows whose labels arrived."""
         if not len(self.label_table) and chunk.table is not None:
-            self.label_table = chunk.table  # the stream has encoded its labels
+            self.label_table = chunk.table  # the labels of the stream are already encoded
         n_warmup = self.warmup - self.n_rows
         is_split = 0 < n_warmup < len(chunk)
         for rows in [chunk.take(0, n_warmup), chunk.take(n_warmup, len(chunk))] if is_split else [chunk]:
@@ -235,7 +235,7 @@ class PrequentialEvaluator:
         if not self.times:
             self.times.append((0, float(chunk.time[0])))
         self.times.append((self.n_rows, float(chunk.time[-1])))
-        if len(self.times) > _MAX_TIMES:  # keeps the first and the last
+        if len(self.times) > _MAX_TIMES:  # thin out, but keep the first and the last entry
             self.times = [self.times[0], *self.times[2::2]]
 
     # -- classes ------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the given one, otherwise the rarer of two classes so far."""
+        """The positive class: the parameter ``positive``, otherwise the rarer of two classes so far."""
         if self._given_positive is None:
             return rarer_of_two(self.labels)
         code = self.label_table.find(self._given_positive)
@@ -264,7 +264,7 @@ class PrequentialEvaluator:
         return len(self.label_table) if code is None else code
 
     def _scored_class(self) -> int | None:
-        """Return the class whose scores are kept; with two classes either will do, by symmetry."""
+        """Return the class whose scores are kept: the positive class or, of two classes, the second."""
         if self._given_positive is not None:
             return self.positive_code
         return 1 if np.count_nonzero(self._label_counts) <= 2 else None
@@ -325,15 +325,15 @@ def prequential(
         accuracy, cohen_kappa, imbalance_ratio, auc, pmauc, average_precision, precision_at_k, recall_at_k,
         log_loss, brier and expected_calibration_error. With more than two classes and no positive class,
         sensitivity and f1 are means over the classes, the measures of calibration cover all classes, and
-        the others of one class are nan; pmauc is nan for more than 30 classes. Measures of probabilities are
-        nan for models without ``predict_proba``.
+        other measures that need a positive class are nan; pmauc is nan for more than 30 classes. Measures of
+        probabilities are nan for models without ``predict_proba``.
     window : int, default=1000
-        Number of rows of the running measures.
+        Number of most recent rows from which the running measures are computed.
     warmup : int, default=0
-        Number of rows that are learned before the first row is tested. Rows before a model has learned its
-        first class are not counted for it.
+        Number of rows that are learned before the first row is tested. For each model, rows before it has
+        learned its first class are not counted.
     delay : int, default=0
-        Number of further rows after which a label arrives; with 0 it arrives before the next row.
+        Number of further rows after which a label arrives; with 0 the label arrives before the next row.
     positive : label, optional
         The positive class; by default the rarer of two classes over all rows, determined when measures are
         read. With more classes and no positive class, all classes count alike.
@@ -341,7 +341,7 @@ def prequential(
         Number of rows between two lines of the result table; half a window by default. For long streams
         lines are thinned out, so memory is bounded.
     seed : int, default=0
-        Seed of the bands and of the sample of scores.
+        Seed of the confidence bands and of the sample of scores.
     k : int, default=100
         Number of rows for precision_at_k and recall_at_k, in each window.
     progress : callable, optional

@@ -18,8 +18,8 @@ __all__ = ["RiverPeer", "SklearnPeer"]
 class SklearnPeer:
     """Adapter of a scikit-learn classifier with ``partial_fit``, behind an incremental scaler.
 
-    Such classifiers must know all labels at the first call. Rows are buffered until there are two labels.
-    Rows of a label that appears later are not learned; ``n_refused_`` counts them.
+    Such classifiers must know all labels at the first call, so rows are buffered until there are two labels.
+    Rows with a label that appears later are not learned; ``n_refused_`` counts these rows.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ class SklearnPeer:
 class RiverPeer:
     """Adapter of a river classifier, which learns row by row.
 
-    Binary river models use False and True: labels 0 and 1 are converted directly, others in order of
-    appearance. Rows of a third label are not learned; ``n_refused_`` counts them.
+    Binary river models use the labels False and True. 0 and 1 are converted to them directly, other labels in
+    order of appearance. Rows with a third label are not learned; ``n_refused_`` counts these rows.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class RiverPeer:
     scale : bool, default=True
         Whether to put a river ``StandardScaler`` before the model.
     labels : sequence, optional
-        Labels that are known in advance; a prediction of an unknown label counts as no prediction.
+        Labels that are known in advance; predictions of unknown labels are ignored.
     features : sequence, optional
         Names of the features in the model; 0, 1, ... by default.
     """
@@ -114,7 +114,7 @@ class RiverPeer:
         self.model = model
         self.n_refused_ = 0
         self._features = tuple(features)
-        self._labels: dict[Any, Any] = {}  # label in river -> our label
+        self._labels: dict[Any, Any] = {}  # label of the river model -> label of the stream
         for label in labels:
             self._river_label(label)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PrequentialResult"]
 
-_CHANGE_Z_SCORE = 4.5  # a change of a recall by more standard deviations is significant
+_CHANGE_Z_SCORE = 4.5  # a change of a recall with a larger z-score is significant
 
 
 class PrequentialResult:
@@ -42,13 +42,15 @@ class PrequentialResult:
     n_rows : int
         Number of rows.
     positive : label or None
-        The positive class: the given one, otherwise the rarer of two; None where all classes count alike.
+        The positive class: the one given to :func:`prequential`, otherwise the rarer of two classes; None if
+        all classes count alike.
     labels : dict
         Number of rows of each class.
     seconds : float
         Running time.
     moments : list of (int, float)
-        Numbers of rows read and the time of the last of them; empty if the stream has no times.
+        Pairs of a number of rows read and the time of the last of these rows; empty if the stream has no
+        times.
     ended : str or None
         Reason why the stream ended early; None if it was read to its end.
     notices : list of str
@@ -80,7 +82,7 @@ class PrequentialResult:
         self.notices: list[str] = list(getattr(stream, "notices", ()))
         self.events = sorted(evaluator.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
-        self.command: str | None = None  # the command line, if the command line tool made this result
+        self.command: str | None = None  # the command line, if a command computed this result
         self._stream, self._seed, self._started_at = stream, evaluator.seed, evaluator.started_at
 
     @cached_property
@@ -234,8 +236,8 @@ class PrequentialResult:
     def by_class(self, model: str) -> list[dict[str, Any]]:
         """Return recall, precision, F1 and support of each class, the largest class first.
 
-        ``support`` is the number of tested rows, ``answered`` the number of predictions of the class. A
-        measure is nan where its denominator is zero.
+        ``support`` is the number of tested rows of the class, ``answered`` the number of rows predicted as
+        the class. A measure is nan if its denominator is zero.
         """
         labels, counts = self.confusion(model)
         hits, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
@@ -253,7 +255,7 @@ class PrequentialResult:
         return sorted(lines, key=lambda line: -line["support"])
 
     def confusion(self, model: str) -> tuple[list[Any], np.ndarray[Any, Any]]:
-        """Return the labels and the counts of all tested rows, [true, predicted]."""
+        """Return the labels and the confusion matrix of all tested rows, indexed by [true, predicted]."""
         counts = self._tracker(model).counter.confusion
         used = np.flatnonzero(counts.any(axis=0) | counts.any(axis=1)).tolist()
         order = sorted(used, key=self._label_table.labels.__getitem__)
@@ -270,9 +272,9 @@ class PrequentialResult:
         return self._tracker(model).reliability(self._positive_code)
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return rows, and for each the change of the scores per standard deviation of each feature.
+        """Return recorded rows, and for each the change of the scores per standard deviation of a feature.
 
-        Both are empty for models without linear scores. ``feature_names`` names the columns.
+        Both are empty for models without linear scores. ``feature_names`` contains the names of the columns.
         """
         history = self._candidate(model).feature_strengths
         return list(history.rows), history.strengths()
@@ -412,7 +414,7 @@ def _over_time(columns: dict[str, Any]) -> dict[str, float]:
 
 
 def _parameters(model: Any) -> dict[str, str]:
-    """Return the parameters of a model as text; for a wrapper those of the inner model."""
+    """Return the parameters of a model as text; for a wrapper the parameters of the inner model."""
     inner = getattr(model, "estimator", model)
     if not hasattr(inner, "get_params"):
         return {"model": repr(getattr(model, "model", model))}

@@ -1,4 +1,4 @@
-"""Measures of the predictions of one model; the positive class is chosen when they are read."""
+"""Measures of the predictions of one model; the positive class is chosen when the measures are read."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
 METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
 _N_RESAMPLES = 200
 _MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both are reached
-_MAX_PMAUC_CLASSES = 30  # the AUC of all pairs of more classes would take longer than learning
-_MAX_RECORDS = 2000  # of a model with few classes; with more, every other record is removed
-_MAX_CELLS = 4_000_000  # of all records of a model
+_MAX_PMAUC_CLASSES = 30  # with more classes, the AUC of all pairs would take longer than learning
+_MAX_RECORDS = 2000  # records of a model with few classes; beyond this, every other record is removed
+_MAX_CELLS = 4_000_000  # array cells in all records of a model
 
-Pair = tuple[float, float]  # a value with the scored class as the positive one, and with the other class
+Pair = tuple[float, float]  # a measure with the scored class as the positive class, and with the other class
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The last window at one row of the stream, as counts that allow any positive class."""
+    """Window that ends at one row of the stream, as counts from which any positive class can be measured."""
 
     row: int
-    blocks: NDArray[np.int32]  # (n_blocks, 3, n_classes): tallies of the window
-    scores: dict[str, Pair]  # values of auc, pmauc and the other measures of scores
+    blocks: NDArray[np.int32]  # (n_blocks, 3, n_classes): counts of the window
+    scores: dict[str, Pair]  # auc, pmauc and the other measures that are computed from scores
     rows_per_second: float
     memory_mb: float
 
@@ -54,7 +54,7 @@ class Record:
 class _PendingRecord:
     """A record whose window has not been counted yet."""
 
-    n_rows: int  # predicted rows up to the end of its window
+    n_rows: int  # predicted rows up to the end of the window
     row: int
     pmauc: float | None  # None with two classes: the value is then the AUC
     rows_per_second: float
@@ -91,7 +91,7 @@ class Tracker:
     Attributes
     ----------
     scored_class : int or None
-        The class whose scores are kept; the scores of the other of two classes are their negatives.
+        The class whose scores are kept; with two classes, the scores of the other class are the negatives.
     """
 
     def __init__(self, metrics: tuple[str, ...], window: int, seed: int, k: int = 100) -> None:
@@ -103,7 +103,7 @@ class Tracker:
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
-        self._losses = np.zeros(3)  # rows with probabilities, sums of their log-loss and Brier score
+        self._losses = np.zeros(3)  # number of rows with probabilities, sums of log-loss and Brier score
         self._records: list[Record] = []
         self._pending = _PendingRows()
         self._pending_records: list[_PendingRecord] = []
@@ -167,7 +167,7 @@ class Tracker:
     def record(
         self, row: int, ago: int, table: LabelEncoder, rows_per_second: float, memory_mb: float
     ) -> bool:
-        """Keep the window that ended ``ago`` rows before the last; return whether records were removed.
+        """Record the window that ended ``ago`` rows before the last row; return whether records were removed.
 
         The window must have ended within the last update.
         """
@@ -187,7 +187,7 @@ class Tracker:
         return False
 
     def _flush(self) -> None:
-        """Count the buffered rows and make the pending records."""
+        """Count the buffered rows and complete the pending records."""
         if self._pending.columns:
             true, predicted, scores, *calibration = map(
                 np.concatenate, zip(*self._pending.columns, strict=True)
@@ -218,7 +218,7 @@ class Tracker:
         self._pending_records = []
 
     def _score_values(self, agos: list[int]) -> list[dict[str, Pair]]:
-        """Return, for some windows, the measures that need scores or probabilities."""
+        """Return the measures of some windows that need scores or probabilities."""
         true, _, scores, *calibration = self._counter.recent
         windows = self._counter.window_slices(agos)
         values: list[dict[str, Pair]] = [{} for _ in windows]
@@ -272,12 +272,12 @@ class Tracker:
 
     @property
     def records(self) -> list[Record]:
-        """The kept windows, oldest first."""
+        """The recorded windows, oldest first."""
         self._flush()
         return self._records
 
     def is_mirrored(self, positive: int | None) -> bool:
-        """Return whether the positive class is the other of the two classes, not the scored one."""
+        """Return whether the positive class is not the scored class but the other one of two classes."""
         return positive is not None and positive != self.scored_class
 
     def window_measures(self, positive: int | None) -> dict[str, FloatArray]:
@@ -297,7 +297,7 @@ class Tracker:
         return self._bands(record.blocks, positive)
 
     def total(self, positive: int | None) -> dict[str, float]:
-        """Return the measures of all rows with their bands.
+        """Return the measures of all rows with their confidence bands.
 
         AUC and average precision come from the sample of scores. Precision and recall at k are means over
         the windows.
@@ -389,7 +389,7 @@ def _with_probability(columns: list[FloatArray]) -> list[FloatArray]:
 
 
 def _max_records(n_rows: int, n_classes: int) -> int:
-    """Return how many windows of ``n_rows`` rows are kept."""
+    """Return the maximum number of recorded windows of ``n_rows`` rows."""
     cells = 3 * n_classes * -(-n_rows // rows_per_block(n_rows))
     return max(100, min(_MAX_RECORDS, _MAX_CELLS // max(cells, 1)))
 
@@ -407,7 +407,7 @@ def flat_bands(bands: dict[str, tuple[float, float]], values: dict[str, float]) 
 class ScoreSample:
     """Reservoir sample of the scores of each class, in bounded memory.
 
-    Each row of a class has the same probability to be in the sample. Classes are sampled separately, so all
+    Each row of a class is in the sample with the same probability. Classes are sampled separately, so all
     rows of a rare class are present; ``counts`` holds the true numbers of rows.
 
     Parameters
@@ -423,11 +423,11 @@ class ScoreSample:
         self.counts: dict[Any, int] = {}
         self._parts: dict[Any, list[tuple[FloatArray, FloatArray]]] = {}  # random keys and scores by class
         self._n_rows: dict[Any, int] = {}
-        self._limits: FloatArray = np.zeros(0)  # by class: only rows with smaller keys can stay
+        self._limits: FloatArray = np.zeros(0)  # by class: only rows with smaller keys can be in the sample
         self._rng = np.random.default_rng(seed)
 
     def update(self, codes: NDArray[np.integer[Any]], scores: FloatArray) -> None:
-        """Add rows; the sample does not depend on how they are cut into batches."""
+        """Add rows; the sample does not depend on how the rows are divided into batches."""
         keys = self._rng.random(len(codes))
         rows = np.bincount(codes, minlength=len(self._limits))
         if len(rows) > len(self._limits):

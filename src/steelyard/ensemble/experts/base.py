@@ -1,4 +1,4 @@
-"""Base classes of experts: an expert owns its policy, its learner and its decision rule."""
+"""Base classes of experts: an expert consists of an update policy, a learner and a decision rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert"]
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """Name, description and weight of an expert, and how to make it.
+    """Name, description and prior weight of an expert, and a function that creates it.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class Stream:
     Attributes
     ----------
     rows : RowBuffer
-        Recent rows and all rows that experts hold.
+        Recent rows and all rows that any expert remembers.
     low, n_seen : int
         The window holds the rows with ``low <= number < n_seen``.
     n_before : int
-        Rows seen before the last block.
+        Number of rows seen before the last block.
     views : Views
         Transformations of rows.
     budget : CostBudget
@@ -94,14 +94,14 @@ class Expert:
     view: ClassVar[str] = "rows"  # "rows", "ranks", "map" or "labels": the input of the learner
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
-    refits: ClassVar[bool] = False  # whether an update fits all rows again, so that it need not unlearn rows
+    refits: ClassVar[bool] = False  # whether an update refits all rows, so that rows need not be unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
         self.rule: Rule | None = None
         self.is_enabled = True
-        self.high = 0  # rows seen at the last update
+        self.high = 0  # number of rows seen at the last update
         self.rule_rows = 0  # the value of `high` when the rule was derived
 
     @property
@@ -136,7 +136,7 @@ class Expert:
         return expert
 
     def observe(self, block: Block, stream: Stream) -> None:
-        """Note new rows, before any update."""
+        """Take notice of new rows before any expert is updated."""
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
@@ -147,7 +147,7 @@ class Expert:
         raise NotImplementedError
 
     def forget(self, block: Block, stream: Stream) -> None:
-        """Unlearn rows that were removed from the row buffer. The expert is up to date."""
+        """Unlearn rows that were removed from the row buffer. The expert has learned all rows before."""
         raise NotImplementedError
 
     def needs_rule(self, stream: Stream) -> bool:  # noqa: ARG002
@@ -155,11 +155,11 @@ class Expert:
         return self.high > self.rule_rows
 
     def refresh_rule(self, stream: Stream) -> None:
-        """Derive the rule from what was learned; None while fewer than two classes are known."""
+        """Derive the rule from the learner; the rule is None while fewer than two classes are known."""
         self.rule, self.rule_rows = self.make_rule(stream), self.high
 
     def make_rule(self, stream: Stream) -> Rule | None:
-        """Return the rule of what was learned."""
+        """Return the decision rule of the learner."""
         raise NotImplementedError
 
     def held_rows(self) -> list[IntArray]:
@@ -167,7 +167,7 @@ class Expert:
         return []
 
     def first_row(self) -> int | None:
-        """Return the oldest row of a memory without a list of rows; None for other experts."""
+        """Return the number of the oldest remembered row if the expert has no list of rows, else None."""
         return None
 
     def get_state(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class WindowExpert(Expert):
 
 
 def _differences(now: IntArray, before: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the numbers that only the first and only the second of two ascending lists contains."""
+    """Return the numbers that are only in the first, and those that are only in the second ascending list."""
     if len(now) and len(before) and now[0] >= before[0]:
         # The usual case: the oldest rows left the window, and all new rows are newer than the others.
         begin, end = int(before.searchsorted(now[0])), int(now.searchsorted(before[-1], side="right"))

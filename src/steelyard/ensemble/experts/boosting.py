@@ -15,15 +15,15 @@ from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_
 
 __all__ = ["BoostingExpert"]
 
-_MIN_FREQUENT_ROWS = 5000  # rows of a frequent class that are not sampled further
+_MIN_FREQUENT_ROWS = 5000  # the sample of a frequent class is smaller only if memory is limited
 _MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
 _MAX_ROWS = 80_000
-_MAX_BYTES = 64e6  # of the rows of one expert
-_COMPACT_ROWS = 500  # new rows after which the memory is compacted; the row buffer keeps more
+_MAX_BYTES = 64e6  # memory of the rows of one expert
+_COMPACT_ROWS = 500  # new rows after which the memory is compacted; smaller than the row buffer
 _FIRST_ROWS = 500  # at the beginning of the stream trees are refitted more often than the budget allows
 _REFIT_GROWTH = 0.1  # refit when the memory has grown by this share
 _DISABLE_ABOVE_ROWS = 5000  # an expert that would be refitted less often is disabled
-_TOTAL_LEARNING_RATE = 6.0  # of all trees of an output together
+_TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
 _SMALL_ROWS = 2000
@@ -49,7 +49,7 @@ class BoostingExpert(WindowExpert):
     frequent_per_rare : int
         Sampled rows of a frequent class for each row of the rarest class, if ``rows_of_class`` is 0.
     starts_at : int
-        Rows of the stream before which the expert does not take part: a shorter memory holds the same rows.
+        Number of rows after which the expert takes part; before, a shorter memory contains the same rows.
     n_trees : int
         Trees per plane.
     max_bins : int
@@ -80,7 +80,7 @@ class BoostingExpert(WindowExpert):
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # columns that were not constant at the last fit
-        self.observed = 0  # rows seen when the memory was compacted
+        self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
 
     def is_affordable(self, budget: CostBudget) -> bool:
@@ -104,7 +104,7 @@ class BoostingExpert(WindowExpert):
             self._remember(stream)
 
     def _remember(self, stream: Stream) -> None:
-        """Add the rows since the last call to the memory, and drop rows that it need not hold."""
+        """Add the rows since the last call to the memory, and drop rows that are no longer needed."""
         new = stream.rows.between(self.observed, stream.n_seen)
         numbers = np.concatenate([self.memory, new.numbers])
         codes = np.concatenate([self.memory_codes, new.codes])
@@ -142,14 +142,14 @@ class BoostingExpert(WindowExpert):
         if not waiting or stream.n_seen < self.starts_at:
             return False
         if 10 * int(self.held.searchsorted(stream.low)) > len(self.held):
-            return True  # a tenth of its rows has left the window
+            return True  # a tenth of the remembered rows has left the window
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
         early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
         return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
-        """Return the rows between two fits: by the budget, and for long memories at least a tenth of them."""
+        """Return the rows between two fits; for a long memory at least a tenth of its length."""
         growth = _REFIT_GROWTH * min(n_seen, self.window_rows or n_seen)
         return max(
             growth if self.starts_at else 0.0,
@@ -213,7 +213,7 @@ class BoostingExpert(WindowExpert):
             **super().get_state(),
             "memory": self.memory,
             "observed": self.observed,
-        }  # trees follow from rows
+        }  # trees are not saved: they are refitted from the rows
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)

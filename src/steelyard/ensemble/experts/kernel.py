@@ -23,7 +23,7 @@ from steelyard.svm.expansion import KernelExpansion
 __all__ = ["KernelExpert", "KernelRule"]
 
 _OTHER_EXPERTS_US = 60.0  # cost per row of all other experts
-_ROW_COST_US = (60.0, 25.0)  # cost of a learned row: at least, and for each plane
+_ROW_COST_US = (60.0, 25.0)  # cost of a learned row: minimum, and cost per plane
 _MIN_SAMPLED_SHARE = 0.1  # share of the rows below which the expert is disabled
 _MAX_BLOCK_SAMPLE = 250  # rows of a larger block that are learned with compute_budget="auto", or a quarter
 _ROWS_OF_CLASSES = 600  # rows kept beyond the window, shared by all classes
@@ -34,7 +34,7 @@ class KernelExpert(WindowExpert):
 
     It is the most expensive expert. If the budget does not cover all rows it learns a sample: all rows of
     rare classes and evenly spaced rows of frequent classes. The native solver is updated in place; the
-    version counter of the learner tells whether another call has changed it.
+    version counter of the learner shows whether another call has changed the solver.
     """
 
     view = "ranks"
@@ -48,7 +48,7 @@ class KernelExpert(WindowExpert):
         super().__init__(config)
         self.learner: IncrementalSVC | None = None
         self.sampled: IntArray = np.zeros(0, dtype=np.int64)  # ascending numbers of rows that may be learned
-        self._version: Any = None  # of the learner when it had learned exactly the rows `held`
+        self._version: Any = None  # version of the learner when it had learned exactly the rows `held`
         self.n_refits = 0
 
     @staticmethod
@@ -79,8 +79,8 @@ class KernelExpert(WindowExpert):
     def copy(self, rows: RowBuffer, views: Views) -> Self:
         expert = shallow_copy(self)
         if expert._version != _version(expert.learner):
-            # An interrupted call has changed the learner in place. It is a function of its rows: fit it
-            # again.
+            # An interrupted call has changed the learner in place. The rows determine the learner, so it is
+            # fitted again.
             expert._set_learner(_fit(rows.at(expert.held), views))
         return expert
 

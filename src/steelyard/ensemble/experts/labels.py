@@ -20,14 +20,14 @@ _WINDOW_ROWS = 200
 
 
 class LabelFrequencyExpert(WindowExpert):
-    """Exponentially decayed frequencies of the last labels; it does not look at the features.
+    """Exponentially decayed frequencies of the last labels; the features are not used.
 
     Parameters
     ----------
     config : ExpertConfig
         Name and weight.
     half_life_rows : float
-        Rows after which a label counts half.
+        Number of rows after which the weight of a label has halved.
     """
 
     view = "labels"
@@ -64,7 +64,7 @@ class LabelFrequencyRule:
 
     classes: list[int]
     counts: FloatArray  # decayed number of labels
-    decay: float  # factor of a count with every row
+    decay: float  # factor by which every row multiplies the counts
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""

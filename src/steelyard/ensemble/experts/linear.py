@@ -26,8 +26,8 @@ __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule
 
 _MAPPED_FEATURES = 300
 _MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
-_RECENT_ROWS_OF_CLASS = 20  # average rows of a class in the window of recent rows, at least
-_MAX_WINDOW_FACTOR = 10  # by which many classes may enlarge the window of recent rows
+_RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
+_MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
 
 class _LinearExpert(Expert):
@@ -70,7 +70,7 @@ class _LinearExpert(Expert):
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
         super().set_state(state, stream)
         self.learner = state["learner"]
-        if state.get("rule") is not None:  # it may be older than the learner
+        if state.get("rule") is not None:  # the saved rule may be older than the learner
             self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
             self.rule_rows = int(state["answers_upto"])
         elif self.is_ready(stream.views):
@@ -78,9 +78,9 @@ class _LinearExpert(Expert):
 
 
 class LinearExpert(_LinearExpert):
-    """Proximal SVM over all rows in the window, kept as exact sums.
+    """Proximal SVM over all rows in the window, represented by exact sums.
 
-    It has learned the rows with ``low <= number < high`` except forgotten rows.
+    The expert has learned the rows with ``low <= number < high`` except forgotten rows.
     """
 
     min_new_rows = 50
@@ -275,7 +275,7 @@ class LinearRule:
 
 @dataclass(frozen=True)
 class MappedLinearRule(LinearRule):
-    """Planes over random features, evaluated on the inner values of the map."""
+    """Linear decision functions of random features, evaluated on the values inside the map."""
 
     inside: FloatArray
 

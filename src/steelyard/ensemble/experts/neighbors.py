@@ -59,7 +59,7 @@ class NearestNeighborRule:
 
     classes: list[int]
     vectors: FloatArray
-    places: IntArray  # index into `classes` of each row
+    places: IntArray  # for each row, the index of its class in `classes`
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return smoothed log-odds of two classes, or one smoothed log-share per class."""
