@@ -68,7 +68,7 @@ def test_update_matches_algorithm_3_of_the_paper(rows, C):
 
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 5])
-def test_distributed_fit_matches_algorithm_4_of_the_paper(rows, n_nodes):
+def test_distributed_update_matches_algorithm_4_of_the_paper(rows, n_nodes):
     X, y, which = rows
     rare = y == 2
     sides = [Terms(X[which["old"]][side[which["old"]]]) for side in (rare, ~rare)]

@@ -67,7 +67,7 @@ def test_forget_of_unknown_row_raises_after_alternating_predict_and_partial_fit(
     assert model.coef_.tobytes() == fresh.coef_.tobytes()
 
 
-def test_copy_made_between_predictions_is_independent():
+def test_copied_statistics_do_not_change_when_original_adds_rows():
     X, y = rows_of(2, 400, 4, "plain")
     model = ClassStatistics(4)
     model.add(X[:300], y[:300])

@@ -56,7 +56,7 @@ def test_arrow_stream_as_block_equals_separate_columns():
     assert block.take(1, 3).columns["b"].tolist() == [-0.0, 1e300]
 
 
-def test_packed_bytes_of_joined_blocks_equal_those_of_columns():
+def test_joined_blocks_are_packed_and_unpacked_with_all_rows():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
     assert together.is_matrix
