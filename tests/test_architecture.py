@@ -16,7 +16,7 @@ def page():
     return PAGE.read_text(encoding="utf-8")
 
 
-def test_every_file_named_on_the_page_exists(page):
+def test_every_file_named_on_architecture_page_exists(page):
     existing = [
         f"/{path.relative_to(ROOT)}" for folder in ("src", "docs") for path in (ROOT / folder).rglob("*.*")
     ]
@@ -25,7 +25,7 @@ def test_every_file_named_on_the_page_exists(page):
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in existing)] == []
 
 
-def test_page_lists_every_package(page):
+def test_architecture_page_lists_every_package(page):
     components = page.split("## Four calls")[0]
     package = ROOT / "src" / "steelyard"
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}

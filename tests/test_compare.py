@@ -55,11 +55,11 @@ def test_slower_build_is_reported_and_noise_is_not(compare, capsys):
     assert "SLOWER" not in second
 
 
-def test_job_missing_in_a_build_is_reported(compare, capsys):
+def test_benchmark_job_missing_in_one_build_is_reported(compare, capsys):
     assert not compare.compare("job", Scripted(["missing: no such name"]), Scripted([1.0]), 15, 1.05)
     assert "no such name (in BASE)" in capsys.readouterr().out
 
 
-def test_every_job_runs_on_this_build(compare):
+def test_every_benchmark_job_runs_on_current_build(compare):
     for make in compare.JOBS.values():
         make()()

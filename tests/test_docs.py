@@ -97,7 +97,7 @@ def test_code_blocks_of_page_print_the_shown_output(page, tmp_path, monkeypatch)
         assert not (tutorial and printed and shown is None), f"{page.name}:{line} prints, but shows nothing"
 
 
-def test_not_run_comment_skips_only_the_next_block(tmp_path):
+def test_not_run_comment_skips_only_the_next_code_block(tmp_path):
     block = "```python\nprint({})\n```\n\n"
     skipped = "<!-- not run: a reason -->\n" + block
     page = tmp_path / "page.md"
@@ -105,7 +105,7 @@ def test_not_run_comment_skips_only_the_next_block(tmp_path):
     assert [code for _, code, _ in code_blocks(page)] == ["print(2)\n", "print(4)\n"]
 
 
-def test_wrong_output_fails_the_comparison():
+def test_code_block_with_wrong_output_fails_the_comparison():
     assert_same_output("G-mean 0.868\n", "G-mean 0.869\n")
     with pytest.raises(AssertionError):
         assert_same_output("G-mean 0.868\n", "G-mean 0.768\n")
@@ -220,7 +220,7 @@ def search_index(tmp_path_factory):
         ("MHE-CIL", "faq"),
     ],
 )
-def test_search_finds_the_page(search_index, query, page):
+def test_documentation_search_finds_expected_page(search_index, query, page):
     from sphinx.search.en import SearchEnglish
 
     language = SearchEnglish({})
@@ -246,7 +246,7 @@ def text_of(page):
 
 
 @pytest.mark.parametrize("name", figures())
-def test_figure_has_the_same_value_on_every_page(name):
+def test_published_number_has_the_same_value_on_every_page(name):
     """Every page that matches the pattern of docs/figures.toml has its value."""
     figure = figures()[name]
     pattern = figure["pattern"].replace("{}", r"(?P<value>[\d.,]*\d)")

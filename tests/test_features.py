@@ -17,7 +17,7 @@ from tests.proximal.data import assert_same_planes, imbalanced
 @parametrize_with_checks(
     [RandomFeatures(20), RandomFeatures(20, kind="rbf"), RandomFeatures(20, kind="relu", gamma=1.0)]
 )
-def test_scikit_learn_contract(estimator, check):
+def test_feature_map_passes_scikit_learn_check(estimator, check):
     check(estimator)
 
 
@@ -35,7 +35,7 @@ def test_fourier_features_approximate_the_kernel(rng, kind, exact):
     assert np.abs(Z @ Z.T - expected).max() < 0.03
 
 
-def test_several_widths_share_the_components(rng):
+def test_random_features_with_several_gammas_approximate_the_mean_kernel(rng):
     X = rng.normal(size=(10, 3))
     Z = RandomFeatures(60_000, kind="rbf", gamma=[0.1, 2.0]).fit_transform(X)
     squared = np.square(X[:, None] - X).sum(axis=2)
@@ -57,7 +57,7 @@ def test_landmarks_approximate_the_kernel_near_them(rng, n_features):
     assert (np.square(Z).sum(axis=1) <= 1.0 + 1e-6).all()
 
 
-def test_no_landmark_equals_a_row(rng):
+def test_landmarks_differ_from_all_training_rows(rng):
     X = rng.normal(size=(100, 5))
     features = RandomFeatures(200).fit(X)
     landmarks = features._map.landmarks.T / features._map.scale + features._map.shift
@@ -173,7 +173,7 @@ def test_mapped_values_equal_the_formulas(rng, n_features):
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_maps_of_version_0_1_load(rng, kind):
+def test_feature_maps_of_version_0_1_load(rng, kind):
     """Files of version 0.1 contain these arrays."""
     X = rng.normal(size=(200, 5))
     mean, scale = X.mean(axis=0), 1.0 / X.std(axis=0)
@@ -197,14 +197,14 @@ def test_maps_of_version_0_1_load(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
-def test_saved_maps_are_equal(rng, kind):
+def test_saved_and_loaded_feature_maps_are_equal(rng, kind):
     X = rng.normal(size=(60, 3))
     features = RandomFeatures(40, kind=kind).fit(X)
     loaded = persistence.from_bytes(persistence.to_bytes(features))
     np.testing.assert_array_equal(loaded.transform(X), features.transform(X))
 
 
-def test_degenerate_first_rows_fit_a_map():
+def test_feature_map_can_be_fitted_to_degenerate_rows():
     for X in (np.ones((1, 3)), np.ones((5, 3)), np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])):
         Z = RandomFeatures(10).fit_transform(X)
         assert np.isfinite(Z).all()
@@ -266,7 +266,7 @@ def test_transform_before_fit_and_wrong_width_raise(rng):
         ProximalSVC(feature_map=features).fit(np.ones((4, 2)), [0, 0, 1, 1])
 
 
-def test_cached_rows_are_returned_only_for_equal_rows(rng):
+def test_cached_mapped_rows_are_returned_only_for_equal_rows(rng):
     X = rng.normal(size=(60, 4))
     features = RandomFeatures(30).fit(X)
     first = features.map_rows(X[:20])

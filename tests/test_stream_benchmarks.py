@@ -289,14 +289,14 @@ def test_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
     ("votes", "share"),
     [([], 0.5), ([3.0], 0.0), ([1.0, 3.0], 0.75), ([0.0, 0.0], 0.5), ([float("nan"), 2.0], 1.0)],
 )
-def test_votes_are_converted_to_shares(bench, votes, share):
+def test_votes_of_a_model_are_converted_to_share_of_positive_class(bench, votes, share):
     assert bench.worker.share_of_positive(votes) == share
 
 
 # -- the survey ---------------------------------------------------------------------------------------
 
 
-def test_survey_has_experiments_on_more_than_40_streams(bench):
+def test_benchmark_survey_has_experiments_on_more_than_40_streams(bench):
     survey = bench.survey
     assert len(survey.STREAMS) == 88
     assert [survey.EXPERIMENTS[f"ratio {ratio}"].shares for ratio in (1, 10, 100)] == [
@@ -313,7 +313,7 @@ def test_survey_has_experiments_on_more_than_40_streams(bench):
     assert len({cli for cli, _ in same}) == 11, "and other rows of it in every stage"
 
 
-def test_stages_change_abruptly_or_gradually(bench):
+def test_stages_of_generated_stream_change_abruptly_or_gradually(bench):
     rng = np.random.default_rng(0)
     sudden = bench.worker.stage_of_rows(5_000, 5, 1, rng)
     assert (np.abs(np.bincount(sudden) - 1_000) <= 5).all()

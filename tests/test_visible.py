@@ -45,5 +45,5 @@ def test_visible_is_idempotent_and_encodable(text):
     shown.encode("utf-8")
 
 
-def test_visible_escapes_surrogates_of_file_names():
+def test_visible_escapes_surrogates_in_undecodable_file_names():
     assert visible(b"caf\xe9.csv".decode("utf-8", "surrogateescape")) == "caf\\udce9.csv"

@@ -50,7 +50,7 @@ def test_prediction_matches_explicit_matrices_for_all_rounds(data, fresh, kernel
     )
 
 
-def test_prediction_after_kept_round_matches_explicit_matrix(data, fresh):
+def test_prediction_after_accepted_round_matches_explicit_matrix(data, fresh):
     X, y = data
     model = several_rounds(X, y, shift=False, max_iter=1)
     betas = [one.beta for one in model.rounds_ if one.kept][:-1]
@@ -69,7 +69,7 @@ def test_transformed_kernel_is_positive_semidefinite_with_same_trace(data):
     np.testing.assert_allclose(np.trace(K), len(X), rtol=1e-9)
 
 
-def test_svc_attribute_gives_the_scores(data):
+def test_svc_attribute_reproduces_decision_function(data):
     X, y = data
     model = several_rounds(X, y)
     D = model.alignment_factor(X)
@@ -113,7 +113,7 @@ def test_g_mean_on_new_rows_exceeds_plain_svc():
     assert np.mean(gains) > 0.1
 
 
-def test_rounds_attribute_has_falling_losses_of_kept_rounds(data):
+def test_rounds_attribute_lists_accepted_rounds_with_decreasing_losses(data):
     X, y = data
     model = several_rounds(X, y)
     kept = [one for one in model.rounds_ if one.kept]
@@ -133,7 +133,7 @@ def test_max_iter_zero_shifts_without_transforming_the_kernel(data):
 
 @pytest.mark.parametrize("alignment", ["kba", "act"])
 @pytest.mark.parametrize("pairing", ["nearest", "all"])
-def test_class_of_few_rows_is_learned(rng, alignment, pairing):
+def test_class_with_one_to_three_rows_is_learned(rng, alignment, pairing):
     for n_rare in (1, 2, 3):
         y = np.repeat([0, 1], [40, n_rare])
         X = rng.normal(size=(len(y), 2)) + 4.0 * y[:, None]
@@ -141,7 +141,7 @@ def test_class_of_few_rows_is_learned(rng, alignment, pairing):
         assert (model.predict(X[y == 1]) == 1).all()
 
 
-def test_three_classes_have_one_machine_each(rng):
+def test_three_classes_train_one_binary_svm_per_class(rng):
     y = rng.choice(["a", "b", "c"], 150, p=[0.7, 0.2, 0.1])
     X = (
         rng.normal(size=(150, 2))
@@ -181,7 +181,7 @@ def test_precomputed_kernel_with_varying_diagonal_requires_self_similarities(dat
     np.testing.assert_allclose(model.decision_function(with_self), named.decision_function(fresh), atol=1e-9)
 
 
-def test_sparse_rows_give_scores_of_dense_rows(data, fresh):
+def test_sparse_and_dense_rows_give_equal_scores(data, fresh):
     X, y = data
     dense = AlignedSVC(10.0, gamma=1.0).fit(X, y)
     sparse = AlignedSVC(10.0, gamma=1.0).fit(sp.csr_matrix(X), y)
@@ -195,7 +195,7 @@ def test_sparse_rows_give_scores_of_dense_rows(data, fresh):
     np.testing.assert_array_equal(again.decision_function(fresh), sparse.decision_function(fresh))
 
 
-def test_rows_of_weight_zero_are_ignored(data, fresh):
+def test_rows_with_sample_weight_zero_are_ignored(data, fresh):
     X, y = data
     extra = np.concatenate([X, fresh])
     labels = np.concatenate([y, np.arange(30) % 2])
@@ -241,7 +241,7 @@ def test_strings_are_learned_and_kernel_is_tuned_by_grid_search(rng):
     assert search.best_estimator_.predict(["aaaaab", "bbbbab"]).tolist() == [0, 1]
 
 
-def test_fit_memory_is_one_copy_of_kernel_matrix(rng):
+def test_fit_allocates_only_one_copy_of_kernel_matrix(rng):
     X, y = imbalanced(rng, 1500, 300)
     K = Kernel("rbf", gamma=0.5).block(X)
     tracemalloc.start()
@@ -276,7 +276,7 @@ def test_fit_on_one_class_raises(data):
         AlignedSVC().fit(X, y, sample_weight=(y == 0).astype(float))
 
 
-def test_act_without_input_vectors_raises(data):
+def test_act_alignment_with_precomputed_kernel_raises(data):
     X, y = data
     with pytest.raises(ParameterError, match="alignment='kba' needs kernel values only"):
         AlignedSVC(alignment="act", kernel="precomputed").fit(Kernel("rbf").block(X), y)

@@ -23,7 +23,7 @@ def data(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_as_printed_matches_reference_implementation(data, rng, kernel, n_rounds):
+def test_kba_variant_of_the_paper_matches_reference_implementation(data, rng, kernel, n_rounds):
     X, y = data
     fresh = rng.normal(size=(15, 3))
     model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)
@@ -39,7 +39,7 @@ def test_kba_as_printed_matches_reference_implementation(data, rng, kernel, n_ro
     assert model.shift_ == 0.0
 
 
-def test_beta_of_a_round_is_function_of_eta(data):
+def test_beta_of_each_round_is_half_of_one_plus_eta(data):
     model = AlignedSVC(10.0, gamma=0.5, max_iter=2, **PRINTED).fit(*data)
     assert all(one.beta == (1.0 + one.eta) / 2.0 and 0.0 <= one.eta <= 1.0 for one in model.rounds_)
 
@@ -97,7 +97,7 @@ def test_act_bumps_match_formula_for_both_norms(data, norm, metric):
     np.testing.assert_allclose(model.alignment_factor(X), D, rtol=1e-6)
 
 
-def test_printed_variants_are_saved_and_loaded(data):
+def test_model_with_variants_of_the_paper_is_saved_and_loaded(data):
     X, y = data
     for parameters in (PRINTED, {"variant": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
         model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)

@@ -49,7 +49,7 @@ def test_rough_solver_scores_match_libsvm(rng, C):
         assert (solution.dual * problem.signs >= 0).all()
 
 
-def test_row_weights_bound_the_multipliers(rng):
+def test_row_weights_are_upper_bounds_of_dual_variables(rng):
     problem = make_problem(rng, weights=rng.uniform(0.0, 2.0, 203))
     rows, factor = np.arange(203), np.ones((1, 203))
     [solution] = RoughSolver(problem, [rows], nobody(problem), 2.0, tolerance=TOLERANCE).solve(factor)
@@ -69,7 +69,7 @@ def test_initial_working_set_does_not_change_scores(rng):
         np.testing.assert_allclose(one.scores, other.scores, atol=5e-3)
 
 
-def test_second_solve_continues_from_first(rng):
+def test_second_solve_of_rough_solver_matches_libsvm(rng):
     problem = make_problem(rng)
     solver = RoughSolver(problem, splits(problem), nobody(problem), 10.0, tolerance=TOLERANCE)
     solver.solve(np.ones((3, 203)))
@@ -78,7 +78,7 @@ def test_second_solve_continues_from_first(rng):
         np.testing.assert_allclose(solution.scores, libsvm_scores(problem, rows, factor, 10.0), atol=5e-3)
 
 
-def test_equal_rows_terminate(rng):
+def test_solver_terminates_on_equal_rows(rng):
     problem = Problem(Matrix(np.ones((40, 40))), np.where(np.arange(40) < 5, 1.0, -1.0), np.ones(40))
     [solution] = RoughSolver(problem, [np.arange(40)], nobody(problem), 1.0).solve(np.ones((1, 40)))
     assert np.isfinite(solution.scores).all()
@@ -86,13 +86,13 @@ def test_equal_rows_terminate(rng):
 
 
 @pytest.mark.parametrize(("n_working", "n_machines"), [(0, 20_000), (10, 50), (25, 8), (50, 2), (100, 2)])
-def test_parallel_machines_fit_memory_of_one_kernel_matrix(n_working, n_machines):
+def test_parallel_solvers_use_at_most_the_memory_of_one_kernel_matrix(n_working, n_machines):
     working = np.arange(100) < np.array([[n_working], [n_working // 2]])
     assert _max_parallel_machines(working) == n_machines
 
 
 @pytest.mark.parametrize("n", [9, 64, 131])
-def test_scores_are_independent_of_threads_and_simd_level(rng, monkeypatch, n):
+def test_rough_solver_scores_are_independent_of_threads_and_simd_level(rng, monkeypatch, n):
     problem = make_problem(rng, n)
     parts, factors = splits(problem, 2), np.ones((2, n))
 

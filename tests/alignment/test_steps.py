@@ -57,7 +57,7 @@ def test_nearest_pairs_are_nearest_in_feature_space(phi, rng):
     assert list(zip(first, second, strict=True)) == reference.nearest_pairs(phi, RARE, OTHER)
 
 
-def test_all_pairs_are_evenly_selected_beyond_limit(phi, rng):
+def test_all_pairs_above_limit_are_sampled_evenly(phi, rng):
     view = view_of(phi, rng)
     assert len(match_pairs(view, RARE, OTHER, "all")[0]) == 6 * 19
     first, second = match_pairs(view, np.arange(100), np.arange(100, 200), "all")
@@ -68,7 +68,7 @@ def test_all_pairs_are_evenly_selected_beyond_limit(phi, rng):
 
 @pytest.mark.parametrize("margin", [np.inf, 1.5, 1e-6])
 @pytest.mark.parametrize("beta", [0.5, 0.8, 1.0])
-def test_factor_matches_explicit_boundary_points(phi, rng, margin, beta):
+def test_conformal_factor_matches_explicit_boundary_points(phi, rng, margin, beta):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, beta, margin, Variant(neighbours="margin", floor=0.2))
@@ -79,7 +79,7 @@ def test_factor_matches_explicit_boundary_points(phi, rng, margin, beta):
 
 
 @pytest.mark.parametrize(("neighbours", "most"), [("all", None), ("nearest", 5)])
-def test_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
+def test_bump_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
@@ -87,7 +87,7 @@ def test_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, most)
     np.testing.assert_allclose(bumps.widths, reference.widths(boundary, most=most), rtol=1e-9)
 
 
-def test_factors_of_reference_rows_match_general_view(phi, rng):
+def test_factors_of_training_rows_equal_factors_of_same_rows_as_new_rows(phi, rng):
     view = view_of(phi, rng)
     bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Variant())
     as_new_rows = View(view.kernel, view.diagonal, view.row_factor.copy(), view.reference_factor)
@@ -108,7 +108,7 @@ def test_pairs_of_equal_rows_give_finite_factors(rng):
 
 
 @pytest.mark.parametrize("combine", ["max", "mean", "sum"])
-def test_factor_is_positive_and_largest_near_boundary(phi, rng, combine):
+def test_conformal_factor_is_positive_and_largest_near_boundary(phi, rng, combine):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.5, np.inf, Variant(combine=combine))
@@ -143,7 +143,7 @@ def test_act_bumps_match_formula(phi, rng):
 
 
 @given(st.integers(2, 60), st.integers(2, 300), st.floats(0.05, 0.5), st.integers(0, 3))
-def test_splits_are_disjoint_and_contain_both_classes(n_rare, n_other, fraction, seed):
+def test_validation_splits_are_disjoint_and_contain_both_classes(n_rare, n_other, fraction, seed):
     signs = np.repeat([1.0, -1.0], [min(n_rare, n_other), max(n_rare, n_other)])
     rows = np.arange(len(signs))
     splits = deal_splits(signs, rows, fraction, np.random.default_rng(seed) if seed else None)
@@ -155,7 +155,7 @@ def test_splits_are_disjoint_and_contain_both_classes(n_rare, n_other, fraction,
         assert set(signs[train]) == set(signs[out]) == {-1.0, 1.0}
 
 
-def test_class_of_one_row_gives_no_split():
+def test_class_with_one_row_gives_no_validation_split():
     assert deal_splits(np.array([1.0, -1.0, -1.0]), np.arange(3), 0.2, None) == []
 
 
@@ -164,7 +164,7 @@ def test_mean_ranking_loss_is_one_minus_auc(rng):
     assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
 
 
-def test_clearly_lower_requires_tol_and_standard_error():
+def test_clearly_lower_requires_decrease_beyond_tol_and_standard_error():
     before = np.array([0.4, 0.3, 0.2, 0.3])
     assert clearly_lower(before - 0.1, before, 0.05)
     assert not clearly_lower(before - 0.1, before, 0.15)

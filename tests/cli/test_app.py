@@ -122,7 +122,7 @@ def test_model_name_completion_imports_no_learner():
     assert done.stdout == "['koil', 'koil-multi'] False\n"
 
 
-def test_missing_choices_equal_those_of_the_encoder():
+def test_choices_of_missing_option_equal_those_of_the_encoder():
     from steelyard.cli.options import MISSING
     from steelyard.tables import encoding
 
@@ -178,7 +178,7 @@ def test_unknown_model_error_lists_known_models():
         make_models(["nonsense"], {})
 
 
-def test_model_with_missing_class_is_not_available(monkeypatch):
+def test_model_whose_class_does_not_exist_is_not_available(monkeypatch):
     monkeypatch.setitem(LEARNERS, "ghost", LEARNERS["proximal"].__class__("Ghost", "not there"))
     assert "ghost" not in available()
 

@@ -69,7 +69,7 @@ def test_cube_compare_report_escapes_slice_names(csv, tmp_path):
     assert run("cube", "compare", out, "--by", "country").stdout.count("\n") == 4
 
 
-def test_cube_from_database_is_equal_pushed_or_streamed_and_shrinks_small_slices(tmp_path):
+def test_cube_from_database_is_equal_with_pushdown_and_streaming_and_shrinks_small_slices(tmp_path):
     file = tmp_path / "shop.db"
     with duckdb.connect(str(file)) as connection:
         fill(connection, "pay", shops(900).drop(columns="day"))

@@ -32,7 +32,7 @@ def test_deeply_nested_json_error_names_line(fit, n_before):
     assert f"line {n_before + 1}: this JSON object is nested too deeply" in result.stderr
 
 
-def test_damaged_parquet_page_error_names_preceding_rows(fit, tmp_path):
+def test_damaged_parquet_page_error_reports_rows_read_before_it(fit, tmp_path):
     rows = np.arange(50_000)
     frame = pd.DataFrame({"a": rows % 977 / 7, "y": np.where(rows % 9 == 0, "x", "z")})
     frame.to_parquet(tmp_path / "good.parquet", row_group_size=10_000, index=False)

@@ -115,7 +115,7 @@ def test_gzip_standard_input_is_decompressed():
     assert json.loads(ended.stdout)["rows"] == 500
 
 
-def test_hash_of_pipe_equals_hash_of_file(tmp_path, run):
+def test_data_hash_of_pipe_equals_data_hash_of_file(tmp_path, run):
     content = b"a,y\n" + _lines(500)
     (tmp_path / "t.csv").write_bytes(content)
     from_file = json.loads(run("stream", tmp_path / "t.csv", "--target", "y", "--json").stdout)
@@ -159,7 +159,7 @@ def test_skipped_bad_rows_are_counted_and_named_by_line(tmp_path, form, chunk):
     assert sorted(map(int, named)) == lines
 
 
-def test_same_bad_rows_are_skipped_without_pyarrow(tmp_path, monkeypatch):
+def test_same_bad_rows_are_skipped_with_and_without_pyarrow(tmp_path, monkeypatch):
     path, _ = _with_bad_rows(tmp_path, "csv")
     fast = open_stream(path, "y", on_bad_row="skip")
     X = np.concatenate([part.X for part in fast])

@@ -45,12 +45,12 @@ def test_stream_with_a_single_chunk_reports_metrics(run, table):
     assert line["g_mean"] > 0.7
 
 
-def test_tune_selects_on_table_of_one_chunk(run, table):
+def test_tune_selects_best_candidate_on_table_with_one_chunk(run, table):
     result = run("tune", table, "--target", "y", "--grid", "C=1e-9,1", "--json")
     assert json.loads(result.stdout)["best"] == "C=1"
 
 
-def test_tune_without_measurement_is_an_error(run, tmp_path):
+def test_tune_on_table_with_one_row_is_an_error(run, tmp_path):
     (tmp_path / "one.csv").write_text("a,y\n1,no\n", encoding="utf-8")
     result = run("tune", tmp_path / "one.csv", "--target", "y", "-o", tmp_path / "m")
     assert result.exit_code == 1
@@ -58,7 +58,7 @@ def test_tune_without_measurement_is_an_error(run, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_positive_class_may_occur_late(run, table):
+def test_positive_class_that_first_occurs_late_is_accepted(run, table):
     result = run("stream", table, "--target", "y", "--positive", "yes", "--chunk", 50, "--json")
     assert json.loads(result.stdout)["positive"] == "yes"
 
@@ -91,7 +91,7 @@ def test_model_that_cannot_be_saved_is_an_error_before_learning(run, table, tmp_
     assert f"--model: '{peer}' cannot be saved" in result.stderr  # reported before the missing column
 
 
-def test_peer_path_of_a_module_is_an_error(run, table):
+def test_sklearn_model_name_that_is_a_module_is_an_error(run, table):
     result = run("stream", table, "--target", "y", "--model", "sklearn:linear_model")
     assert result.exit_code == 1
     assert "is a module; a class was expected" in result.stderr

@@ -96,7 +96,7 @@ def test_merge_with_different_categories_equals_fit_on_all_rows(run, files):
     np.testing.assert_allclose(*scores, atol=1e-9)
 
 
-def test_forget_equals_fit_without_these_rows(run, files):
+def test_forget_equals_fit_without_forgotten_rows(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     out = json.loads(run("forget", files / "m", files / "second.parquet", "--json"))
     assert out["forgot"] == 600
@@ -179,7 +179,7 @@ def test_forget_same_rows_twice_is_an_error(run, files):
     assert (files / "m").read_bytes() == before
 
 
-def test_forget_again_removes_rows_learned_twice(run, files):
+def test_second_forget_removes_rows_learned_twice(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     for _ in range(2):
         run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
@@ -190,7 +190,7 @@ def test_forget_again_removes_rows_learned_twice(run, files):
     np.testing.assert_allclose(*scores, atol=1e-7)
 
 
-def test_forget_after_relearning_same_rows(run, files):
+def test_forget_after_relearning_same_rows_succeeds(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "m")
     run("forget", files / "m", files / "second.parquet")
     run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")
@@ -216,7 +216,7 @@ def test_merge_of_overlapping_models_is_an_error(run, files):
     assert not (files / "no").exists()
 
 
-def test_merge_after_forgetting_shared_rows(run, files):
+def test_merge_after_forgetting_shared_rows_succeeds(run, files):
     run("fit", files / "both.csv", "--target", "y", *PLANES, "-o", files / "both")
     run("fit", files / "second.parquet", "--target", "y", *PLANES, "-o", files / "b")
     run("fit", files / "second.parquet", "--continue", files / "both", "-o", files / "more")
@@ -241,7 +241,7 @@ def test_merge_of_model_and_statistics_of_same_rows_is_an_error(run, files):
     assert "would count twice" in error_of("merge", files / "a", files / "a.stats", "-o", files / "no")
 
 
-def test_combine_names_new_command():
+def test_removed_combine_command_error_suggests_merge():
     assert "use `steelyard merge`" in error_of("combine", "a.stats", "--set", "C=1", "-o", "m")
 
 
@@ -256,7 +256,7 @@ def test_inspect_statistics_lists_parts(run, files):
     assert part["id"] in run("inspect", files / "a.stats")
 
 
-def test_inspect_learner_without_columns(run, files):
+def test_inspect_model_saved_without_column_names_succeeds(run, files):
     frame = _frame()
     steelyard.save(ProximalSVC(C=3).fit(frame[["a", "b"]].to_numpy(), frame["y"]), files / "bare")
     facts = json.loads(run("inspect", files / "bare", "--json"))

@@ -93,7 +93,7 @@ def test_mean_probability_is_near_class_frequency(predict):
     assert table["proba_fraud"].mean() == pytest.approx(0.1, abs=0.04)
 
 
-def test_kept_columns_are_copied_unchanged(predict):
+def test_predict_copies_requested_input_columns_unchanged(predict):
     table = lines(predict("--json", "--keep", "id", "--keep", "kind", "--limit", 3))
     assert table["id"].tolist() == ["000000", "000001", "000002"]
     assert table.columns.tolist()[:4] == ["row", "id", "kind", "label"]

@@ -41,7 +41,7 @@ def test_report_and_json_contain_note_on_sorted_rows(noise, tmp_path):
     assert "sorted by label" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_shuffled_noise_has_no_note_and_is_reproducible(noise):
+def test_shuffled_table_prints_no_note_and_is_reproducible(noise):
     arguments = ("stream", noise, "--target", "y", "--model", "proximal", "--json")
     first, same, other = (run(*arguments, "--shuffle", seed) for seed in (3, 3, 4))
     assert "sorted" not in first.stderr

@@ -110,7 +110,7 @@ def test_every_streaming_model_learns_and_is_saved(run, table, tmp_path, name):
     assert json.loads(run("inspect", out, "--json").stdout)["target"] == "label"
 
 
-def test_stream_with_river_model(run, table):
+def test_stream_with_river_model_succeeds(run, table):
     pytest.importorskip("river", reason="river is an optional peer and is not installed")
     result = run(
         "stream",

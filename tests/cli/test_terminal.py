@@ -104,7 +104,7 @@ def test_live_display_fits_the_terminal(folder, columns):
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_summary_is_complete_at_any_width(folder, columns):
+def test_summary_is_complete_at_any_terminal_width(folder, columns):
     """A table that is too wide is transposed; no name and no number is truncated."""
     (ended,) = in_terminal(["stream", "rows.csv", "--target", "label"], columns=columns, folder=folder)
     summary = ended.text[ended.text.rindex("╯") + 1 :]

@@ -69,7 +69,7 @@ def answers(program, lines):
 
 @needs_compiler
 @pytest.mark.parametrize("n_classes", [1, 2, 4])
-def test_compiled_header_matches_learner(tmp_path, n_classes):
+def test_scores_of_compiled_c_header_match_learner(tmp_path, n_classes):
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=400)
     X = rng.normal(size=(400, 6)) * 10.0 ** np.arange(-3, 3) + y[:, None]
@@ -110,7 +110,7 @@ def test_export_command_writes_model_with_categories(tmp_path):
 
 
 @needs_compiler
-def test_names_and_labels_are_escaped(tmp_path):
+def test_names_and_labels_are_escaped_in_c_header(tmp_path):
     nasty = ['"; int x = 1; //', "*/ @ @UPPER@", "??/", "new\nline\\", "naïve 1", '"']
     y = np.array(nasty)[np.arange(60) % 6]
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 6)), columns=nasty)

@@ -28,14 +28,14 @@ def rows():
 @pytest.mark.parametrize(
     "learner", [ProximalSVC(), KOIL(random_state=0), StreamClassifier()], ids=lambda one: type(one).__name__
 )
-def test_learner_runs_in_prequential_evaluation(learner, rows):
+def test_learner_runs_in_capymoa_prequential_evaluation(learner, rows):
     stream = NumpyStream(*rows, target_type="categorical")
     model = to_capymoa(learner, stream.get_schema())
     result = prequential_evaluation(stream, model, window_size=200)
     assert result.cumulative.accuracy() > 80
 
 
-def test_learner_matches_learner_trained_on_arrays(rows):
+def test_learner_trained_by_capymoa_matches_learner_trained_on_arrays(rows):
     X, y = rows
     stream = NumpyStream(X, y, target_type="categorical")
     model = to_capymoa(ProximalSVC(), stream.get_schema())
@@ -50,6 +50,6 @@ def test_learner_matches_learner_trained_on_arrays(rows):
     np.testing.assert_array_equal(model.predict_proba(first), batch.predict_proba(X[:1])[0])
 
 
-def test_learner_without_partial_fit_raises(rows):
+def test_learner_without_partial_fit_raises_in_capymoa(rows):
     with pytest.raises(ParameterError, match="needs partial_fit"):
         to_capymoa(AlignedSVC(), None)

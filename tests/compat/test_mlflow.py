@@ -29,7 +29,7 @@ def rows():
     return pd.DataFrame(np.random.default_rng(1).normal(size=(50, 2)), columns=["a", "b"])
 
 
-def test_saved_folder_loads_as_model_and_pyfunc(model, rows, tmp_path):
+def test_saved_mlflow_folder_loads_as_model_and_pyfunc(model, rows, tmp_path):
     folder = str(tmp_path / "model")
     save_model(model, folder)
     assert load_model(folder).digest() == model.digest()

@@ -98,7 +98,7 @@ def test_learner_without_grow_ignores_new_features(data):
     assert [model.predict_one(x) for x in rows_of(X)] == narrow.predict(X[:, :2]).tolist()
 
 
-def test_refused_row_keeps_state(data):
+def test_rejected_row_keeps_state_of_river_classifier(data):
     X, y = data
     model = to_river(ProximalSVC())
     for x, label in zip(rows_of(X), y.tolist(), strict=True):
@@ -131,7 +131,7 @@ def test_binary_river_model_keeps_its_labels(data):
     assert (peer.partial_fit(X, words).predict(X) == words).mean() > 0.85
 
 
-def test_invalid_conversion_raises():
+def test_invalid_conversion_to_or_from_river_raises():
     with pytest.raises(ParameterError, match=r"needs partial_fit\(\)"):
         to_river(object())
     with pytest.raises(ParameterError, match="river classifier or pipeline"):

@@ -53,13 +53,13 @@ def assert_agrees(pipeline, X, bound):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_converted_float64_pipeline_matches(learner, n_classes):
+def test_converted_float64_onnx_pipeline_matches_original(learner, n_classes):
     pipeline = make_pipeline(StandardScaler(), learner).fit(*made(n_classes))
     assert_agrees(pipeline, made(n_classes, seed=1)[0], 1e-4 if learner is LEARNERS["mapped"] else 1e-9)
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_converted_float32_pipeline_matches_up_to_float32(learner):
+def test_converted_float32_onnx_pipeline_matches_original_up_to_float32_rounding(learner):
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), learner).fit(X, y)
     # The scaler works in single precision, 6e-8 relative, and subtracts means from values that are up to
@@ -67,6 +67,6 @@ def test_converted_float32_pipeline_matches_up_to_float32(learner):
     assert_agrees(pipeline, X.astype(np.float32), 1e-3)
 
 
-def test_learner_without_pipeline_is_converted():
+def test_learner_without_pipeline_is_converted_to_onnx():
     X, y = made(2)
     assert_agrees(ProximalSVC().fit(X, y), X, 1e-12)

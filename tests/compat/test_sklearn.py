@@ -101,7 +101,7 @@ def test_column_transformer_output_is_learned(frame, sparse_threshold):
     [ProximalSVC(), KOIL(random_state=0), EnclosingClassifier()],
     ids=lambda one: type(one).__name__,
 )
-def test_joblib_roundtrip_keeps_learning(frame, learner, tmp_path):
+def test_learner_continues_learning_after_joblib_roundtrip(frame, learner, tmp_path):
     table, y, _ = frame
     X = table[["a", "b", "c"]].to_numpy()
     model = sklearn.clone(learner).partial_fit(X[:300], y[:300])

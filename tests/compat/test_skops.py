@@ -34,7 +34,7 @@ def data():
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: type(one).__name__)
-def test_skops_roundtrip_keeps_learning(learner, data):
+def test_learner_continues_learning_after_skops_roundtrip(learner, data):
     X, y = data
     model = sklearn.clone(learner).partial_fit(X[:300], y[:300])
     packed = skops.dumps(model)
@@ -45,7 +45,7 @@ def test_skops_roundtrip_keeps_learning(learner, data):
     np.testing.assert_array_equal(back.decision_function(X), model.decision_function(X))
 
 
-def test_skops_roundtrip_of_pipeline(data):
+def test_skops_roundtrip_of_pipeline_keeps_predictions(data):
     X, y = data
     for learner in (ProximalSVC(), AlignedSVC()):
         steps = make_pipeline(StandardScaler(), learner).fit(X, y)

@@ -29,24 +29,24 @@ def write_heart(folder):
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "digits", "wdbc"])
-def test_load_from_scikit_learn(name):
+def test_dataset_of_scikit_learn_is_loaded(name):
     assert load(name).source == "scikit-learn"
 
 
-def test_load_from_folder(tmp_path):
+def test_dataset_is_loaded_from_given_folder(tmp_path):
     write_heart(tmp_path)
     data = load("heart_cleveland", data_dir=tmp_path)
     assert data.numbers().shape == (303, 13)
     assert data.binary([1, 2, 3, 4]).sum() == 139
 
 
-def test_load_from_folder_of_environment_variable(tmp_path, monkeypatch):
+def test_dataset_is_loaded_from_folder_of_environment_variable(tmp_path, monkeypatch):
     write_heart(tmp_path)
     monkeypatch.setenv("STEELYARD_DATA", str(tmp_path))
     assert load("heart_cleveland").source.endswith("heart_cleveland.csv.gz")
 
 
-def test_load_from_package_without_incomplete_rows(monkeypatch):
+def test_dataset_is_loaded_from_package_without_incomplete_rows(monkeypatch):
     labels = {0: 160, 1: 54, 2: 35, 3: 35, 4: 13}
     y = np.repeat(list(labels), list(labels.values()))
     packaged = {"heart_cleveland": lambda: (pd.DataFrame(np.ones((297, 13))), y, "a package")}
@@ -108,7 +108,7 @@ def test_all_koil_datasets_are_in_the_catalog():
     assert sum(name.startswith("koil_") for name in available()) == 18
 
 
-def test_load_images_and_texts(tmp_path):
+def test_image_and_text_datasets_are_loaded(tmp_path):
     images, person = np.zeros((400, 112, 92), np.uint8), np.repeat(np.arange(40), 10)
     np.savez_compressed(tmp_path / "faces_orl.npz", images=images, person=person)
     assert load("faces_orl", data_dir=tmp_path).numbers().shape == (400, 112 * 92)
@@ -119,13 +119,13 @@ def test_load_images_and_texts(tmp_path):
     assert (texts.X[0], texts.y[0]) == ("A\n", ("corn", "wheat"))
 
 
-def test_numbers_of_ordered_levels_keep_their_order():
+def test_ordered_levels_are_encoded_as_increasing_numbers():
     table = pd.DataFrame({"buying": ["low", "vhigh", "med"], "safety": ["high", "low", "med"]})
     numbers = Dataset("car", table, np.zeros(3), "here").numbers(nominal="onehot")
     np.testing.assert_array_equal(numbers, [[0, 2], [3, 0], [1, 1]])
 
 
-def test_numbers_of_unordered_levels_are_codes_or_columns():
+def test_unordered_levels_are_encoded_as_codes_or_indicator_columns():
     table = pd.DataFrame({"sex": ["M", "F", "I"], "length": [0.1, 0.2, 0.3]})
     data = Dataset("abalone", table, np.zeros(3), "here")
     np.testing.assert_array_equal(data.numbers()[:, 0], [2, 0, 1])
@@ -146,7 +146,7 @@ def test_binary_accepts_label_collection_or_function():
     assert data.binary(lambda rings: rings < 3).tolist() == [1, 1, 0]
 
 
-def test_inner_folds_follow_the_order_of_the_authors(tmp_path):
+def test_inner_folds_are_read_in_order_of_the_authors_file(tmp_path):
     rows = CATALOG["koil_sonar"].rows
     folds = np.tile((np.arange(rows) % 5 + 1).astype(np.int8)[:, None], (1, 4))
     inner = (np.arange(5 * rows) % 100).astype(np.int8)[:, None] * np.ones((1, 4), np.int8)

@@ -49,27 +49,27 @@ def dask_array(X, cuts):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_fit_of_any_partitioning_equals_one_machine(rng, cut):
+def test_fit_of_any_partitioning_equals_local_fit(rng, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = engine.fit(ProximalSVC(C=3.0), delayed_parts(X, cuts), delayed_parts(y, cuts))
     assert_same_model(model, one_machine(X, y, C=3.0))
 
 
 @pytest.mark.parametrize("C", [0.5, "auto"])
-def test_fit_of_array_equals_one_machine(rng, C):
+def test_fit_of_dask_array_equals_local_fit(rng, C):
     X, y, cuts = rows_and_cuts(rng, "skewed, with single rows")
     model = engine.fit(ProximalSVC(C=C), dask_array(X, cuts), dask_array(y, [100, 400]))
     assert_same_model(model, one_machine(X, y, C=C))
     assert model.C_ == one_machine(X, y, C=C).C_
 
 
-def test_fit_of_array_with_column_chunks_equals_one_machine(rng):
+def test_fit_of_dask_array_with_column_chunks_equals_local_fit(rng):
     X, y = imbalanced(rng)
     model = engine.fit(ProximalSVC(), da.from_array(X, chunks=(70, 2)), y)
     assert_same_model(model, one_machine(X, y))
 
 
-def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng):
+def test_fit_of_dask_dataframe_equals_local_fit_and_keeps_feature_names(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(label=np.where(y, "fraud", "ok"))
     model = engine.fit(ProximalSVC(), dd.from_pandas(frame, npartitions=4), "label")
@@ -77,7 +77,7 @@ def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng):
     assert list(model.feature_names_in_) == list("abcde")
 
 
-def test_fit_with_weight_column_equals_one_machine(rng):
+def test_fit_with_weight_column_equals_local_fit(rng):
     X, y = imbalanced(rng)
     weight = rng.integers(1, 4, len(y)).astype(float)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y, often=weight)
@@ -100,7 +100,7 @@ def test_fit_column_name_without_dataframe_raises(rng):
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_update_equals_one_machine(rng, C):
+def test_update_equals_local_update(rng, C):
     X, y = imbalanced(rng, 440)
     old, new, gone = slice(300), slice(300, None), slice(100)
     expected = one_machine(X[old], y[old], C=C).update(add=(X[new], y[new]), forget=(X[gone], y[gone]))
@@ -116,7 +116,7 @@ def test_update_equals_one_machine(rng, C):
 
 
 @pytest.mark.parametrize("side", ["add", "forget"])
-def test_update_with_only_add_or_forget_equals_one_machine(rng, side):
+def test_update_with_only_add_or_only_forget_equals_local_update(rng, side):
     X, y = imbalanced(rng, 440)
     model = engine.fit(ProximalSVC(), dask_array(X[:300], [100]), y[:300])
     rows = (X[300:], y[300:]) if side == "add" else (X[200:300], y[200:300])
@@ -163,7 +163,7 @@ def a_grid(n_features):
     return Quantizer.uniform(n_features, 2.0**-36)
 
 
-def test_digest_of_any_partitioning_equals_one_machine(rng, client):
+def test_digest_of_any_partitioning_equals_local_digest(rng, client):
     X, y = imbalanced(rng, 900)
     alone = ProximalSVC().fit(X, y)
     for n_parts in (2, 3, 30):  # also where it takes several to have the 256 rows that settle the grid
@@ -195,7 +195,7 @@ def test_fit_with_derived_labels_loads_rows_once(client, tmp_path):
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["x"] * 4
 
 
-def test_fit_leaves_shared_inputs_to_scheduler(rng, client):
+def test_fit_leaves_inputs_used_by_several_partitions_to_scheduler(rng, client):
     X, y = imbalanced(rng)
     source = dask.delayed(lambda: (X, y))()
     parts = [dask.delayed(lambda s, i: (s[0][i::4], s[1][i::4]))(source, i) for i in range(4)]
@@ -215,7 +215,7 @@ def test_fit_of_persisted_rows_moves_no_rows(rng, client):
     assert_same_model(engine.fit(ProximalSVC(), kept, y), one_machine(X, y))
 
 
-def test_fit_with_empty_partitions_equals_one_machine(rng):
+def test_fit_with_empty_partitions_equals_local_fit(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y)
     rows = dd.from_pandas(frame, npartitions=5)
@@ -225,14 +225,14 @@ def test_fit_with_empty_partitions_equals_one_machine(rng):
     assert_same_model(model, one_machine(kept[list("abcde")], kept["y"]))
 
 
-def test_fit_with_weights_equals_one_machine(rng):
+def test_fit_with_weights_equals_local_fit(rng):
     X, y = imbalanced(rng)
     weight = rng.integers(0, 4, len(y)).astype(float)
     model = engine.fit(ProximalSVC(), dask_array(X, [100]), y, weight)
     assert_same_model(model, ProximalSVC().fit(X, y, weight))
 
 
-def test_fit_of_sparse_parts_equals_one_machine(rng):
+def test_fit_of_sparse_partitions_equals_local_fit(rng):
     X, y = imbalanced(rng, 400, 30)
     X[rng.random(X.shape) < 0.9] = 0.0
     parts = [dask.delayed(sp.csr_matrix(part)) for part in np.split(X, [10, 11, 200])]
@@ -240,7 +240,7 @@ def test_fit_of_sparse_parts_equals_one_machine(rng):
     assert_same_model(model, one_machine(X, y))
 
 
-def test_fit_of_arrow_parts_equals_one_machine(rng):
+def test_fit_of_arrow_partitions_equals_local_fit(rng):
     X, y = imbalanced(rng)
     frame = pd.DataFrame(X, columns=list("abcde"))
     tables = [dask.delayed(pa.Table.from_pandas(part)) for part in (frame[:50], frame[50:])]
@@ -248,7 +248,7 @@ def test_fit_of_arrow_parts_equals_one_machine(rng):
     assert_same_model(engine.fit(ProximalSVC(), tables, labels), one_machine(frame, y))
 
 
-def test_fit_of_delayed_tuples_equals_one_machine(rng):
+def test_fit_of_delayed_tuples_equals_local_fit(rng):
     X, y = imbalanced(rng)
     parts = [dask.delayed(lambda i: (X[i::3], y[i::3]))(i) for i in range(3)]
     assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
@@ -371,7 +371,7 @@ def test_fit_with_infinite_value_in_sparse_part_raises_with_column(rng):
         engine.fit(ProximalSVC(), parts, delayed_parts(y, [50]))
 
 
-def test_fit_with_part_of_other_width_raises_with_number(rng):
+def test_fit_with_partition_of_other_width_raises_with_partition_number(rng):
     X, y = imbalanced(rng)
     model = one_machine(X, y)
     parts = [dask.delayed(X[:10]), dask.delayed(X[10:20, :4])]
@@ -432,7 +432,7 @@ def test_fit_with_killed_worker_gives_same_result(rng, tmp_path, client):
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_predict_of_an_array_is_lazy_and_equals_one_machine(rng):
+def test_predict_of_dask_array_is_lazy_and_equals_local_predict(rng):
     X, y = imbalanced(rng)
     model = one_machine(X, np.where(y, "fraud", "ok"))
     lazy = engine.predict(model, dask_array(X, [0, 100, 101]))

@@ -28,19 +28,19 @@ def written(folder, X, y, cuts, **parameters):
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("C", [2.0, "auto"])
-def test_combine_files_equals_one_machine(rng, tmp_path, cut, C):
+def test_combine_of_statistics_files_equals_local_fit(rng, tmp_path, cut, C):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = files.combine(written(tmp_path, X, y, cuts, C=C)).model
     assert_same_model(model, one_machine(X, y, C=C))
 
 
-def test_combine_with_other_solver_parameters_equals_one_machine(rng, tmp_path):
+def test_combine_with_other_solver_parameters_equals_local_fit(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     model = files.combine(written(tmp_path, X, y, cuts)).model.set_params(C=7.0, class_weight=None)
     assert_same_model(model, one_machine(X, y, C=7.0, class_weight=None))
 
 
-def test_combine_parts_with_seeded_feature_map_equals_one_machine(rng, tmp_path):
+def test_combine_parts_with_seeded_feature_map_equals_local_fit(rng, tmp_path):
     X, y, cuts = rows_and_cuts(rng, "halves")
     feature_map = RandomFeatures(30, gamma=0.05)
     model = files.combine(written(tmp_path, X, y, cuts, feature_map=feature_map)).model
@@ -112,7 +112,7 @@ def test_combine_parts_with_different_features_raises(rng):
         files.combine(parts)
 
 
-def test_combine_with_empty_part_equals_one_machine(rng, tmp_path):
+def test_combine_with_empty_part_equals_local_fit(rng, tmp_path):
     X, y = imbalanced(rng)
     empty = files.statistics(ProximalSVC(), [(X[:0], y[:0])], source="night")
     files.write(empty, tmp_path / "empty.stats")
@@ -199,7 +199,7 @@ def test_failed_merge_keeps_part_unchanged(rng):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_ledgers_detect_part_contained_in_other_part(rng, order):
+def test_row_ledgers_detect_part_contained_in_other_part(rng, order):
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     parts = [
         files.statistics(ProximalSVC(track_rows=True), [(X[rows], y[rows])], source=str(rows))

@@ -36,7 +36,7 @@ def cut(X, y, borders):
 
 @pytest.mark.parametrize("kind", ["rbf", "laplacian", "relu"])
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_seeded_feature_map_equals_one_machine(rng, kind, C):
+def test_fit_with_seeded_feature_map_equals_local_fit(rng, kind, C):
     X, y = imbalanced(rng, 500, 4)
     feature_map = RandomFeatures(40, kind=kind, gamma=[0.05, 0.5])
     model = run(ProximalSVC(C=C, feature_map=feature_map), "fit", cut(X, y, [0, 7, 300]))
@@ -138,7 +138,7 @@ def test_one_thread_limit_applies_only_inside_context():
 
 
 @pytest.mark.parametrize("n_rows", [10, 100, 1000])
-def test_message_size_is_at_most_one_triangle_per_class(rng, n_rows):
+def test_message_size_is_at_most_one_triangular_matrix_per_class(rng, n_rows):
     X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
     (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "partition 0")
     assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # of numbers of up to 104 bits

@@ -105,7 +105,7 @@ def spread(spark, frame, cuts):
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng, sessions, session):
+def test_fit_of_spark_dataframe_equals_local_fit_and_keeps_feature_names(rng, sessions, session):
     X, y = imbalanced(rng)
     frame = frame_of(X, np.where(y, "fraud", "ok"))
     df = sessions[session].createDataFrame(frame).repartition(3)
@@ -115,7 +115,7 @@ def test_fit_of_dataframe_equals_one_machine_and_keeps_feature_names(rng, sessio
 
 
 @pytest.mark.parametrize("cut", [cut for cut in CUTS if cut != "one"])
-def test_fit_of_any_partitioning_equals_one_machine(rng, spark, cut):
+def test_fit_of_any_partitioning_equals_local_fit(rng, spark, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     df = spread(spark, frame_of(X, y), cuts)
     model = engine.fit(ProximalSVC(), df, features=[*NAMES, "f"])
@@ -131,7 +131,7 @@ def test_fit_with_many_partitions_sums_on_executors(rng, spark, monkeypatch):
         assert_same_model(model, one_machine(X, y, **model.get_params()))
 
 
-def test_fit_with_weights_equals_one_machine(rng, spark):
+def test_fit_with_weights_equals_local_fit(rng, spark):
     X, y = imbalanced(rng)
     weight = rng.integers(0, 4, len(y)).astype(float)
     df = spark.createDataFrame(frame_of(X, y, often=weight))
@@ -140,7 +140,7 @@ def test_fit_with_weights_equals_one_machine(rng, spark):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "mixed", "array"])
-def test_fit_of_vector_column_equals_one_machine(rng, spark, kind):
+def test_fit_of_vector_column_equals_local_fit(rng, spark, kind):
     from pyspark.ml.linalg import Vectors
 
     X, y = imbalanced(rng, 120, 8)
@@ -177,7 +177,7 @@ def test_partial_fit_and_forget_equal_fit_on_remaining_rows(rng, spark):
 
 @pytest.mark.parametrize("session", SESSIONS)
 @pytest.mark.parametrize("C", [1.0, "auto"])
-def test_update_equals_one_machine(rng, sessions, session, C):
+def test_update_equals_local_update(rng, sessions, session, C):
     X, y = imbalanced(rng, 440)
     frame = frame_of(X, y)
     new, gone = frame[300:], frame[:100]
@@ -217,7 +217,7 @@ def test_update_sends_one_message_per_partition(rng, spark, monkeypatch):
 
 
 @pytest.mark.parametrize("side", ["add", "forget"])
-def test_update_of_several_models_with_only_add_or_forget_equals_one_machine(rng, spark, side):
+def test_update_of_several_models_with_only_add_or_only_forget_equals_local_update(rng, spark, side):
     X, y = imbalanced(rng, 300)
     frame = frame_of(X, y)
     models = [one_machine(frame[:200][NAMES], y[:200], C=C) for C in (1.0, "auto")]
@@ -249,7 +249,7 @@ def test_failed_update_keeps_all_models(rng, spark):
 
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20, gamma=0.1)}])
-def test_digests_of_dask_spark_files_and_one_machine_are_equal_through_history(rng, spark, parameters):
+def test_dask_spark_files_and_local_fit_have_equal_digests_after_every_update(rng, spark, parameters):
     """Equal digests for every partitioning, and again after the same rows are added and forgotten."""
     dask = pytest.importorskip("dask", reason="Dask is not installed")
     from steelyard.distributed import dask as dask_engine
@@ -343,7 +343,7 @@ def test_fit_of_other_object_raises(rng):
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_predict_keeps_all_columns_and_equals_one_machine(rng, spark):
+def test_predict_keeps_all_columns_and_equals_local_predict(rng, spark):
     X, y = imbalanced(rng)
     frame = frame_of(X, np.where(y, "fraud", "ok"), number=np.arange(300))
     model = one_machine(frame[NAMES], frame["y"])

@@ -75,7 +75,7 @@ def test_optimality_conditions_hold_with_ties_duplicates_and_weights(seed, n, d,
         assert_optimal(kernel.block(X), bounds, solve(kernel, X, bounds), 1e-8)
 
 
-def test_tiny_cache_gives_same_ball():
+def test_kernel_cache_size_does_not_change_ball():
     X = np.random.default_rng(1).normal(size=(900, 5))
     bounds = weight_bounds(np.ones(900), None, 0.1)
     roomy, tight = (solve(KERNELS[1], X, bounds, cache_bytes=size) for size in (CACHE_BYTES, 0))
@@ -100,7 +100,7 @@ def test_ball_is_bitwise_independent_of_threads():
     np.testing.assert_array_equal(one["squared_distances"], two["squared_distances"])
 
 
-def test_simd_levels_agree():
+def test_all_simd_levels_give_same_ball():
     X = np.random.default_rng(4).normal(size=(501, 7))
     bounds = weight_bounds(np.ones(501), None, 0.1)
     level = _native.simd_level()
@@ -132,7 +132,7 @@ def test_rbf_sphere_matches_one_class_svm():
     assert (machine.decision_function(X)[inside] > 0).all()
 
 
-def test_bounds_below_sum_one_are_raised_to_the_mean():
+def test_upper_bounds_with_sum_below_one_are_raised_to_their_mean():
     bounds = weight_bounds(np.ones(5), 0.1, 0.0)
     np.testing.assert_allclose(bounds, 0.2)
     assert bounds.sum() >= 1.0

@@ -61,7 +61,7 @@ def _tight(solve):
 @pytest.mark.parametrize("outliers", [0.0, 0.2])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_body_matches_dual_optimum(shape, kernel, outliers):
+def test_enclosing_body_matches_dual_optimum(shape, kernel, outliers):
     rows = rows_of(np.random.default_rng(0).normal(size=(25, 3)))
     body = build_body(rows, settings_of(shape=shape, kernel=kernel, outliers=outliers, **KERNELS[kernel]))
     G = kernel_matrix(rows.X, rows.X, kernel, **KERNELS[kernel])
@@ -99,7 +99,7 @@ def test_linear_sphere_in_kernel_form_matches_explicit_form():
     )
 
 
-def test_few_wide_rows_use_kernel_form():
+def test_fewer_rows_than_features_use_kernel_form():
     rows = rows_of(np.random.default_rng(4).normal(size=(5, 600)))
     assert isinstance(build_body(rows, settings_of()), KernelEllipsoid)
     assert isinstance(build_body(rows_of(rows.X[:, :100]), settings_of()), Ellipsoid)
@@ -133,7 +133,7 @@ def test_ridge_interpolates_between_ellipsoid_and_sphere():
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
 @pytest.mark.parametrize("ridge", [0.01, "auto"])
-def test_single_row_has_radius_zero(shape, kernel, ridge):
+def test_body_of_single_row_has_radius_zero(shape, kernel, ridge):
     row = np.random.default_rng(7).normal(size=(1, 3))
     body = build_body(rows_of(row), settings_of(shape=shape, kernel=kernel, ridge=ridge, **KERNELS[kernel]))
     assert body.ball.radius == 0.0
@@ -151,7 +151,7 @@ def test_training_rows_are_inside_degenerate_ellipsoid(kernel):
     assert np.sqrt(body.squared_distances(rows.X)).max() <= body.ball.radius * (1 + 1e-4)
 
 
-def test_constant_feature_has_variance_ridge():
+def test_variance_of_constant_feature_equals_ridge():
     X = np.random.default_rng(9).normal(size=(50, 2))
     body = build_body(rows_of(np.column_stack([X, np.full(50, 4.0)])), settings_of(ridge=0.25))
     moved = body.ball.alpha @ rows_of(np.column_stack([X, np.full(50, 4.0)])).X
@@ -161,7 +161,7 @@ def test_constant_feature_has_variance_ridge():
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
 @pytest.mark.parametrize("n_classes", [1, 3, 9])
-def test_nearest_body_is_first_with_smallest_ratio(shape, n_classes):
+def test_nearest_body_is_the_first_with_smallest_distance_ratio(shape, n_classes):
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(20, 4)) + 2 * rng.normal(size=4) for _ in range(n_classes)]
     rows += [rows[0], rows[-1], rows[0][:1]]  # equal bodies, and a single point

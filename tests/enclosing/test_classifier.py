@@ -100,7 +100,7 @@ def test_center_radius_and_support_vectors_are_consistent(model, blobs):
 
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_outliers_is_fraction_outside(shape):
+def test_outliers_parameter_is_fraction_of_training_rows_outside_their_body(shape):
     shares = []
     for seed in range(20):
         X = np.random.default_rng(seed).normal(size=(400, 3))
@@ -198,7 +198,7 @@ def test_new_rows_change_only_their_class(model, blobs):
 
 
 @models
-def test_forget_class_equals_never_learning_it(model, blobs):
+def test_forget_class_equals_fit_without_that_class(model, blobs):
     X, y = blobs
     forgot = clone(model).fit(X, y).forget_class(1)
     never = clone(model).fit(X[y != 1], y[y != 1])
@@ -239,7 +239,7 @@ def test_merge_equals_joint_learning(model, blobs):
     )
 
 
-def test_merge_with_empty_learner(blobs):
+def test_merge_with_empty_learner_keeps_classes(blobs):
     X, y = blobs
     full = EnclosingClassifier().fit(X, y)
     empty = EnclosingClassifier().merge(full)
@@ -313,7 +313,7 @@ def test_single_point_classes_are_predicted_at_their_point_or_nearest():
     assert points.predict([[0.5, 0.5], [4.0, 0.0]]).tolist() == ["c", "b"]  # a proper body wins over a point
 
 
-def test_repeated_rows_are_one_point():
+def test_class_of_repeated_rows_has_radius_zero():
     model = EnclosingClassifier().fit(np.full((7, 3), 0.1), np.zeros(7))
     assert model.radius_.tolist() == [0.0]
     assert model.distance_ratio(np.full((1, 3), 0.1)).tolist() == [[0.0]]

@@ -47,7 +47,7 @@ def texts(rng, n=60, d=100):
 
 
 @pytest.mark.parametrize("shrinkage", [0.02, 0.5, 1.0])
-def test_closed_form_leave_one_out_matches_refitting(shrinkage):
+def test_closed_form_leave_one_out_distances_match_refitting(shrinkage):
     rng = np.random.default_rng(0)
     X = rng.standard_t(4, size=(30, 5)) @ rng.normal(size=(5, 5))
     spread = spread_of(X)
@@ -65,7 +65,7 @@ def test_noise_over_signal_matches_formula(shrinkage):
     assert _noise_over_signal(spread_of(X), shrinkage) == pytest.approx(expected)
 
 
-def test_many_rows_are_not_shrunk():
+def test_covariance_of_many_rows_is_not_shrunk():
     X = np.random.default_rng(1).normal(size=(2000, 4)) * [1, 10, 0.1, 3]
     assert estimate_shrinkage(spread_of(X)) == 1e-9
 
@@ -78,7 +78,7 @@ def test_estimated_shrinkage_doubles_left_out_distances():
     assert unseen.mean() == pytest.approx(2 * distances.mean(), rel=1e-6)
 
 
-def test_fewer_rows_than_features_are_shrunk_by_a_tenth():
+def test_covariance_of_fewer_rows_than_features_is_shrunk_by_a_tenth():
     X = np.random.default_rng(3).normal(size=(10, 40)) * np.geomspace(1, 30, 40)
     assert estimate_shrinkage(spread_of(X)) == 0.1
 
@@ -88,7 +88,7 @@ def test_constant_feature_shrinks_by_one_additional_row():
     assert estimate_shrinkage(spread_of(X)) == pytest.approx(0.01)
 
 
-def test_sparse_heavy_tailed_rows_are_shrunk_to_a_sphere():
+def test_covariance_of_sparse_heavy_tailed_rows_is_shrunk_to_a_sphere():
     assert estimate_shrinkage(spread_of(texts(np.random.default_rng(2)))) == 1.0
 
 
@@ -112,7 +112,7 @@ def test_shrinkage_of_light_tails_is_rotation_invariant():
     assert estimate_shrinkage(spread_of(X @ turn)) == pytest.approx(estimate_shrinkage(spread_of(X)))
 
 
-def test_weight_equals_repetition():
+def test_sample_weight_equals_repetition_of_rows():
     rng = np.random.default_rng(4)
     X, weights = rng.normal(size=(15, 8)), rng.integers(1, 4, size=15).astype(float)
     repeated = np.repeat(X, weights.astype(int), axis=0)

@@ -12,7 +12,7 @@ from steelyard.enclosing.rows import ClassRows
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.lists(st.integers(0, 30), max_size=4))
-def test_rows_are_independent_of_order_and_batches(seed, n, cuts):
+def test_stored_rows_are_independent_of_order_and_batches(seed, n, cuts):
     rng = np.random.default_rng(seed)
     X = rng.integers(-1, 2, size=(n, 2)).astype(float)
     weights = rng.integers(1, 4, size=n).astype(float)
@@ -27,20 +27,20 @@ def test_rows_are_independent_of_order_and_batches(seed, n, cuts):
     assert whole.total == weights.sum()
 
 
-def test_negative_zero_equals_zero():
+def test_rows_with_negative_zero_and_zero_are_equal():
     rows = ClassRows.gather(np.array([[0.0, 1.0], [-0.0, 1.0]]), np.ones(2))
     assert rows.X.tolist() == [[0.0, 1.0]]
     assert rows.weights.tolist() == [2.0]
     assert not np.signbit(rows.X).any()
 
 
-def test_rows_of_weight_zero_are_dropped():
+def test_rows_with_weight_zero_are_not_stored():
     rows = ClassRows.gather(np.arange(6.0).reshape(3, 2), np.array([1.0, 0.0, 2.0]))
     assert rows.total == 3.0
     assert len(rows.X) == 2
 
 
-def test_moments_use_weights():
+def test_moments_of_stored_rows_use_row_weights():
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(10, 3)), rng.integers(1, 4, size=10)
     rows, repeated = ClassRows.gather(X, weights.astype(float)), np.repeat(X, weights, axis=0)

@@ -31,7 +31,7 @@ def _chunks(stream, size=100):
     return [(X[b : b + size], y[b : b + size]) for b in range(0, len(y), size)]
 
 
-def test_threshold_is_best_on_out_of_sample_scores(stream):
+def test_threshold_maximizes_goal_on_out_of_sample_scores(stream):
     moved, plain, given = AdaptiveThresholdClassifier(GaussianNB()), GaussianNB(), {0: [], 1: []}
     for X, y in _chunks(stream)[:9]:
         if hasattr(plain, "classes_"):
@@ -73,7 +73,7 @@ def test_rare_class_is_found_where_the_classifier_alone_misses_it(stream, make):
     assert g_mean_score(truth, better, pos_label=1) > 0.7
 
 
-def test_alarm_budget_is_kept(stream):
+def test_share_of_alarms_stays_near_alarm_budget(stream):
     moved, raised = AdaptiveThresholdClassifier(ProximalSVC(), threshold={"alarms": 0.02}), []
     for number, (X, y) in enumerate(_chunks(stream)):
         if number > 6:
@@ -94,7 +94,7 @@ def test_each_of_many_classes_has_a_threshold():
     assert min(recall) > 0.6
 
 
-def test_save_and_load_equals_never_stopping(stream, tmp_path):
+def test_loaded_model_continues_like_uninterrupted_model(stream, tmp_path):
     chunks = _chunks(stream)
     model = AdaptiveThresholdClassifier(ProximalSVC())
     for X, y in chunks[:10]:
@@ -146,7 +146,7 @@ def test_interrupted_call_is_applied_completely_or_not_at_all(stream, make):
     assert found == {0, 1}
 
 
-def test_misuse_raises_errors_with_a_reason():
+def test_invalid_estimator_or_call_raises_error_with_reason():
     with pytest.raises(NotFittedError, match="has seen no rows"):
         AdaptiveThresholdClassifier(ProximalSVC()).predict(np.zeros((1, 2)))
     with pytest.raises(ParameterError, match="partial_fit"):

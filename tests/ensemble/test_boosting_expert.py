@@ -46,7 +46,7 @@ def _scores(expert, X):
     return expert.rule.scores(type("Rows", (), {"X": X}))
 
 
-def test_trees_get_weight_where_they_predict_well(taught):
+def test_tree_expert_gets_weight_on_data_it_predicts_well(taught):
     _, _, model = taught
     record = {expert.name: expert for expert in model.explain().experts}["trees"]
     assert record.weight > 0.1
@@ -85,7 +85,7 @@ def test_copies_and_files_have_the_same_trees(taught):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_file_with_fewer_experts_loads(n_classes):
+def test_model_state_without_tree_experts_loads(n_classes):
     X, y = _rows(1200, 5, n_classes, seed=3)
     model = StreamClassifier()
     for begin in range(0, 1000, 100):
@@ -106,7 +106,7 @@ def test_file_with_fewer_experts_loads(n_classes):
     assert older.explain().n_rows == 1200
 
 
-def test_window_of_rows_holds_for_trees():
+def test_trees_use_only_rows_of_the_window():
     X, y = _rows(1500, 4, 2, seed=4)
     model = StreamClassifier(window=500)
     for begin in range(0, 1500, 20):

@@ -42,19 +42,19 @@ def test_no_other_threshold_is_better_on_the_given_scores(threshold, positive, n
     assert _quality(chosen, positive, negative, threshold, share) == pytest.approx(best, abs=1e-12)
 
 
-def test_threshold_is_the_middle_between_separated_classes():
+def test_threshold_of_separated_classes_is_midway_between_them():
     assert choose_threshold(np.array([3.0, 4.0]), np.array([0.0, 1.0]), "gmean", 0.5) == 2.0
 
 
 @pytest.mark.parametrize(
     "wrong", ["zero", {"miss": 0.0, "alarm": 1.0}, {"miss": 1.0}, {"alarms": 1.0}, {"alarms": -0.1}, 3, None]
 )
-def test_invalid_goals_are_rejected(wrong):
+def test_invalid_threshold_goals_raise(wrong):
     assert not ThresholdChoice().accepts(wrong)
 
 
 @pytest.mark.parametrize(
     "right", ["gmean", "f1", "kappa", {"miss": 20, "alarm": 1}, {"alarms": 0.01}, {"alarms": 0}]
 )
-def test_valid_goals_are_accepted(right):
+def test_valid_threshold_goals_are_accepted(right):
     assert ThresholdChoice().accepts(right)

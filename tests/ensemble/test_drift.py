@@ -28,7 +28,7 @@ def test_stationary_stream_reports_at_most_one_drift(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_fall_of_hit_rates_is_reported_within_250_rows(seed):
+def test_drop_in_recall_is_reported_as_drift_within_250_rows(seed):
     detector = _detected(
         lambda row: [0.9, 0.8] if row < 5000 else [0.6, 0.6], lambda _: [0.8, 0.2], 8000, seed
     )
@@ -36,7 +36,7 @@ def test_fall_of_hit_rates_is_reported_within_250_rows(seed):
     assert len(detector.drifts) <= 2
 
 
-def test_class_that_becomes_rare_is_no_drift():
+def test_class_that_becomes_rare_is_not_reported_as_drift():
     detector = _detected(
         lambda _: [0.95, 0.6], lambda row: [0.5, 0.5] if row < 4000 else [0.97, 0.03], 8000, 1
     )

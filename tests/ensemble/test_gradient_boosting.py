@@ -57,7 +57,7 @@ def _assert_equal_to_reference(X, y, weights, n_classes, is_category=None, **cha
 
 
 @pytest.mark.parametrize(("n_classes", "d", "max_columns"), [(2, 5, 24), (2, 9, 3), (4, 6, 4)])
-def test_fit_numeric_columns_equals_reference(n_classes, d, max_columns):
+def test_fit_numeric_columns_equals_reference_implementation(n_classes, d, max_columns):
     X, y = _rows(300, d, n_classes, seed=d)
     weights = np.random.default_rng(1).integers(1, 4, size=300).astype(np.float64)
     _assert_equal_to_reference(X, y, weights, n_classes, max_columns=max_columns)
@@ -78,7 +78,7 @@ def test_fit_numeric_columns_equals_reference(n_classes, d, max_columns):
     ],
     ids=str,
 )
-def test_fit_with_other_settings_equals_reference(changed):
+def test_fit_with_non_default_settings_equals_reference_implementation(changed):
     X, y = _rows(250, 5, 2, seed=8)
     _assert_equal_to_reference(X, y, np.random.default_rng(2).random(250) + 0.01, 2, **changed)
 
@@ -130,7 +130,7 @@ def _extremes(rng, X):
     ],
 )
 @pytest.mark.parametrize("is_rare", [False, True])
-def test_fit_degenerate_rows_equals_reference(degrade, is_rare):
+def test_fit_degenerate_rows_equals_reference_implementation(degrade, is_rare):
     rng = np.random.default_rng(3)
     X, y = _rows(150, 4, 2, seed=4)
     degrade(rng, X)
@@ -141,7 +141,7 @@ def test_fit_degenerate_rows_equals_reference(degrade, is_rare):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_fit_random_tables_equals_reference(seed):
+def test_fit_random_tables_equals_reference_implementation(seed):
     rng = np.random.default_rng(seed)
     n, d, n_classes = int(rng.integers(20, 200)), int(rng.integers(1, 6)), int(rng.choice([2, 2, 3]))
     X = rng.normal(size=(n, d))
@@ -176,7 +176,7 @@ def test_fit_random_tables_equals_reference(seed):
 
 
 @pytest.mark.parametrize("max_bins", [64, 256])
-def test_fit_column_of_many_categories_equals_reference(max_bins):
+def test_fit_column_with_many_categories_equals_reference_implementation(max_bins):
     """Columns of more categories than a byte can hold are stored in two bytes per row."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 300, size=900) * 7, rng.normal(size=900)]).astype(np.float64)
@@ -213,7 +213,7 @@ def test_leaf_of_all_rows_has_the_newton_step_of_exact_sums(n):
     assert fitted[5].tolist() == [n]
 
 
-def test_missing_values_follow_the_learned_side():
+def test_missing_values_go_to_the_child_learned_in_training():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 1))
     X[:100] = np.nan
@@ -365,7 +365,7 @@ def test_tree_ensemble_of_corrupt_arrays_raises(number, index, value):
         _native.TreeEnsemble(*_changed(fitted, number, index, value), 4)
 
 
-def test_boosted_trees_without_settings_equal_those_of_earlier_versions():
+def test_boosted_trees_with_default_settings_equal_those_of_earlier_versions():
     """The sum of the scores is the one of version 0.2."""
     X = (np.arange(4000) * 7919 % 1009).reshape(800, 5) / 1009.0
     y = (X[:, 0] * X[:, 1] > X[:, 2] - 0.5).astype(np.int64)

@@ -34,7 +34,7 @@ def hundred():
     return X, y, _run(StreamClassifier(), X[:3000], y[:3000])
 
 
-def test_hundred_classes_are_predicted_better_than_by_planes_alone(hundred):
+def test_ensemble_of_100_classes_is_more_accurate_than_proximal_svc(hundred):
     X, y, model = hundred
     hits = model.predict(X[3000:]) == y[3000:]
     planes = ProximalSVC().fit(X[:3000], y[:3000]).predict(X[3000:]) == y[3000:]
@@ -55,7 +55,7 @@ def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
     assert model._recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
-def test_planes_are_solved_as_often_as_the_budget_allows(monkeypatch):
+def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypatch):
     solved = dict.fromkeys(NAMES, 0)
     refresh_rule = Expert.refresh_rule
 
@@ -77,7 +77,7 @@ def test_planes_are_solved_as_often_as_the_budget_allows(monkeypatch):
     assert solved["mapped"] <= 4000 / interval(200) + early
 
 
-def test_save_and_load_between_two_solutions_changes_nothing():
+def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._experts[0]
@@ -138,7 +138,7 @@ def _recent_scores(rng, n_rows, quality):
     return buffer
 
 
-def test_weight_depends_on_recall_and_not_on_the_scale_of_scores():
+def test_expert_weight_depends_on_recall_and_not_on_scale_of_scores():
     rng = np.random.default_rng(0)
     buffer = _recent_scores(rng, 900, [0.5, 3.0, 0.5])
     weights = weigh_classes(buffer, "gmean", np.ones(3))

@@ -54,7 +54,7 @@ def test_first_of_several_errors_is_raised_and_no_thread_remains(threads, n):
     assert threading.active_count() == before
 
 
-def test_stream_classifier_has_same_bits_with_1_2_and_4_threads(threads):
+def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
     X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
     y[1500:1600:7] = 2  # a late class
     kept = []

@@ -25,7 +25,7 @@ def _block(rng, n, first=0, d=3):
     return Block.from_rows(rng.normal(size=(n, d)), rng.integers(0, 2, n), first=first)
 
 
-def test_row_buffer_agrees_with_a_list():
+def test_row_buffer_matches_a_list_after_the_same_operations():
     rng = np.random.default_rng(0)
     buffer, plain = RowBuffer.empty(3), []
     for step in range(40):
@@ -59,7 +59,7 @@ def test_even_sample_has_all_rare_rows_and_evenly_spaced_others(n_sampled):
         assert np.diff(np.flatnonzero(sampled[codes == 0])).max() <= -(-280 // (n_sampled - 20)) + 1
 
 
-def test_append_leaves_the_earlier_buffer_unchanged():
+def test_append_leaves_the_previous_row_buffer_unchanged():
     rng = np.random.default_rng(0)
     before = RowBuffer.empty(3).append(_block(rng, 5))
     held = before.block.X.copy()
@@ -67,7 +67,7 @@ def test_append_leaves_the_earlier_buffer_unchanged():
     np.testing.assert_array_equal(before.block.X, held)
 
 
-def test_find_returns_a_different_equal_row_for_each_oldest_first():
+def test_row_buffer_find_matches_duplicates_one_to_one_oldest_first():
     rng = np.random.default_rng(1)
     block = _block(rng, 4)
     twice = block.joined(block.numbered(4))
@@ -78,7 +78,7 @@ def test_find_returns_a_different_equal_row_for_each_oldest_first():
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 16, 17, 200])
-def test_rank_of_a_row_does_not_depend_on_other_rows(n_rows):
+def test_rank_transform_of_a_row_does_not_depend_on_other_rows(n_rows):
     rng = np.random.default_rng(2)
     sample = np.column_stack(
         [rng.normal(size=500), rng.integers(0, 2, 500), np.zeros(500), rng.exponential(size=500)]
@@ -90,7 +90,7 @@ def test_rank_of_a_row_does_not_depend_on_other_rows(n_rows):
     assert np.isfinite(seen).all()
 
 
-def test_ranks_keep_order_and_ignore_scale():
+def test_rank_transform_keeps_order_and_ignores_scale():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(400, 1))
     seen, stretched = RankView.fit(x).apply(x), RankView.fit(np.exp(5 * x)).apply(np.exp(5 * x))
@@ -127,7 +127,7 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
     assert sides.share == pytest.approx(0.05, abs=0.03)
 
 
-def test_drop_removes_scores_of_forgotten_rows():
+def test_score_buffer_drop_removes_scores_of_forgotten_rows():
     buffer = ScoreBuffer(1)
     buffer.set_classes([0, 1])
     keys = np.arange(6, dtype=np.uint64)
@@ -138,7 +138,7 @@ def test_drop_removes_scores_of_forgotten_rows():
     assert sides.negative[:, 0].tolist() == [0.0, 2.0, 4.0]
 
 
-def test_align_moves_scores_to_the_columns_of_other_classes():
+def test_align_moves_scores_to_columns_of_new_class_list():
     two = np.array([[1.0], [-2.0]])
     three = align(two, [3, 5], [3, 4, 5])
     np.testing.assert_array_equal(three, [[-1.0, np.nan, 1.0], [2.0, np.nan, -2.0]])
@@ -162,7 +162,7 @@ def test_copy_of_score_buffer_leaves_the_original_unchanged():
     np.testing.assert_array_equal(again.recent()[1][50:], scores)
 
 
-def test_ranks_agree_with_numpy_interpolation():
+def test_rank_transform_equals_numpy_interpolation():
     rng = np.random.default_rng(5)
     sample = np.column_stack([rng.normal(size=400), rng.integers(0, 3, 400), np.zeros(400)])
     view = RankView.fit(sample)
@@ -179,7 +179,7 @@ def _distinct(view, column):
     return knots, view.values[first, column]
 
 
-def test_mapped_rule_agrees_with_planes_over_mapped_rows():
+def test_mapped_linear_rule_matches_decision_function_of_mapped_rows():
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(600, 6)), rng.integers(0, 3, 600)
     views = Views(RankView.fit(X), RandomFeatures(80).fit(RankView.fit(X).apply(X)))
@@ -190,7 +190,7 @@ def test_mapped_rule_agrees_with_planes_over_mapped_rows():
     np.testing.assert_allclose(rule.scores(rows), expected, rtol=0.0, atol=1e-3 * np.abs(expected).max())
 
 
-def test_long_stream_reduces_work_and_keeps_the_experts():
+def test_cost_budget_of_long_stream_reduces_work_and_keeps_all_experts():
     experts = [config.make(config) for config in EXPERTS]
     for n_classes in (2, 5, 12):
         short, long = CostBudget("auto", n_classes), CostBudget("auto", n_classes, is_long=True)
@@ -203,7 +203,7 @@ def test_long_stream_reduces_work_and_keeps_the_experts():
     assert KernelExpert.sampled_share(long) == KernelExpert.sampled_share(short)
 
 
-def test_shortened_score_buffer_has_the_last_rows_and_some_of_every_class():
+def test_shortened_score_buffer_keeps_last_rows_and_rows_of_every_class():
     buffer, rng = ScoreBuffer(2), np.random.default_rng(8)
     buffer.set_classes([0, 1])
     places = (np.arange(900) % 45 == 0).astype(np.int64)  # one in 45
@@ -225,7 +225,7 @@ def _sides(seed=6, shift=(1.5, 0.0), n_positive=80, n_negative=400):
     return TwoSides(positive, rng.normal(size=(n_negative, len(shift))), 0.1)
 
 
-def test_weights_report_auc_and_favour_the_better_expert():
+def test_expert_weights_report_auc_and_favour_the_better_expert():
     sides = _sides()
     weights = weigh_experts(sides, "gmean", np.ones(2))
     y = np.repeat([1, 0], [80, 400])
@@ -257,7 +257,7 @@ def test_expert_without_scores_or_with_prior_zero_gets_no_weight():
     assert weigh_experts(TwoSides(sides.positive[:1], sides.negative, 0.3), "gmean", np.ones(3)) is None
 
 
-def test_unknown_scores_count_nothing():
+def test_nan_score_of_an_expert_adds_nothing_to_the_weighted_sum():
     sides = _sides(shift=(1.0, 0.9, 0.8))
     weights = weigh_experts(sides, "gmean", np.ones(3))
     raw = np.random.default_rng(0).normal(size=(50, 3))
@@ -270,7 +270,7 @@ def test_unknown_scores_count_nothing():
     np.testing.assert_allclose(weights.scores(raw), expected, rtol=0.0, atol=1e-9)
 
 
-def test_expert_that_is_right_at_the_top_beats_an_expert_of_equal_auc():
+def test_expert_with_better_top_ranks_gets_more_weight_at_equal_auc():
     rng = np.random.default_rng(1)
     negative = rng.normal(size=(2000, 2))
     positive = rng.normal(size=(200, 2)) + 1.2

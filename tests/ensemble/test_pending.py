@@ -74,7 +74,7 @@ def test_predicting_a_row_just_before_learning_it_does_not_change_the_model(rows
     assert to_bytes(asked) == to_bytes(silent)
 
 
-def test_single_row_scorer_agrees_with_every_rule(rows, model):
+def test_single_row_scorer_equals_batch_scores_of_every_rule(rows, model):
     X, y = rows
     assert sum(rule is not None for rule in model._snapshot.rules) >= 6
     for row in range(603, 640):
@@ -93,7 +93,7 @@ def test_single_row_of_three_classes_is_predicted(rows):
     assert model.predict(X[:1]) in model.classes_
 
 
-def test_linear_attribute_has_learned_all_rows_that_are_not_pending(rows):
+def test_linear_attribute_is_fitted_to_all_rows_except_pending_ones(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
     assert model._experts[0].high == 600  # the expert waits for more rows

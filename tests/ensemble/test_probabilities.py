@@ -58,7 +58,7 @@ def test_given_prior_applies_bayes_rule(learned):
             learned.predict_proba(X, prior=wrong)
 
 
-def test_threshold_for_prices_does_not_change_probabilities():
+def test_cost_based_threshold_does_not_change_probabilities():
     X, y = _stream(3000, seed=4)
     even, careful = (
         StreamClassifier(threshold=threshold).partial_fit(X, y)
@@ -84,7 +84,7 @@ def test_probabilities_of_many_classes_are_calibrated():
     assert sure.mean() == pytest.approx(hits.mean(), abs=0.07)
 
 
-def test_single_class_has_probability_one_and_first_rows_have_not():
+def test_one_class_has_probability_one_and_two_classes_of_one_row_stay_between_0_and_1():
     assert StreamClassifier().partial_fit([[0.0], [1.0]], [3, 3]).predict_proba([[5.0]]).tolist() == [[1.0]]
     early = StreamClassifier().partial_fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0], [1.0]])
     assert ((early > 0.0) & (early < 1.0)).all()

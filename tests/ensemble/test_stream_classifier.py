@@ -59,7 +59,7 @@ def test_nonlinear_classes_are_learned(curved, learned):
     assert model.explain().leader in {"kernel", "mapped", "trees"}
 
 
-def test_after_sudden_drift_scores_are_better_than_those_of_all_rows():
+def test_scores_after_sudden_drift_are_better_than_scores_of_fit_on_all_rows():
     X = np.random.default_rng(3).normal(size=(3000, 5))
     y = (np.where(np.arange(3000) < 1500, X[:, 0], X[:, 1]) > 1.0).astype(int)
     scores, _ = _run(StreamClassifier(), X, y)
@@ -68,7 +68,7 @@ def test_after_sudden_drift_scores_are_better_than_those_of_all_rows():
     assert roc_auc_score(y[soon], scores[soon]) > roc_auc_score(y[soon], planes[soon]) + 0.03
 
 
-def test_runs_of_labels_give_weight_to_label_frequencies():
+def test_label_frequency_expert_gets_weight_if_equal_labels_come_in_runs():
     rng = np.random.default_rng(0)
     y = np.repeat(rng.integers(0, 2, 30), 100)
     scores, model = _run(StreamClassifier(), rng.normal(size=(3000, 3)), y, size=10)
@@ -113,7 +113,7 @@ def test_forget_removes_rows_from_every_expert(curved):
             np.testing.assert_array_equal(one.held, other.held)
 
 
-def test_threshold_follows_prices_and_alarm_budget(curved):
+def test_threshold_follows_misclassification_costs_and_alarm_budget(curved):
     X, y = curved
     careful = _run(StreamClassifier(threshold={"miss": 100, "alarm": 1}), X, y)[0][500:] > 0
     calm = _run(StreamClassifier(threshold={"miss": 1, "alarm": 10}), X, y)[0][500:] > 0
@@ -154,7 +154,7 @@ def test_window_of_time_follows_the_times_of_the_rows():
     assert StreamClassifier(window=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).window
 
 
-def test_small_budget_reduces_the_rows_of_the_kernel_expert(curved):
+def test_small_compute_budget_reduces_rows_of_kernel_expert(curved):
     X, y = curved
     kernel = NAMES.index("kernel")
     remembered = {}
@@ -304,7 +304,7 @@ def test_delayed_labels_use_the_scores_given_at_prediction_time(curved):
     assert np.abs(kept[:, 1] - model._snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
 
 
-def test_scores_of_predicted_rows_are_bounded(monkeypatch):
+def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     monkeypatch.setattr(score_buffer, "SETTINGS", dataclasses.replace(SETTINGS, predicted_rows=50))
     predicted = PredictedScores()
     for begin in range(0, 200, 20):
@@ -316,7 +316,7 @@ def test_scores_of_predicted_rows_are_bounded(monkeypatch):
     ]
 
 
-def test_longer_memories_of_the_rare_class_take_part_in_longer_streams():
+def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others():
     rng = np.random.default_rng(8)
     y = (rng.random(24_000) < 0.01).astype(int)
     X = rng.normal(size=(24_000, 3)) + y[:, None]

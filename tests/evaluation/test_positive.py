@@ -60,7 +60,7 @@ def test_measures_do_not_depend_on_chunks(chunk):
 
 
 @pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
-def test_scores_are_for_the_positive_class(labels):
+def test_higher_scores_mean_the_positive_class(labels):
     X, y = _rows_with_changing_minority(labels)
     result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
     assert result.positive == labels[0]
@@ -98,7 +98,7 @@ def test_default_positive_of_equal_classes_is_the_larger_label():
         assert evaluator.positive == 1
 
 
-def test_class_events_do_not_depend_on_chunks():
+def test_class_appearance_events_do_not_depend_on_chunks():
     X, y = _rows_with_changing_minority()
     y = y.astype("U9")
     y[4321:4500] = "third"

@@ -78,7 +78,7 @@ def test_every_row_is_predicted_before_it_is_learned():
 
 @pytest.mark.parametrize("chunk", [1, 3, 10])
 @pytest.mark.parametrize("delay", [0, 1, 4, 50])
-def test_label_is_learned_after_delay_further_rows(chunk, delay):
+def test_delayed_label_is_learned_after_the_given_number_of_rows(chunk, delay):
     model = RecordingModel()
     prequential(model, _rows_in_order(30, chunk), delay=delay)
     learned = [row for event, row in model.events if event == "learn"]
@@ -158,7 +158,7 @@ def test_several_models_are_tested_on_the_same_rows():
     assert all(0.5 < row["auc"] <= 1 for row in result.summary())
 
 
-def test_new_categories_grow_only_models_that_can_grow():
+def test_new_categories_add_features_only_to_models_that_support_grow():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=3000), "c": [f"v{i // 500}" for i in range(3000)]})
     frame["y"] = ((frame["a"] > 0) | (frame["c"] == "v5")).astype(int)
@@ -173,7 +173,7 @@ def test_new_categories_grow_only_models_that_can_grow():
     )
 
 
-def test_sklearn_peer_counts_refused_rows_of_late_class():
+def test_sklearn_model_counts_rejected_rows_of_class_that_appears_late():
     stream = Gaussians(3000, n_classes=3, presence={2: (2000, 3000)})
     peer = SklearnPeer(SGDClassifier(random_state=0))
     prequential(peer, stream)
@@ -181,7 +181,7 @@ def test_sklearn_peer_counts_refused_rows_of_late_class():
     assert peer.n_refused_ == n_late > 0
 
 
-def test_error_in_the_stream_carries_result_so_far(tmp_path):
+def test_error_in_the_stream_contains_result_of_earlier_rows(tmp_path):
     path = tmp_path / "data.csv"
     lines = [f"{i % 7},{i % 2}" for i in range(2500)]
     path.write_text("\n".join(["a,y", *lines, "1,0,3"]) + "\n", encoding="utf-8")
@@ -203,7 +203,7 @@ def test_result_converts_to_pandas_polars_csv_and_json(tmp_path):
     assert json.loads((tmp_path / "all.json").read_text()) == document
 
 
-def test_table_of_a_long_stream_is_bounded(monkeypatch):
+def test_number_of_table_lines_of_a_long_stream_is_bounded(monkeypatch):
     monkeypatch.setattr("steelyard.evaluation.tracking._MAX_CELLS", 0)
     result = prequential(ProximalSVC(), Gaussians(3000, n_features=2, chunk=10), window=10, every=10)
     assert 50 <= len(result.table) <= 101
@@ -215,7 +215,7 @@ def test_changes_finds_abrupt_drift():
     assert any(abs(row - 20_000) <= 2000 for row in result.changes("ProximalSVC"))
 
 
-def test_changes_of_stationary_stream_is_empty():
+def test_changes_finds_no_drift_in_stationary_stream():
     result = prequential(ProximalSVC(), Gaussians(40_000, seed=3), warmup=1000)
     assert result.changes("ProximalSVC") == []
 
@@ -248,7 +248,7 @@ def test_bootstrap_bands_equal_percentiles_of_resampled_blocks():
     assert many == pytest.approx((low, high))
 
 
-def test_measure_is_within_its_band():
+def test_measure_is_within_its_confidence_band():
     result = prequential(ProximalSVC(), Gaussians(20_000), window=2000)
     for line in result.table:
         assert line["g_mean_low"] <= line["g_mean"] <= line["g_mean_high"]
@@ -306,7 +306,7 @@ def test_to_csv_to_invalid_path_raises(tmp_path):
         result.to_csv(tmp_path / "file" / "table.csv")
 
 
-def test_band_of_undefined_measure_is_nan():
+def test_confidence_band_of_undefined_measure_is_nan():
     stream = ArrayStream(np.arange(400.0)[:, None], np.zeros(400, dtype=int), chunk=50)
     (line,) = prequential(ProximalSVC(), stream, window=100).summary()
     assert np.isnan([line["g_mean"], line["g_mean_low"], line["g_mean_high"]]).all()
@@ -365,7 +365,7 @@ def test_feature_strengths_of_ensemble_are_those_of_its_linear_expert():
     assert not hasattr(StreamClassifier(), "linear_")
 
 
-def test_feature_strengths_and_times_are_bounded():
+def test_number_of_stored_feature_strengths_and_times_is_bounded():
     X, y = np.random.default_rng(1).normal(size=(30_000, 2)), np.arange(30_000) % 2
     stream = ArrayStream(X, y, chunk=20, time=np.arange(30_000.0))
     result = prequential({"a": ProximalSVC()}, stream, window=40)
@@ -376,7 +376,7 @@ def test_feature_strengths_and_times_are_bounded():
     assert result.time_of(15_000) == pytest.approx(15_000, abs=60)
 
 
-def test_stream_without_times_and_kernel_model_have_no_times_and_strengths():
+def test_stream_without_times_has_no_times_and_kernel_model_no_feature_strengths():
     result = prequential({"a": KOIL()}, Gaussians(600, chunk=100))
     assert result.time_of(100) is None
     assert result.feature_strengths("a")[0] == []

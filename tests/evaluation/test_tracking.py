@@ -48,7 +48,7 @@ def test_window_and_total_counts_do_not_depend_on_chunks(history, seed):
 
 
 @given(histories, st.integers(0, 2**31))
-def test_blocks_do_not_depend_on_the_chunks(history, seed):
+def test_blocks_of_counts_do_not_depend_on_chunks(history, seed):
     sizes, window, n_classes = history
     true, predicted = np.random.default_rng(seed).integers(0, n_classes, size=(2, sum(sizes)))
     cut, whole = (_counted(true, predicted, s, window, n_classes) for s in (sizes, [sum(sizes)]))
@@ -56,7 +56,7 @@ def test_blocks_do_not_depend_on_the_chunks(history, seed):
     assert cut.blocks()[1] == whole.blocks()[1]
 
 
-def test_long_history_keeps_bounded_number_of_blocks():
+def test_number_of_count_blocks_of_long_stream_is_bounded():
     rng = np.random.default_rng(0)
     true, predicted = rng.integers(0, 3, size=(2, 90_001))
     counter = _counted(true, predicted, [997] * 91, 100, 3)
@@ -71,7 +71,7 @@ def test_long_history_keeps_bounded_number_of_blocks():
 @pytest.mark.parametrize(
     ("n_classes", "positive"), [(2, None), (2, 0), (2, 1), (3, None), (3, 2), (7, None), (7, 4)]
 )
-def test_measures_equal_reference(n_classes, positive):
+def test_measures_equal_reference_implementation(n_classes, positive):
     rng = np.random.default_rng(n_classes)
     for n in (1, 2, 5, 40):
         true, predicted = rng.integers(0, n_classes, size=(2, n))
@@ -81,7 +81,7 @@ def test_measures_equal_reference(n_classes, positive):
         assert found == pytest.approx(expected, nan_ok=True)
 
 
-def test_measures_of_many_tallies_equal_single_ones():
+def test_measures_of_stacked_tallies_equal_measures_of_each_tally():
     rng = np.random.default_rng(3)
     tallies = np.array(
         [
@@ -107,7 +107,7 @@ def test_class_without_rows_does_not_change_other_measures():
 
 
 @given(histories, st.integers(0, 2**31), st.lists(st.integers(0, 150), min_size=1, max_size=30))
-def test_earlier_windows_equal_their_rows(history, seed, agos):
+def test_counts_of_earlier_windows_equal_counts_of_their_rows(history, seed, agos):
     sizes, window, n_classes = history
     rng = np.random.default_rng(seed)
     true, predicted = rng.integers(0, n_classes, size=(2, sum(sizes)))

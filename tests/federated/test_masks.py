@@ -77,7 +77,7 @@ def reference_numbers(X, y, labels, quantizer):
     return numbers
 
 
-def test_to_numbers_equals_reference_and_round_trips():
+def test_to_numbers_equals_reference_implementation_and_round_trips():
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(40, 3)) * [1, 1e6, 1e-3], rng.integers(0, 2, 40)
     quantizer = Quantizer.uniform(3, 2.0**-20)

@@ -250,7 +250,7 @@ def test_from_bytes_of_other_data_raises(data):
         SiteUpdate.from_bytes(data)
 
 
-def test_from_bytes_with_flipped_bit_and_valid_checksum_raises_or_decodes(message):
+def test_from_bytes_with_flipped_bit_and_valid_checksum_raises_or_returns_update(message):
     header, parts = opened(message)
     rng, n_rejected = np.random.default_rng(0), 0
     for _ in range(400):
@@ -266,7 +266,7 @@ def test_from_bytes_with_flipped_bit_and_valid_checksum_raises_or_decodes(messag
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_from_bytes_with_replaced_sums_raises_or_decodes(message, data):
+def test_from_bytes_with_replaced_sums_raises_or_returns_update(message, data):
     header, parts = opened(message)
     index = data.draw(st.integers(0, len(parts) - 1))
     start = data.draw(st.integers(0, len(parts[index])))

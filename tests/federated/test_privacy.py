@@ -228,7 +228,7 @@ def test_noisy_model_with_many_rows_is_as_accurate_as_exact_model():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_repaired_with_noise_larger_than_data_gives_finite_model(seed):
+def test_repaired_statistics_with_noise_larger_than_data_give_finite_model(seed):
     site, hub = private_site(seed=seed, epsilon=0.05), Hub()
     site.learn(table(8, 0))
     hub.receive(site.publish())

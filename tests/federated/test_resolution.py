@@ -81,7 +81,7 @@ def test_pooled_model_equals_fit_on_all_rows_to_eight_digits():
     np.testing.assert_allclose(ours, scores, rtol=0, atol=1e-8 * np.abs(scores).max())
 
 
-def test_agreed_quantizer_is_kept():
+def test_quantizer_given_by_the_user_is_used_unchanged():
     quantizer = Quantizer.uniform(6, 2.0**-40)
     site = fitted_site(frame(600), estimator=ProximalSVC(quantizer=quantizer))
     assert (site.publish().statistics.quantizer.exponents == -40).all()
@@ -97,7 +97,7 @@ def test_forget_rows_from_before_and_after_quantizer_choice_is_exact():
     assert site.publish().statistics.digest() == expected.digest()
 
 
-def test_late_category_has_step_one():
+def test_category_that_appears_late_has_quantizer_step_one():
     rows = frame(600).assign(town=["a"] * 300 + ["b", "c"] * 150)
     site = fitted_site(rows, (280,))
     published = site.publish()
@@ -105,7 +105,7 @@ def test_late_category_has_step_one():
     assert published.statistics.n_rows == 600
 
 
-def test_failed_learn_keeps_quantizer_unchosen():
+def test_failed_learn_does_not_choose_a_quantizer():
     rows = frame(600)
     site = fitted_site(rows.iloc[:100])
     bad = rows.iloc[100:].copy()

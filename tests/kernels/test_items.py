@@ -83,7 +83,7 @@ def test_model_is_independent_of_batch_boundaries(name, rng):
 @pytest.mark.parametrize(
     "name", ["KOIL", "KOIL unbounded", "MultiKernelKOIL", "NORMA", "RBP", "Forgetron", "Projectron"]
 )
-def test_sequence_kernel_gives_scores_of_equal_vector_kernel(name, rng):
+def test_sequence_kernel_and_equal_vector_kernel_give_same_scores(name, rng):
     # The edit kernel of single letters has the values of a Gaussian kernel of two points.
     letters = rng.integers(0, 6, size=80)
     y = (letters % 2).astype(int)
@@ -108,7 +108,7 @@ def test_sequence_kernel_gives_scores_of_equal_vector_kernel(name, rng):
 
 
 @pytest.mark.parametrize("name", ["IncrementalSVC", "spheres", "ellipsoids"])
-def test_repeated_sequence_equals_larger_weight(name, rng):
+def test_repeated_sequence_equals_sequence_with_larger_weight(name, rng):
     X, y = words(rng, 40)
     twice = STREAMING[name](EDIT).fit(X + X, np.concatenate([y, y]))
     weighted = STREAMING[name](EDIT).fit(X, y, sample_weight=np.full(len(X), 2.0))
@@ -247,7 +247,7 @@ def test_class_of_sequences_can_be_added_removed_and_merged(rng):
     assert list(merged.forget_class(2).classes_) == [0, 1]
 
 
-def test_changed_kernel_parameter_changes_bodies(rng):
+def test_changed_kernel_parameter_changes_enclosing_bodies(rng):
     X, y = words(rng)
     model = EnclosingClassifier(kernel=clone(EDIT)).fit(X, y)
     before = model.distance_ratio(X)
@@ -268,7 +268,7 @@ def test_budget_learner_stores_bounded_number_of_sequences(rng):
 # -- SequenceStore and ItemTable ----------------------------------------------------------------
 
 
-def test_equal_sequences_share_a_slot_and_free_slots_are_reused():
+def test_equal_sequences_share_a_table_slot_and_free_slots_are_reused():
     store = SequenceStore()
     rows = store.add(["a", b"a", "b", "a", np.array([97], dtype=np.int32)])
     assert rows.ravel().tolist() == [0, 1, 2, 0, 3]
@@ -277,7 +277,7 @@ def test_equal_sequences_share_a_slot_and_free_slots_are_reused():
     assert len(store) == 3
 
 
-def test_negative_zero_and_zero_share_a_slot():
+def test_sequences_with_negative_zero_and_zero_share_a_table_slot():
     store = SequenceStore()
     assert store.add([np.array([[0.0]]), np.array([[-0.0]])]).ravel().tolist() == [0, 0]
 

@@ -61,7 +61,7 @@ def table(n, d, dtype=np.float64, seed=0):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_match_formula_at_small_sizes(kernel, dtype, level):
+def test_kernel_blocks_with_few_rows_match_formula(kernel, dtype, level):
     for size in range(1, 41):
         X, Z = table(size, 1 + size * 7 % 11, dtype), table(41 - size, 1 + size * 7 % 11, dtype, seed=1)
         values = kernel.block(X, Z)
@@ -71,7 +71,7 @@ def test_blocks_match_formula_at_small_sizes(kernel, dtype, level):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_match_formula_at_small_widths(kernel, dtype, level):
+def test_kernel_blocks_with_few_features_match_formula(kernel, dtype, level):
     for d in range(1, 41):
         X, Z = table(9, d, dtype), table(5, d, dtype, seed=1)
         np.testing.assert_allclose(kernel.block(X, Z), naive_block(kernel, X, Z), **tolerance(dtype))
@@ -79,7 +79,7 @@ def test_blocks_match_formula_at_small_widths(kernel, dtype, level):
 
 @pytest.mark.parametrize("shape", [(63, 65, 3), (130, 31, 100), (2, 300, 17), (300, 1, 65)])
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_match_scikit_learn(kernel, shape):
+def test_kernel_blocks_match_scikit_learn(kernel, shape):
     n_x, n_z, d = shape
     X, Z = table(n_x, d) / 3, table(n_z, d, seed=1) / 3
     numbers = kernel.to_dict()
@@ -89,7 +89,7 @@ def test_blocks_match_scikit_learn(kernel, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_blocks_are_bitwise_independent_of_threads(kernel, dtype, level):
+def test_kernel_blocks_are_bitwise_independent_of_threads(kernel, dtype, level):
     X, Z = table(500, 6, dtype), table(333, 6, dtype, seed=1)
     np.testing.assert_array_equal(kernel.block(X, Z, n_threads=2), kernel.block(X, Z, n_threads=1))
     wide = table(200, 45, dtype)
@@ -124,7 +124,7 @@ def test_self_similarity_is_exactly_one(name, dtype, level):
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_common_offset_costs_no_accuracy(name, level):
+def test_common_offset_of_rows_does_not_reduce_accuracy(name, level):
     moved = table(40, 8) + 1e6
     X = moved - 1e6  # exact, so the differences are the same
     kernel = Kernel(name, gamma=0.5)
@@ -140,7 +140,7 @@ def test_common_offset_costs_no_accuracy(name, level):
     which=st.sampled_from(KERNELS),
     dtype=st.sampled_from(DTYPES),
 )
-def test_random_blocks_match_formula(*, seed, n_x, n_z, d, which, dtype):
+def test_kernel_blocks_of_random_rows_match_formula(*, seed, n_x, n_z, d, which, dtype):
     rng = np.random.default_rng(seed)
     X, Z = rng.normal(size=(n_x, d)).astype(dtype), rng.normal(size=(n_z, d)).astype(dtype)
     np.testing.assert_allclose(which.block(X, Z), naive_block(which, X, Z), **tolerance(dtype))
@@ -151,19 +151,19 @@ def test_random_blocks_match_formula(*, seed, n_x, n_z, d, which, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_huge_gamma_gives_identity(name, dtype, level):
+def test_huge_gamma_gives_identity_matrix(name, dtype, level):
     X = table(20, 3, dtype)
     np.testing.assert_array_equal(Kernel(name, gamma=1e300).block(X), np.eye(20))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_tiny_gamma_gives_ones(name, dtype, level):
+def test_tiny_gamma_gives_matrix_of_ones(name, dtype, level):
     np.testing.assert_array_equal(Kernel(name, gamma=1e-300).block(table(20, 3, dtype)), np.ones((20, 20)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_small_values_pass_denormals_to_zero(dtype, level):
+def test_kernel_values_underflow_gradually_through_denormals_to_zero(dtype, level):
     t = np.linspace(0, 800, 20_001).astype(dtype)[:, None]
     values = Kernel("laplacian").block(np.zeros((1, 1), dtype), t)[0]
     exact = np.exp(-t[:, 0].astype(np.longdouble))
@@ -174,7 +174,7 @@ def test_small_values_pass_denormals_to_zero(dtype, level):
 
 
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_denormal_rows_give_finite_values(kernel, level):
+def test_rows_with_denormal_values_give_finite_kernel_values(kernel, level):
     X = np.full((3, 2), 5e-324)
     np.testing.assert_allclose(kernel.block(X), naive_block(kernel, X, X), rtol=1e-15, atol=0)
 
@@ -257,7 +257,7 @@ def test_callable_kernel_receives_samples_unchanged():
     assert kernel.block(words).dtype == np.float64
 
 
-def test_precomputed_values_are_returned():
+def test_precomputed_kernel_returns_given_values():
     K = Kernel("rbf").block(table(5, 2))
     kernel = Kernel("precomputed")
     np.testing.assert_array_equal(kernel.block(K), K)
@@ -395,7 +395,7 @@ def test_to_dict_of_callable_and_from_dict_with_unknown_key_raise():
     ("dtype", "packed"), [(np.float64, _native.PackedRows64), (np.float32, _native.PackedRows32)]
 )
 @pytest.mark.parametrize("kernel", BY_NAME)
-def test_packed_rows_give_float64_kernel_values(kernel, dtype, packed, level):
+def test_packed_rows_give_same_kernel_values_as_float64_rows(kernel, dtype, packed, level):
     X, Z = table(21, 6, dtype), table(37, 6, dtype, seed=1)
     weights = table(37, 1, seed=2)[:, 0]
     stored = packed(6)

@@ -86,7 +86,7 @@ def test_banded_matrix_is_positive_semidefinite(rng):
 @pytest.mark.parametrize(
     ("kernel", "make"), [(GlobalAlignmentKernel(0.5), trajectories), (EditKernel(0.5), strings)]
 )
-def test_values_are_independent_of_threads_and_collection(kernel, make, rng, monkeypatch):
+def test_kernel_values_are_independent_of_threads_and_other_sequences(kernel, make, rng, monkeypatch):
     X = make(40, rng)
     answers = []
     for threads in ("1", "2"):
@@ -127,7 +127,7 @@ def test_distant_trajectories_have_similarity_zero():
     np.testing.assert_array_equal(GlobalAlignmentKernel(1.0)([near], [far]), [[0.0]])
 
 
-def test_lengths_that_differ_by_band_have_similarity_zero():
+def test_sequences_whose_lengths_differ_by_the_band_have_similarity_zero():
     short, long = np.zeros((5, 1)), np.zeros((9, 1))
     assert GlobalAlignmentKernel(1.0, band=4)([short], [long])[0, 0] == 0.0
     assert GlobalAlignmentKernel(1.0, band=5)([short], [long])[0, 0] > 0.0

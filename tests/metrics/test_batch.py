@@ -61,15 +61,15 @@ def random_predictions(seed, labels, n=200):
         (f_beta_score, 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4)),
     ],
 )
-def test_scores_of_a_small_example_equal_values_by_hand(score, value):
+def test_scores_of_a_small_example_equal_manual_calculation(score, value):
     assert score(Y_TRUE, Y_PRED) == pytest.approx(value, rel=1e-15)
 
 
-def test_f_beta_has_the_square_on_precision():
+def test_f_beta_multiplies_precision_by_beta_squared():
     assert f_beta_score(Y_TRUE, Y_PRED, beta=2) == pytest.approx(reference.f_beta(Y_TRUE, Y_PRED, 1, 2))
 
 
-def test_f_beta_is_zero_when_nothing_was_hit():
+def test_f_beta_without_true_positives_is_zero():
     assert f_beta_score([0, 0, 1], [0, 1, 0]) == 0.0
 
 
@@ -225,7 +225,7 @@ def test_auc_equals_scikit_learn_with_ties_and_weights(seed):
     assert roc_auc_score(y_true, scores, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_auc_scores_are_for_pos_label():
+def test_auc_uses_scores_of_pos_label():
     y_true, scores = ["a", "b", "c", "a"], [0.9, 0.3, 0.1, 0.2]
     expected = reference.auc([label == "a" for label in y_true], scores)
     assert roc_auc_score(y_true, scores, pos_label="a") == pytest.approx(expected)
@@ -303,7 +303,7 @@ def test_scorers_work_in_cross_validation():
     assert np.isfinite(cross_val_score(model, X, y, scoring=by_table, error_score="raise")).all()
 
 
-def test_report_equals_the_single_functions():
+def test_imbalance_report_equals_the_individual_metric_functions():
     scores = np.arange(10.0)
     report = imbalance_report(Y_TRUE, Y_PRED, scores, beta=2)
     assert report.pos_label == 1

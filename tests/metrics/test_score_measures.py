@@ -133,7 +133,7 @@ def test_kappa_of_one_constant_class_is_nan():
 
 
 @pytest.mark.parametrize("score", [log_loss_score, brier_score, expected_calibration_error])
-def test_values_outside_0_and_1_are_no_probabilities(score):
+def test_values_outside_0_and_1_raise_as_probabilities(score):
     with pytest.raises(DataError, match=r"between 0 and 1; got .*1\.5"):
         score([0, 1], [0.5, 1.5])
 
@@ -200,7 +200,7 @@ def test_scorers_equal_those_of_scikit_learn(name, theirs):
     np.testing.assert_allclose(ours, cross_val_score(LogisticRegression(), X, y, scoring=theirs))
 
 
-def test_scorer_of_precision_at_k_takes_k():
+def test_precision_at_k_scorer_accepts_k():
     X, y = make_classification(400, weights=[0.8], random_state=0)
     values = cross_val_score(LogisticRegression(), X, y, scoring=make_scorer("precision_at_k", k=5))
     assert ((values * 5) % 1 == 0).all()

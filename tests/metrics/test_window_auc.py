@@ -94,7 +94,7 @@ def test_restored_state_continues_identically(rows, cut, window):
     np.testing.assert_equal(quiet_get(again), quiet_get(stream))
 
 
-def test_deepcopy_is_independent():
+def test_deepcopy_of_window_auc_is_independent_of_original():
     stream = WindowAUC(4).update([0, 1], y_score=[0, 1])
     copied = copy.deepcopy(stream).update([0, 1], y_score=[3, 2])
     assert stream.get() == 1.0
@@ -110,7 +110,7 @@ def test_positive_and_negative_zero_are_tied():
 
 
 @pytest.mark.parametrize("order", [["no", "yes"], ["yes", "no"]])
-def test_scores_are_for_the_larger_label_in_any_order(order):
+def test_default_pos_label_is_the_larger_label_in_any_order_of_appearance(order):
     scores = [1.0 if label == "yes" else 0.0 for label in order]
     assert WindowAUC(5).update(order, y_score=scores).get() == 1.0
 
@@ -154,7 +154,7 @@ def test_failing_update_changes_nothing(bad, message):
     assert state_bytes(stream) == before
 
 
-def test_labels_of_failed_first_update_are_not_kept():
+def test_labels_of_failed_first_update_are_discarded():
     stream = WindowAUC(4)
     with pytest.raises(DataError):
         stream.update(["a", 1], y_score=[0, 1])

@@ -184,7 +184,7 @@ def test_opauc_late_class_uses_all_earlier_rows_as_other_class():
     np.testing.assert_allclose(late.coef_[2], always.coef_[0], rtol=1e-9)
 
 
-def test_norma_step_that_flips_weights_raises():
+def test_norma_learning_rate_that_flips_the_sign_of_weights_raises():
     with pytest.raises(ParameterError, match="must be below 1"):
         NORMA(2.0, 0.5).fit(AXIS, SIGNS)
 

@@ -68,7 +68,7 @@ def check_against_transcription(X, y, kernel, **parameters):
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir", "reservoir++"])
 @pytest.mark.parametrize("budget", [(5, 40), (40, 5), (1, 17)])
 @pytest.mark.parametrize("first", [1, -1])
-def test_pair_of_budgets_matches_transcription_and_bounds_each_class(stream, policy, budget, first):
+def test_pair_of_budgets_matches_reference_implementation_per_class(stream, policy, budget, first):
     X, y = stream
     begin = int(np.argmax(y == first))  # the class that comes first must not matter
     X, y = X[begin : begin + 600], y[begin : begin + 600]
@@ -251,7 +251,7 @@ def in_runs(rows_per_run, n=700):
 @pytest.mark.parametrize("level", _native.simd_levels())
 @pytest.mark.parametrize("budget", [5, 8, 13, 24])
 @pytest.mark.parametrize("runs", [(1, 1), (11, 2), (40, 30)])
-def test_classes_in_runs_match_reference_implementation(level, budget, runs):
+def test_stream_with_runs_of_one_class_matches_reference_implementation(level, budget, runs):
     # Until the class changes, scores of the own class are stale and kernel columns are written in groups.
     X, y = in_runs(runs)
     before = _native.simd_level()
@@ -284,14 +284,14 @@ def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighb
     assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
 
 
-def test_steps_that_underflow_change_nothing(stream):
+def test_updates_that_underflow_to_zero_change_nothing(stream):
     X, y = stream
     model = KOIL(5e-324, budget=3, loss="smooth", policy="fifo++").fit(X, y)
     assert not model.dual_coef_.any()
 
 
 @pytest.mark.parametrize("policy", ["fifo++", "reservoir++", "unbounded"])
-def test_stale_scores_survive_save_and_load(policy):
+def test_model_with_stale_cached_scores_continues_equally_after_save_and_load(policy):
     X, y = in_runs((23, 5), 300)
     straight = KOIL(C, budget=13, policy=policy, random_state=0).fit(X, y)
     saved = KOIL(C, budget=13, policy=policy, random_state=0)
@@ -302,7 +302,7 @@ def test_stale_scores_survive_save_and_load(policy):
     np.testing.assert_array_equal(saved.decision_function(X), straight.decision_function(X))
 
 
-def test_state_of_version_0_1_without_stale_side_loads(stream):
+def test_state_of_version_0_1_without_stale_score_counters_loads(stream):
     X, y = stream
     model = KOIL(C, budget=13, policy="fifo++", threshold="zero").fit(X, y)
     state = model._machines_state()
@@ -461,7 +461,7 @@ def test_decision_function_matches_dual_coef_and_support_vectors(stream):
     np.testing.assert_allclose(model.decision_function(X), sums, rtol=1e-9, atol=1e-12)
 
 
-def test_multiclass_matches_one_vs_rest_machines_from_first_row():
+def test_multiclass_matches_one_vs_rest_learners_from_first_row():
     rng = np.random.default_rng(0)
     labels = np.array(["d", "b", "a", "c"])
     codes = rng.integers(0, 4, size=600)

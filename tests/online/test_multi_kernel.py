@@ -115,7 +115,7 @@ def test_model_is_independent_of_batch_boundaries(C):
         np.testing.assert_array_equal(model.kernel_weights_, whole.kernel_weights_)
 
 
-def test_default_kernels_match_transcription_over_several_windows():
+def test_default_kernels_match_reference_implementation_over_several_windows():
     X, y = make_stream(700)
     shared = {"budget": 11, "n_neighbors": 4, "policy": "reservoir++"}
     model = MultiKernelKOIL(C=C, learning_rate=ETA, random_state=5, **shared).fit(X, y)
@@ -126,7 +126,7 @@ def test_default_kernels_match_transcription_over_several_windows():
     np.testing.assert_allclose(model.kernel_weights_, weights, rtol=1e-9, atol=1e-300)
 
 
-def test_sign_combination_is_weighted_vote():
+def test_sign_combination_is_weighted_vote_of_kernels():
     X, y = make_stream(300)
     model = MultiKernelKOIL(FEW, C=C, budget=9, threshold="zero", random_state=0).fit(X, y)
     kernels = [Kernel.from_dict(kernel) for kernel in FEW]
@@ -166,7 +166,7 @@ def test_default_kernels_match_paper():
     np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-300)
 
 
-def test_weights_of_bad_kernels_underflow_safely():
+def test_kernel_weights_that_underflow_give_finite_scores():
     X, y = make_stream(3000)
     model = MultiKernelKOIL(C=500.0, random_state=0).fit(X, y)
     assert model.kernel_weights_.sum() == pytest.approx(1.0)

@@ -14,7 +14,7 @@ KOIL = CONTENDERS["KOIL RS++"]
 KEY = {"set": "glass", "learner": "KOIL RS++", "seed": 0}
 
 
-def test_interrupted_run_resumes(tmp_path):
+def test_interrupted_experiment_resumes_from_stored_cells(tmp_path):
     computed = []
 
     def fragile(number):
@@ -47,18 +47,18 @@ def test_experiments_of_one_command_share_cells(tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"set": "german"}, {"learner": "KOIL RS"}])
-def test_cell_with_other_key_is_recomputed(tmp_path, other):
+def test_stored_cell_with_other_key_is_recomputed(tmp_path, other):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     assert Cells(tmp_path, resume=True).find(KEY | other) is None
 
 
-def test_cell_of_other_version_is_recomputed(tmp_path, monkeypatch):
+def test_stored_cell_of_other_version_is_recomputed(tmp_path, monkeypatch):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     monkeypatch.setattr("papers.cells.version", lambda _: "99.0")
     assert Cells(tmp_path, resume=True).find(KEY) is None
 
 
-def test_damaged_cell_is_recomputed(tmp_path):
+def test_damaged_stored_cell_is_recomputed(tmp_path):
     Cells(tmp_path).keep(KEY, Cell(1, 2.0))
     (file,) = tmp_path.glob("*.json")
     file.write_text("{", encoding="utf-8")

@@ -23,13 +23,13 @@ def rows_of(name, **context):
     return run(find(name), Context(load_set=shipped, **context)).result.rows
 
 
-def test_ten_chunks_give_plane_of_single_fit():
+def test_fit_in_ten_chunks_equals_single_fit():
     rows = rows_of("dcil-table-5.1", quick=True)
     assert len(rows) == 6
     assert all(row.mean < 1e-12 for row in rows)
 
 
-def test_distributed_halves_give_classifier_of_single_fit():
+def test_fit_on_two_distributed_halves_equals_single_fit():
     rows = rows_of("distributed-table-1", quick=True)
     ways = ["Inc", "Dist", "DistInc", "Retire"]
     assert [row.learner for row in rows] == [*ways, *(f"{way}, standardised" for way in ways)]
@@ -64,7 +64,7 @@ def test_generated_faces_reserve_one_image_in_five_for_testing():
 
 
 @pytest.mark.parametrize("n_features", [2, 60])
-def test_random_features_fit_memory_of_koil(n_features):
+def test_saved_random_feature_learner_is_at_most_as_large_as_koil(n_features):
     from papers.own.candidates import automatic
     from steelyard.persistence import to_bytes
 

@@ -21,20 +21,20 @@ def row(mean, paper, **rest):
     return Row("set", "learner", "AUC", mean, paper=paper, **rest)
 
 
-def test_verdict_within_tolerance_is_reached():
+def test_result_within_tolerance_has_verdict_reached():
     assert str(judge(row(0.94, 0.95, tolerance=0.01))) == "reached"
 
 
-def test_verdict_within_two_standard_errors_is_reached():
+def test_result_within_two_standard_errors_has_verdict_reached():
     assert str(judge(row(0.90, 0.95, std=0.25, rounds=100))) == "reached"
 
 
-def test_verdict_beyond_tolerance_is_better_or_short():
+def test_result_beyond_tolerance_has_verdict_better_or_short():
     assert str(judge(row(0.97, 0.95))) == "better by 0.020"
     assert str(judge(row(0.90, 0.95))) == "short by 0.050"
 
 
-def test_verdict_for_low_aim_prefers_smaller_value():
+def test_verdict_for_measure_to_minimize_prefers_smaller_value():
     assert judge(row(2.0, 3.0, aim="low")).kind == "better"
 
 

@@ -122,7 +122,7 @@ def test_nearest_first_updates_fewer_vectors_than_violators_first(rng):
     assert weights[0] < weights[1]
 
 
-def test_algorithm_3_stores_zero_weight_samples_unlike_program(rng):
+def test_algorithm_3_stores_zero_weight_samples_unlike_program_of_the_authors(rng):
     """Check lines 3 and 4: every sample enters a buffer that is not full."""
     y = (rng.random(200) < 0.3).astype(int)
     X = rng.normal(size=(200, 2)) + 4.0 * y[:, None]  # most samples have no violators and weight 0

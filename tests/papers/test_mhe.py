@@ -37,7 +37,7 @@ def test_document_is_instance_of_each_of_its_topics():
     assert mhe.instances(data, single=True)[0].tolist() == ["two"]
 
 
-def test_terms_and_weights_use_training_texts_only(texts):
+def test_term_selection_and_weights_use_training_texts_only(texts):
     train, test, y, y_test = mhe.split(*texts, seed=1)
     other = test.copy()
     other[:] = "words never seen"
@@ -61,7 +61,7 @@ def test_parameter_selection_picks_better_choice(texts):
     assert set(chosen) == {*mhe.SYSTEMS, mhe.SLACK_SPHERE}
 
 
-def test_increments_test_only_learned_topics(texts):
+def test_incremental_evaluation_tests_only_topics_learned_so_far(texts):
     part = mhe.Part.of(*mhe.split(*texts, seed=2))
     results = mhe.learn_topic_by_topic({"shape": "sphere"}, part, mhe.Preparation())
     assert results.shape == (4, 5)
@@ -75,7 +75,7 @@ def test_mean_class_f1_is_at_most_harmonic_mean_of_means(rng):
         assert f1 <= mhe.most_f1(precision, recall) + 1e-9 if precision + recall else f1 == 0.0
 
 
-def test_three_printed_f1_exceed_their_upper_bound():
+def test_three_f1_values_printed_in_the_paper_exceed_their_upper_bound():
     lowered = [
         (before[2], round(after[2], 2))
         for system in mhe.PAPER_TABLE_2

@@ -30,7 +30,7 @@ def expanded(X):
     return np.column_stack([X, -np.ones(len(X))])
 
 
-def test_weights_of_29_lose_rare_class_and_learner_uses_17(rows):
+def test_weights_of_equation_29_miss_rare_class_and_learner_uses_equation_17(rows):
     X, y = rows
     share = y.mean()
     planes = {
@@ -63,7 +63,7 @@ def test_plane_of_new_class_uses_updated_row_count(rng):
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
-def test_printed_f_measure_of_perfect_prediction_exceeds_one(beta):
+def test_f_measure_formula_of_the_paper_exceeds_one_for_perfect_prediction(beta):
     recall = precision = 1.0
     printed = (1 + beta) ** 2 * recall * precision / (beta**2 * recall + precision)
     usual = (1 + beta**2) * recall * precision / (beta**2 * precision + recall)
@@ -72,7 +72,7 @@ def test_printed_f_measure_of_perfect_prediction_exceeds_one(beta):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_multiple_step_solves_3_18_and_reaches_optimum(rng, together):
+def test_multiple_step_update_solves_equation_3_18_and_reaches_optimum(rng, together):
     y = np.where(rng.random(90) < 0.4, 1.0, -1.0)
     X = rng.normal(size=(90, 3)) + 0.8 * (y == 1)[:, None]
     path = MultipleStep(Kernel("rbf", gamma=0.3).block(X), y, 1.0)
@@ -88,7 +88,7 @@ def test_multiple_step_solves_3_18_and_reaches_optimum(rng, together):
     assert abs(y @ alpha) < 1e-6
 
 
-def test_sensitivities_solve_3_18_with_inverse_not_transpose(rng):
+def test_sensitivities_solve_equation_3_18_with_inverse_instead_of_transpose(rng):
     y = np.where(rng.random(12) < 0.5, 1.0, -1.0)
     Q = np.outer(y, y) * Kernel("rbf", gamma=0.5).block(rng.normal(size=(12, 2)))
     margin, moving = slice(0, 8), slice(8, 12)
@@ -98,7 +98,7 @@ def test_sensitivities_solve_3_18_with_inverse_not_transpose(rng):
     assert np.abs(M @ -(M.T @ pull) + pull).max() > 0.1
 
 
-def test_gradient_step_needs_minus_sign_in_3_12_and_3_19(rng):
+def test_gradient_step_needs_minus_sign_in_equations_3_12_and_3_19(rng):
     """Check L(f) = |f|^2 / 2 + C times the hinge losses over opposite rows, with a linear kernel."""
     X, C, eta = rng.normal(size=(6, 2)), 1.0, 0.01
     y = np.array([1, 0, 1, 0, 0, 1])
@@ -124,7 +124,7 @@ def test_gradient_step_needs_minus_sign_in_3_12_and_3_19(rng):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_printed_kba_round_raises_no_similarity_and_keeps_angles(rows, kernel):
+def test_kba_round_of_the_paper_increases_no_similarity_and_keeps_angles(rows, kernel):
     """Check that (5) is at most 1, so (8) reduces positive similarities and keeps cosines."""
     X, y = rows[0][:300], rows[1][:300]
     forced = {"variant": "printed", "early_stopping": False, "max_iter": 1, "shift": False}
@@ -155,7 +155,7 @@ def test_koil_thesis_text_contradicts_its_tables():
     assert PAPER_OTHERS["s4"]["OAM"][0] > 0.5  # "even poorer than random guesses"
 
 
-def test_one_count_of_table_4_1_sums_to_twelve_of_fourteen_sets():
+def test_one_row_of_win_counts_in_table_4_1_sums_to_12_instead_of_14_datasets():
     assert {sum(counts) for counts in PAPER_WINS["3.3"].values()} == {14}
     sums = {name: sum(counts) for name, counts in PAPER_WINS_MANY.items()}
     assert sums.pop("MKL FIFO++") == 12

@@ -40,7 +40,7 @@ def test_section_is_parsed_with_numbers_and_counts(layout):
     assert found.circumstances.startswith("quick run, seed 0")
 
 
-def test_sections_not_run_again_are_kept(tmp_path):
+def test_sections_of_experiments_that_did_not_run_are_kept(tmp_path):
     page = tmp_path / "papers.md"
     for folder, name, mean in (("first", "dcil-table-5.1", 0.95), ("first", "kba-table-4", 0.7)):
         write_report(report(name, mean), tmp_path / folder)

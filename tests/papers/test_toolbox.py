@@ -62,13 +62,13 @@ def test_averaged_oam_sums_weights_of_every_tenth_row(rows):
     np.testing.assert_array_equal(AveragedOAM(8, 0, 0.1).fit(X, y).weights, total)
 
 
-def test_printed_digits_match_only_with_mean_and_deviation():
+def test_result_matches_printed_digits_only_if_mean_and_deviation_match():
     same = Row("a", "x", "P", 0.8104, 0.0649, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     other = Row("b", "x", "P", 0.8104, 0.0660, 20, paper=0.810, paper_std=0.065, tolerance=0.01)
     assert "P: 1 of 2 (means within 0.01: 2)." in _alike([same, other])
 
 
-def test_shuttle_scaled_to_unit_range_is_same_data():
+def test_shuttle_scaled_to_unit_or_symmetric_range_gives_equal_kernel_values():
     context = Context(load_set=generated, load_runs=generated_splits)
     unit, symmetric = _files(context, [(UNIT, 2), (SYMMETRIC, 2)]).values()
     np.testing.assert_array_equal(unit.y, symmetric.y)

@@ -55,7 +55,7 @@ def solved(positive, negative, C):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_update_matches_algorithm_3(rows, C):
+def test_update_matches_algorithm_3_of_the_paper(rows, C):
     X, y, which = rows
     rare = y == 2
     sides = []
@@ -68,7 +68,7 @@ def test_update_matches_algorithm_3(rows, C):
 
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 5])
-def test_nodes_and_master_match_algorithm_4(rows, n_nodes):
+def test_distributed_update_matches_algorithm_4_of_the_paper(rows, n_nodes):
     X, y, which = rows
     rare = y == 2
     sides = [Terms(X[which["old"]][side[which["old"]]]) for side in (rare, ~rare)]
@@ -87,7 +87,7 @@ def test_nodes_and_master_match_algorithm_4(rows, n_nodes):
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
 
 
-def test_merge_of_nodes_matches_35(rows):
+def test_merge_of_nodes_matches_equation_35(rows):
     X, y, _ = rows
     rare = y == 2
     nodes = [slice(begin, None, 3) for begin in range(3)]
@@ -104,7 +104,7 @@ def test_merge_of_nodes_matches_35(rows):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 30.0])
-def test_multiclass_planes_match_4_24_and_4_25(rows, C):
+def test_multiclass_planes_match_equations_4_24_and_4_25(rows, C):
     """Check the one-vs-rest plane of class j from M and v, after adding and removing rows."""
     X, y, which = rows
     model = ProximalSVC(C, standardize=False).fit(X[which["old"]], y[which["old"]])

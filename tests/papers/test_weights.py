@@ -18,7 +18,7 @@ def rows(rng):
     return rng.normal(size=(400, 2)) + 1.3 * y[:, None], y
 
 
-def test_z_svm_matches_2_24_with_best_z(rows, rng):
+def test_z_svm_with_best_z_matches_equation_2_24(rows, rng):
     X, y = rows
     model = ZSVM().fit(X, y)
     svc = SVC(gamma=model.kernel.gamma).fit(X, y)

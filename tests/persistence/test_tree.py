@@ -132,7 +132,7 @@ def test_memory_mapped_array_is_saved_as_array(tmp_path):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_unsupported_value_raises_and_names_its_place(value):
+def test_unsupported_value_raises_with_its_path_in_the_tree(value):
     with pytest.raises(DataTypeError, match=r"save: tree\.a"):
         encode({"a": [value]})
 

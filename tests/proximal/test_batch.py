@@ -46,7 +46,7 @@ def test_decision_function_is_the_affine_map_of_the_raw_features(rng):
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, rtol=1e-12)
 
 
-def test_balanced_weights_ignore_repetition_of_a_class(rng):
+def test_balanced_class_weights_give_same_model_when_a_class_is_repeated(rng):
     X, y = imbalanced(rng)
     rare = y == 1
     many = ProximalSVC(C=1e9).fit(np.concatenate([X, X[rare]]), np.concatenate([y, y[rare]]))
@@ -61,7 +61,7 @@ def test_auc_objective_equals_the_minimiser_over_all_pairs(rng):
     assert relative_difference(model.coef_[0], reference.auc_direction(X, y == 1, 3.0)) < 1e-10
 
 
-def test_auc_objective_on_standardized_rows(rng):
+def test_auc_objective_on_standardized_rows_equals_the_minimiser_over_all_pairs(rng):
     X, y = imbalanced(rng, 120, 4)
     scaler = StandardScaler().fit(X)
     model = ProximalSVC(C=3.0, objective="auc").fit(X, y)

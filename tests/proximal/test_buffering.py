@@ -30,7 +30,7 @@ def same(one, other, X):
     assert one.digest() == other.digest()
 
 
-def test_columns_that_are_constant_at_first_are_used():
+def test_columns_that_are_constant_in_the_first_rows_are_used():
     """As in network logs, in which some services and flags do not occur in the first hundred rows."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(3000, 30))
@@ -54,7 +54,7 @@ def test_batch_sizes_do_not_change_the_buffered_state(rng, C, n_rows):
         same(streamed(learner(C=C), X, y, step), expected, X)
 
 
-def test_map_is_fitted_to_the_first_thousand_rows(rng):
+def test_feature_map_is_fitted_to_the_first_thousand_rows(rng):
     X, y = imbalanced(rng, 1500, 5)
     model = streamed(learner(), X, y, 170)
     assert model._state.feature_map.same_map(RandomFeatures(40).fit(X[:1000]))
@@ -62,7 +62,7 @@ def test_map_is_fitted_to_the_first_thousand_rows(rng):
     same(model, ProximalSVC(feature_map=RandomFeatures(40).fit(X[:1000])).fit(X, y), X)
 
 
-def test_fit_fits_the_map_to_all_given_rows(rng):
+def test_fit_fits_the_feature_map_to_all_given_rows(rng):
     X, y = imbalanced(rng, 300, 5)
     model = learner().fit(X, y)
     assert model._state.buffer is None
@@ -78,7 +78,7 @@ def test_predictions_do_not_change_the_buffered_state(rng):
     same(predicting, streamed(learner(), X, y, 1300), X)
 
 
-def test_forget_buffered_rows_equals_never_learned(rng):
+def test_forget_buffered_rows_equals_fit_without_these_rows(rng):
     X, y = imbalanced(rng, 600, 4)
     model = streamed(learner(), X, y, 100).forget(X[100:250], y[100:250])
     kept = np.r_[0:100, 250:600]
@@ -106,7 +106,7 @@ def test_forget_unknown_buffered_rows_raises(rng):
     ],
     ids=["saved", "pickled"],
 )
-def test_buffering_continues_after_loading(rng, copied):
+def test_loaded_learner_with_buffered_rows_continues_buffering(rng, copied):
     X, y = imbalanced(rng, 1400, 4)
     model = copied(streamed(learner(), X[:600], y[:600], 100))
     same(model, streamed(learner(), X[:600], y[:600], 600), X)
@@ -114,7 +114,7 @@ def test_buffering_continues_after_loading(rng, copied):
 
 
 @pytest.mark.parametrize(("n_here", "n_there"), [(300, 400), (300, 1200), (1200, 300), (700, 800)])
-def test_buffering_learners_merge(rng, n_here, n_there):
+def test_learners_with_buffered_rows_are_merged(rng, n_here, n_there):
     X, y = imbalanced(rng, n_here + n_there, 4)
     here = streamed(learner(), X[:n_here], y[:n_here], 100)
     there = streamed(learner(), X[n_here:], y[n_here:], 100)
@@ -143,7 +143,7 @@ def test_subtract_after_merge_restores_the_digest(rng):
     same(here.merge(there).subtract(there), expected, X)
 
 
-def test_short_window_fits_its_map_after_many_rows(rng):
+def test_sliding_window_shorter_than_the_buffer_fits_its_feature_map(rng):
     X, y = imbalanced(rng, 4400, 3)
     model = learner().partial_fit(X[:400], y[:400])
     for begin in range(400, 4400, 400):

@@ -100,7 +100,7 @@ def test_selected_C_of_decayed_rows_is_valid_until_the_weight_doubles(rng, selec
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_single_outlier_does_not_decide_C(rng, objective):
+def test_single_outlier_does_not_determine_selected_C(rng, objective):
     X, y = imbalanced(rng, 2000, 6)
     clean = ProximalSVC(C="auto", objective=objective).fit(X, y).C_
     X[1234, 2] = 9999.9

@@ -63,7 +63,7 @@ def test_rows_of_all_folds_sum_to_all_rows(rng):
     assert validated(*imbalanced(rng, 500))["test_rows"].sum() == 500
 
 
-def test_message_has_the_statistics_of_each_fold_and_of_all_rows(rng):
+def test_message_contains_the_statistics_of_each_fold_and_of_all_rows(rng):
     X, y = imbalanced(rng, 500)
     message = ProximalSVC(C="auto", n_folds=3).fit(X, y).statistics()
     counts = np.bincount(fold_numbers(X, 3).astype(int))

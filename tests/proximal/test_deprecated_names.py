@@ -33,7 +33,7 @@ def test_deprecated_method_warns_and_has_the_result_of_the_new_one(rows, old, ne
     assert result.digest() == getattr(other, new)(*arguments).digest()
 
 
-def test_unmerge_warns_and_subtracts(rows):
+def test_deprecated_unmerge_warns_and_subtracts(rows):
     X, y = rows
     model, other = ProximalSVC().fit(X, y), ProximalSVC().fit(X[:100], y[:100])
     with pytest.warns(FutureWarning, match="write subtract"):
@@ -53,7 +53,7 @@ def test_deprecated_parameters_and_attributes_warn_and_work(rows):
         assert model.fit(*rows).grid_ == quantizer
 
 
-def test_retire_of_update_warns_and_forgets(rows):
+def test_deprecated_retire_argument_of_update_warns_and_forgets(rows):
     X, y = rows
     one, other = ProximalSVC().fit(X, y), ProximalSVC().fit(X, y)
     with pytest.warns(FutureWarning, match="write forget"):
@@ -61,7 +61,7 @@ def test_retire_of_update_warns_and_forgets(rows):
     assert one.digest() == other.update(forget=(X[:9], y[:9])).digest()
 
 
-def test_certificate_of_forget_warns_and_returns_a_certificate(rows):
+def test_deprecated_certificate_argument_of_forget_warns_and_returns_a_certificate(rows):
     X, y = rows
     one, other = ProximalSVC().fit(X, y), ProximalSVC().fit(X, y)
     with pytest.warns(FutureWarning, match="write certify_forget"):

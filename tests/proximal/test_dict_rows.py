@@ -51,7 +51,7 @@ def test_dict_order_is_ignored_and_missing_keys_are_zero(rows):
     assert model.predict_one(without) == model.predict_one(without | {"amount": 0.0, "unknown": 7.0})
 
 
-def test_new_key_adds_a_feature_that_was_zero(rng, rows):
+def test_new_key_adds_a_feature_that_is_zero_in_earlier_rows(rng, rows):
     X, y = rows
     model = learned(X[:100], y[:100].tolist())
     extra = rng.normal(size=200)

@@ -18,7 +18,7 @@ from tests.proximal import reference
 from tests.proximal.data import assert_same_planes, imbalanced, relative_difference
 
 
-def test_huge_offset_keeps_six_digits_after_any_history(rng):
+def test_features_with_huge_offset_keep_six_digits_after_any_history(rng):
     X, y = imbalanced(rng, 3000, 4)
     far = X / X.std(axis=0) + 1e8
     model = ProximalSVC()
@@ -30,7 +30,7 @@ def test_huge_offset_keeps_six_digits_after_any_history(rng):
     assert relative_difference(model.coef_, coef) < 1e-6
 
 
-def test_window_over_a_drifting_mean_keeps_its_digits(rng):
+def test_sliding_window_over_a_drifting_mean_keeps_its_precision(rng):
     """The origin follows the mean of the rows."""
     drift = np.repeat(np.arange(60) * 1e5, 100)[:, None]
     y = (rng.random(6000) < 0.2).astype(int)
@@ -119,7 +119,7 @@ def test_gmean_threshold_maximizes_the_gmean_of_the_normal_model():
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array, sp.csc_array, sp.coo_array])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_sparse_rows_have_the_planes_of_dense_rows(rng, kind, dtype):
+def test_sparse_and_dense_rows_give_equal_planes(rng, kind, dtype):
     X = sp.random_array((400, 60), density=0.1, rng=rng, format="csr").astype(dtype)
     y = (rng.random(400) < 0.2).astype(int)
     dense = ProximalSVC().fit(X.toarray(), y)
@@ -181,7 +181,7 @@ def assert_refused(model, call, message):
     assert persistence.to_bytes(model) == before
 
 
-def test_forget_unknown_rows_raises_by_count_and_by_definiteness(rng):
+def test_forget_unknown_rows_or_more_rows_than_learned_raises(rng):
     X, y = load_breast_cancer(return_X_y=True)
     model = ProximalSVC().fit(X, y)
     unknown = X[:1] * 50.0

@@ -60,7 +60,7 @@ def test_feature_without_remaining_nonzero_values_is_constant():
 
 @pytest.mark.parametrize("n", [5, 200, 700])
 @pytest.mark.parametrize("weighted", [None, "whole", "fractions"])
-def test_sums_equal_the_definition(n, weighted, rng):
+def test_integer_sums_equal_their_definition(n, weighted, rng):
     X, y = columns(rng, n), rng.integers(0, 3, n)
     weights = {
         None: None,
@@ -76,7 +76,7 @@ def test_sums_equal_the_definition(n, weighted, rng):
 
 
 @pytest.mark.parametrize("kinds", [("count",) * 9, ("normal",) * 9, ("count",) * 7 + ("normal",) * 2])
-def test_sums_do_not_depend_on_digits_and_batch_sizes(kinds, rng):
+def test_class_statistics_do_not_depend_on_batch_sizes(kinds, rng):
     X, y = columns(rng, 3000, kinds), rng.integers(0, 2, 3000)
     X = np.concatenate([X, rng.permutation(X.T).T], axis=1)
     at_once = ClassStatistics(X.shape[1])
@@ -87,7 +87,7 @@ def test_sums_do_not_depend_on_digits_and_batch_sizes(kinds, rng):
     assert at_once.digest() == row_by_row.digest()
 
 
-def test_sparse_rows_have_the_digest_of_dense_rows(rng):
+def test_sparse_and_dense_rows_have_equal_digests(rng):
     X = sp.random(900, 30, density=0.1, random_state=1, format="csr")
     X.data = rng.normal(size=len(X.data))
     y = rng.integers(0, 3, 900)
@@ -160,7 +160,7 @@ def test_forget_mapped_rows_is_bit_identical_to_a_fresh_fit(rng):
     assert_same_bits(model, fresh, rng)
 
 
-def test_finer_steps_change_no_bit(rng):
+def test_model_with_finer_quantizer_steps_is_bit_identical(rng):
     X, y = columns(rng, 800, ("count", "cents", "normal")), rng.integers(0, 2, 800)
     plain = ProximalSVC().fit(X, y)
     quantizer = plain.quantizer_
@@ -169,7 +169,7 @@ def test_finer_steps_change_no_bit(rng):
     assert_same_bits(plain, other, rng)
 
 
-def test_integer_feature_gets_finer_steps_with_a_fraction(rng):
+def test_integer_feature_gets_finer_quantizer_steps_after_a_fractional_value(rng):
     X = rng.integers(0, 5, size=(1000, 2)).astype(float)
     y = rng.integers(0, 2, 1000)
     model = ProximalSVC().fit(X[:500], y[:500])
@@ -203,7 +203,7 @@ def test_merge_of_different_quantizers_uses_the_finer_steps(rng):
         (lambda m, X, y: m.forget(np.concatenate([X, X[:1]]), np.append(y, y[0])), "only"),
     ],
 )
-def test_forget_of_rows_that_cannot_be_in_the_sums_raises_and_keeps_state(forget, expected, rng):
+def test_forget_rows_inconsistent_with_the_sums_raises_and_keeps_state(forget, expected, rng):
     X, y = rng.integers(0, 9, size=(800, 2)).astype(float), rng.integers(0, 2, 800)
     model = ProximalSVC().fit(X, y)
     before = model.digest()
@@ -234,7 +234,7 @@ def test_decay_to_zero_removes_all_classes(rng):
     np.testing.assert_allclose(model.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-6)
 
 
-def test_values_far_beyond_the_steps_widen_the_sums(rng):
+def test_huge_outliers_widen_the_integer_sums_and_keep_the_model_exact(rng):
     X, y = rng.normal(size=(600, 2)), rng.integers(0, 2, 600)
     model = ProximalSVC().fit(X, y)
     before, coef = model.digest(), model.coef_

@@ -35,7 +35,7 @@ def power_of_two(size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_standardized_scores_do_not_depend_on_the_size_of_a_column(size, settings, rng):
+def test_standardized_scores_do_not_depend_on_the_scale_of_a_column(size, settings, rng):
     X, y = problem(rng)
     unit = np.array([power_of_two(size), 1.0, 1.0])
     plain, extreme = ProximalSVC(**settings).fit(X, y), ProximalSVC(**settings).fit(X * unit, y)
@@ -49,7 +49,7 @@ def test_standardized_scores_do_not_depend_on_the_size_of_a_column(size, setting
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("settings", SETTINGS[:4], ids=str)
-def test_planes_of_raw_features_converge_to_their_limits(size, n_classes, settings, rng):
+def test_scores_converge_as_scale_of_raw_column_tends_to_0_or_infinity(size, n_classes, settings, rng):
     """A tiny column has no effect, and a huge one has no penalty."""
     X, y = problem(rng, n_classes=n_classes)
     unit = np.array([power_of_two(size), 1.0, 1.0])
@@ -63,7 +63,7 @@ def test_planes_of_raw_features_converge_to_their_limits(size, n_classes, settin
 
 @pytest.mark.parametrize("value", [1e-300, 1e200, -1e300])
 @pytest.mark.parametrize("settings", [{}, {"standardize": False}, {"standardize": False, "C": 1e-6}], ids=str)
-def test_constant_of_extreme_size_does_not_change_the_scores(value, settings, rng):
+def test_constant_column_of_extreme_size_does_not_change_the_scores(value, settings, rng):
     X, y = problem(rng)
     X[:, 0] = value
     model = ProximalSVC(**settings).fit(X, y)
@@ -99,7 +99,7 @@ def test_C_is_selected_for_columns_of_any_size(size, standardize, rng):
     assert (model.predict(X * unit) == y).mean() > 0.55
 
 
-def test_extreme_test_row_does_not_decide_C(rng):
+def test_extreme_row_in_a_test_fold_does_not_determine_selected_C(rng):
     X, y = problem(rng)
     expected = ProximalSVC(C="auto").fit(X, y).C_
     X[:, 0] *= 1e-300
@@ -212,7 +212,7 @@ def test_values_beyond_the_limit_raise_data_error(learn, rng):
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_overflown_scores_keep_their_sign(kind, n_classes, rng):
+def test_scores_that_overflow_keep_their_sign(kind, n_classes, rng):
     """Overflown terms of opposite sign are summed with exponents, and do not become NaN."""
     X, y = problem(rng, n_classes=n_classes)
     model = ProximalSVC().fit(X * 1e-300, y)

@@ -16,7 +16,7 @@ def rows():
     return rng.normal(size=(400, 5)) + y[:, None], y
 
 
-def test_grow_equals_zeros_from_the_start(rows):
+def test_grow_equals_fit_with_zero_features_from_the_start(rows):
     X, y = rows
     X[:200, 3:] = 0.0
     grown = ProximalSVC().partial_fit(X[:200, :3], y[:200]).grow(5).partial_fit(X[200:], y[200:])
@@ -59,6 +59,6 @@ def test_permute_features_equals_permuted_rows(rows, n_rows):
     np.testing.assert_allclose(moved.merge(fresh).coef_, fresh.merge(fresh).coef_, rtol=1e-9, atol=1e-12)
 
 
-def test_permute_features_with_equal_places_raises(rows):
+def test_permute_features_with_duplicate_positions_raises(rows):
     with pytest.raises(DataError, match="places must be distinct and below n_features=7"):
         ProximalSVC().fit(*rows).permute_features([0, 1, 2, 3, 9], 7)

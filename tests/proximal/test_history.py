@@ -61,12 +61,12 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
 
 
 @pytest.mark.parametrize("label", [0, 1, 2])
-def test_thesis_table_5_1_iris_one_against_rest(label):
+def test_incremental_fit_equals_batch_fit_on_iris_of_thesis_table_5_1(label):
     X, y = load_iris(return_X_y=True)
     _assert_incremental_equals_batch(X, (y == label).astype(int))
 
 
-def test_thesis_table_5_1_breast_cancer():
+def test_incremental_fit_equals_batch_fit_on_breast_cancer_of_thesis_table_5_1():
     _assert_incremental_equals_batch(*load_breast_cancer(return_X_y=True))
 
 
@@ -83,7 +83,7 @@ def _assert_incremental_equals_batch(X, y):
 
 
 @pytest.mark.parametrize("shape", [(303, 13), (569, 30), (3000, 294), (20_000, 54)])
-def test_distributed_paper_table_1(rng, shape):
+def test_incremental_and_distributed_fits_equal_batch_fit_on_data_of_paper_table_1(rng, shape):
     """Incremental, distributed, and distributed incremental all equal the batch solution."""
     X, y = imbalanced(rng, *shape, (0.85, 0.15))
     if shape == (569, 30):
@@ -153,14 +153,14 @@ def test_learner_without_rows_can_learn_again(rng):
     assert_same_planes(model, *reference.proximal(X, y))
 
 
-def test_weighted_rows_can_be_forgotten_in_parts(rng):
+def test_weight_of_a_row_can_be_forgotten_in_several_steps(rng):
     X, y = imbalanced(rng, 300, 4)
     model = ProximalSVC().fit(X, y, sample_weight=np.full(300, 3.0))
     model.forget(X, y, sample_weight=np.full(300, 2.0))
     assert_same_planes(model, *reference.proximal(X, y))
 
 
-def test_merge_trees_of_any_shape_agree(rng):
+def test_merge_gives_the_same_model_in_any_order_and_grouping(rng):
     X, y = imbalanced(rng, 900, 6, (0.8, 0.15, 0.05))
     X[450:] += 1e4  # partitions with different origins
     parts = [ProximalSVC().fit(X[i::9], y[i::9]) for i in range(9)]

@@ -47,7 +47,7 @@ def test_sum_of_messages_equals_a_fit_on_all_rows(rng, options, with_map):
     )
 
 
-def test_message_does_not_change_with_its_learner(rng):
+def test_message_does_not_change_when_its_learner_changes_or_another_merges_it(rng):
     X, y = imbalanced(rng, 100, 4)
     model = ProximalSVC().fit(X, y)
     message, before = model.statistics(), model.digest()
@@ -94,7 +94,7 @@ def test_add_messages_of_different_kinds_raises(rng):
         plain + 1
 
 
-def test_with_map_of_another_map_raises(rng):
+def test_with_map_given_a_different_feature_map_raises(rng):
     X, y = imbalanced(rng, 100, 4)
     own, other = (RandomFeatures(20, gamma=0.3, random_state=seed).fit(X) for seed in (0, 1))
     model = ProximalSVC(feature_map=own).fit(X, y)

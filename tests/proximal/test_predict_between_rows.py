@@ -25,7 +25,7 @@ def rows_of(seed: int, n_rows: int, d: int, kind: str) -> tuple[np.ndarray, np.n
 
 @pytest.mark.parametrize("kind", ["plain", "counts", "far", "extreme"])
 @pytest.mark.parametrize("d", [1, 6, 140])
-def test_planes_are_bit_identical_after_reads_between_rows(kind, d):
+def test_planes_are_bit_identical_if_predict_is_called_between_rows(kind, d):
     X, y = rows_of(d, 420, d, kind)
     read, unread = (ProximalSVC().partial_fit(X[:280], y[:280]) for _ in range(2))
     for i in range(280, 420):
@@ -50,7 +50,7 @@ def test_reading_planes_does_not_change_the_message():
         assert statistics.to_bytes() == before
 
 
-def test_class_with_stored_rows_detects_unknown_rows_after_reads():
+def test_forget_of_unknown_row_raises_after_alternating_predict_and_partial_fit():
     X, y = rows_of(1, 330, 4, "plain")
     model = ProximalSVC().partial_fit(X[:300], y[:300])
     for i in range(300, 330):
@@ -67,7 +67,7 @@ def test_class_with_stored_rows_detects_unknown_rows_after_reads():
     assert model.coef_.tobytes() == fresh.coef_.tobytes()
 
 
-def test_copy_between_reads_is_independent():
+def test_copied_statistics_do_not_change_when_original_adds_rows():
     X, y = rows_of(2, 400, 4, "plain")
     model = ClassStatistics(4)
     model.add(X[:300], y[:300])

@@ -148,7 +148,7 @@ def _unusual_rows():
 
 @pytest.mark.parametrize("name", _unusual_rows())
 @pytest.mark.filterwarnings("ignore:X has feature names")
-def test_unusual_rows_have_the_results_and_errors_of_the_general_path(rng, name):
+def test_single_row_and_general_path_agree_on_results_and_errors_of_unusual_rows(rng, name):
     X, y = rows_of(rng)
     row = _unusual_rows()[name]
     fast, general = pair(X, y)
@@ -168,7 +168,7 @@ def test_unusual_rows_have_the_results_and_errors_of_the_general_path(rng, name)
     ids=repr,
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:A column-vector y")
-def test_unusual_labels_have_the_results_and_errors_of_the_general_path(rng, labels):
+def test_single_row_and_general_path_agree_on_results_and_errors_of_unusual_labels(rng, labels):
     X, y = rows_of(rng)
     fast, general = pair(X, y)
     given = outcome(lambda: fast.partial_fit(X[:1], labels) and None)
@@ -235,7 +235,7 @@ def test_any_history_of_rows_and_batches_equals_the_general_path(steps, threshol
     check_same(fast, general, X)
 
 
-def test_predictions_follow_batches_between_single_rows(rng):
+def test_predictions_include_batches_learned_between_single_rows(rng):
     X = rng.normal(size=(300, 2)) * 0.1
     y = rng.integers(0, 2, 300)
     X[:, 0] += y
@@ -247,7 +247,7 @@ def test_predictions_follow_batches_between_single_rows(rng):
     assert model.predict(probe) == 0
 
 
-def test_class_without_rows_returns_on_the_single_row_path(rng):
+def test_class_without_rows_can_be_learned_again_on_the_single_row_path(rng):
     X, y = rows_of(rng, 400, 4, 3)
     fast, general = pair(X, y)
     forgotten = y == 2

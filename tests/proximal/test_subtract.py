@@ -46,7 +46,7 @@ def test_subtract_everything_leaves_no_classes(rng):
     assert statistics.digest() == ClassStatistics(X.shape[1]).digest()
 
 
-def test_subtract_of_far_rows_restores_the_digits(rng):
+def test_subtract_of_rows_far_from_the_mean_restores_the_precision(rng):
     X, y = imbalanced(rng, 1000, 3)
     far = X + 1e6
     statistics = statistics_of(X, y).merge(statistics_of(far, y)).subtract(statistics_of(far, y))
@@ -65,7 +65,7 @@ def test_subtract_unknown_rows_raises_and_changes_nothing(rng, n_rows, n_other):
     assert model.statistics_.to_bytes() == before
 
 
-def test_subtract_more_rows_than_learned_names_both_counts(rng):
+def test_subtract_more_rows_than_learned_raises_with_both_counts(rng):
     X, y = imbalanced(rng, 100)
     more = ProximalSVC().fit(np.concatenate([X, X]), np.concatenate([y, y]))
     with pytest.raises(DataError, match=r"subtract: .* rows of class 0 .* but only .* are learned"):

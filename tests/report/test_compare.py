@@ -45,14 +45,14 @@ def test_compare_runs_difference_is_that_of_best_models(runs):
     ]
 
 
-def test_comparison_names_better_run_and_loads_nothing(runs):
+def test_comparison_names_better_run_and_loads_nothing_from_the_network(runs):
     page = render_comparison(*runs, ("plain", "balanced"))
     assert "“balanced” is better by 0." in page
     assert page.count('<svg class="chart along') == 2
     assert "https://" not in page
 
 
-def test_headline_of_difference_within_confidence_intervals(runs):
+def test_headline_calls_difference_within_confidence_intervals_not_significant(runs):
     near = json.loads(json.dumps(runs[1]))
     near["summary"][0]["mean_g_mean"] += 0.001
     page = render_comparison(runs[1], near, ("one", "other"))
@@ -96,6 +96,6 @@ def test_read_run_of_other_json_raises(tmp_path, text, message):
         read_run(tmp_path / "x.json")
 
 
-def test_comparison_with_unmeasured_run(runs):
+def test_comparison_with_run_without_measures_reports_too_few_rows(runs):
     empty = json.loads(prequential({"m": ProximalSVC()}, Gaussians(30, chunk=30)).to_json())
     assert "too few rows to be compared" in render_comparison(runs[0], empty)

@@ -127,7 +127,7 @@ def test_axis_shows_dates_if_rows_have_times():
     assert '[4000, "29 Apr 2024"]' in page
 
 
-def test_small_times_are_shown_as_elapsed_time():
+def test_axis_shows_elapsed_time_if_times_are_small_numbers():
     rng = np.random.default_rng(0)
     y = rng.random(3000) < 0.2
     stream = ArrayStream(rng.normal(size=(3000, 2)) + y[:, None], y, time=60.0 * np.arange(3000))
@@ -145,13 +145,13 @@ def test_axis_does_not_start_at_zero_if_all_values_are_high():
     assert re.search(r"G-mean \(axis starts at 0\.[6-9]\)", page)
 
 
-def test_isolated_value_is_drawn_as_point():
+def test_value_between_two_nan_values_is_drawn_as_point():
     frame = Frame(100, 100, (0, 4), (0, 1), "one value")
     frame.line([0, 1, 2, 3, 4], [math.nan, 0.5, math.nan, 0.5, 0.5], "series0")
     assert frame.svg().count('class="point series0"') == 1
 
 
-def test_headline_of_stream_with_one_class():
+def test_headline_of_stream_with_one_class_says_nothing_could_be_measured():
     X = np.random.default_rng(0).normal(size=(300, 2))
     page = render_report(prequential(ProximalSVC(), ArrayStream(X, ["ill"] * 300)))
     assert "<h1>All rows are of class “ill”, so nothing could be measured</h1>" in page
@@ -265,13 +265,13 @@ def test_report_without_positive_class_has_no_roc_curve():
     _parsed(page)
 
 
-def test_report_of_too_short_stream(tmp_path):
+def test_report_of_stream_with_two_rows_says_too_few_rows(tmp_path):
     result = prequential(ProximalSVC(), ArrayStream([[0.0], [1.0]], [0, 1]))
     path = write_report(result, tmp_path / "report.html")
     assert "Too few rows" in path.read_text(encoding="utf-8")
 
 
-def test_report_of_constant_model():
+def test_report_of_model_that_always_predicts_one_class_is_valid_html():
     class ConstantModel:
         def partial_fit(self, X, y):
             self.classes_ = [0, 1]
@@ -282,7 +282,7 @@ def test_report_of_constant_model():
     _parsed(render_report(prequential(ConstantModel(), Gaussians(3000))))
 
 
-def test_write_report_to_impossible_path_names_it(result, tmp_path):
+def test_write_report_to_impossible_path_raises_with_path(result, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OSError, match=r"report: .* cannot be written"):
         write_report(result, tmp_path / "file" / "report.html")
@@ -295,6 +295,6 @@ def test_nice_ticks_are_within_range():
         assert low <= ticks[0] < ticks[-1] <= high
 
 
-def test_path_of_starts_new_segment_after_nan():
+def test_svg_path_starts_new_segment_after_nan():
     nan = float("nan")
     assert path_of([(0, 0), (1, 1), (2, nan), (3, 3)]) == "M0.0 0.0L1.0 1.0M3.0 3.0"

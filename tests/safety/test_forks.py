@@ -36,7 +36,7 @@ def _in_child(task, seconds=20):
 @pytest.mark.parametrize(
     "learner", [ProximalSVC(), IncrementalSVC(gamma=0.4), StreamClassifier()], ids=lambda x: type(x).__name__
 )
-def test_child_of_a_fork_during_learning_can_learn(learner):
+def test_child_process_forked_during_learning_can_learn(learner):
     model = learner.fit(X[:40], Y[:40])
     stop = threading.Event()
 

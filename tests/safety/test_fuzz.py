@@ -10,7 +10,7 @@ from tests.safety import fuzz, fuzz_files
 @pytest.mark.parametrize(
     ("area", "n"), [("files", 300), ("tables", 150), ("calls", 300), ("commands", 60), ("bodies", 200)]
 )
-def test_fuzzed_call_raises_library_error_or_succeeds(area, n):
+def test_fuzzed_call_succeeds_or_raises_steelyard_error(area, n):
     report = fuzz.run(area, n, seed=2026)
     assert not report.faults, "\n".join(report.faults[:5])
     assert report.refused > 0
@@ -22,6 +22,6 @@ def test_fuzz_trial_with_same_seed_is_identical():
     assert (first.refused, first.taken) == (again.refused, again.taken)
 
 
-def test_fuzzer_detects_errors_without_library_message(monkeypatch):
+def test_fuzzer_reports_exceptions_that_are_not_steelyard_errors(monkeypatch):
     monkeypatch.setattr(fuzz_files, "_use", lambda model, subject: [].index(model))
     assert fuzz.run("files", 60, seed=1).faults

@@ -86,7 +86,7 @@ def test_load_infeasible_svm_solution_raises(class_weight):
 @pytest.mark.parametrize(
     "change", [{"seen": 20}, {"low": 41}, {"low": -1}, {"held": [38, 39, 40]}, {"high": 41}]
 )
-def test_load_ensemble_with_inconsistent_row_numbers_raises(change):
+def test_load_ensemble_file_with_inconsistent_row_numbers_raises(change):
     state = StreamClassifier().fit(X[:40], Y[:40])._get_state()
     part = state if change.keys() <= {"seen", "low"} else state["experts"][-1]
     part.update(change)
@@ -177,7 +177,7 @@ def test_timestamp_with_too_many_year_digits_raises():
 @pytest.mark.parametrize(
     "learner", [KOIL(budget=10**20), OAM(budget=2**31 - 1), AdaptiveWindows(ProximalSVC(), 5)]
 )
-def test_parameters_beyond_machine_limits_raise(learner):
+def test_parameters_beyond_integer_or_float_range_raise(learner):
     with pytest.raises(SteelyardError):
         learner.fit(X, Y)
     with pytest.raises(ParameterError, match="size must be"):

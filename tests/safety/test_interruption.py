@@ -22,7 +22,7 @@ MAX_MOMENTS = 14  # moments of interruption per call; `make torture` tries all o
 
 
 @pytest.mark.parametrize(("subject", "name", "call"), CASES)
-def test_interrupted_call_leaves_learner_before_or_after_it(subject, name, call):
+def test_interrupted_call_leaves_learner_in_state_before_or_after_call(subject, name, call):
     fitted = subject.fitted()
     length = _n_moments(subject, call)
     seed = random.Random(f"{subject.name} {name}")
@@ -52,7 +52,7 @@ def _reaches(subject, call, moment):
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_signal_at_random_time_leaves_learner_before_or_after_call(subject):
+def test_signal_at_random_time_leaves_learner_in_state_before_or_after_call(subject):
     random_ = random.Random(subject.name)
     _, call = list(subject.calls())[-1]
     model = subject.fitted_copy()

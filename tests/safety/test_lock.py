@@ -63,13 +63,13 @@ def test_signal_handler_interrupts_a_thread_that_waits_for_the_lock():
 @pytest.mark.parametrize(
     "owner", [ProximalSVC(), StatisticsPart(ProximalSVC()), StatisticsCube(by=["a"], target="y"), Hub()]
 )
-def test_copy_has_a_lock_of_its_own(owner, make_copy):
+def test_copy_of_learner_has_a_separate_lock(owner, make_copy):
     with lock_of(owner):
         assert lock_of(make_copy(owner)) is not lock_of(owner)
 
 
 @pytest.mark.parametrize("learner", [ProximalSVC(C="auto"), KOIL(random_state=0)], ids=repr)
-def test_predict_while_a_thread_learns_continuously_is_not_starved(learner):
+def test_predict_is_not_starved_by_a_thread_that_learns_continuously(learner):
     """Both learners predict under the lock: one derives its planes, one is changed in place."""
     model = learner.fit(X[:40], np.minimum(Y[:40], 1))
     stop = threading.Event()

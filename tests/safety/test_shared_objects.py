@@ -183,7 +183,7 @@ CASES += [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_interrupted_call_leaves_object_before_or_after_it(case):
+def test_interrupted_call_leaves_object_in_state_before_or_after_call(case):
     original = case.make()
     before, done = case.look(original), copy.deepcopy(original)
     case.call(done)

@@ -59,7 +59,7 @@ def little_memory():
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("name", documents.FILES)
-def test_large_number_in_other_file_kinds_allocates_little(name, value, little_memory):
+def test_large_number_in_any_document_allocates_little_memory(name, value, little_memory):
     document = documents.made()[name]
     for data in with_numbers(document.data, value):
         try:
@@ -77,7 +77,7 @@ def test_large_number_in_other_file_kinds_allocates_little(name, value, little_m
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not told here")
 @pytest.mark.parametrize("value", [40_000, 2_000_000_000])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
-def test_large_number_in_header_allocates_little(subject, value, little_memory):
+def test_large_number_in_file_header_allocates_little_memory(subject, value, little_memory):
     taken = 0
     for data in with_numbers(original(subject), value):
         try:

@@ -24,7 +24,7 @@ DETERMINISTIC = [subject for subject in SUBJECTS if subject.name != "ProximalSVC
 
 
 @pytest.mark.parametrize("subject", DETERMINISTIC, ids=lambda subject: subject.name)
-def test_predictions_during_learning_belong_to_one_state(subject):
+def test_predictions_during_learning_come_from_one_consistent_state(subject):
     assert predict_while_learning(subject, seconds=0.3).predictions > 0
 
 
@@ -72,7 +72,7 @@ def test_copy_during_learning_is_consistent(learner, make_copy):
             thread.join()
 
 
-def test_mutual_merge_in_two_threads_does_not_deadlock():
+def test_merging_two_learners_into_each_other_in_two_threads_does_not_deadlock():
     kinds = (
         lambda label: ProximalSVC().fit(X[:20], Y[:20]),
         lambda label: EnclosingClassifier().fit(X[:20], np.full(20, label)),

@@ -79,7 +79,7 @@ def witness(tmp_path):
             yield client, witness
 
 
-def test_client_requests_and_openapi_description_match(witness):
+def test_client_requests_match_openapi_description(witness):
     client, transport = witness
     client.put("c", SPEC)
     client.learn("c", records(60))
@@ -103,7 +103,7 @@ def test_client_requests_and_openapi_description_match(witness):
     assert transport.seen == described
 
 
-def test_undescribed_client_request_raises(witness):
+def test_client_request_missing_in_openapi_description_raises(witness):
     client, _ = witness
     with pytest.raises(AssertionError, match="not described"):
         client._send("POST", "/v1/models/c/guess", {})

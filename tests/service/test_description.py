@@ -52,7 +52,7 @@ def served(tmp_path_factory):
         yield client, schemathesis.openapi.from_dict(client.get("/openapi.json").json())
 
 
-def test_every_described_operation_is_tested(served):
+def test_every_operation_of_openapi_description_is_tested(served):
     described = {
         (method.upper(), path)
         for path, operations in served[1].raw_schema["paths"].items()
@@ -62,7 +62,7 @@ def test_every_described_operation_is_tested(served):
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda value: value)
-def test_responses_match_description(served, method, path):
+def test_responses_match_openapi_description(served, method, path):
     client, schema = served
 
     @seed(23)

@@ -71,7 +71,7 @@ def test_site_updates_are_acknowledged_and_form_pooled_model(http):
     np.testing.assert_array_equal(model.estimator.coef_, hub.model().estimator.coef_)
 
 
-def test_known_site_update_changes_nothing_and_older_one_is_refused(http):
+def test_repeated_site_update_changes_nothing_and_older_one_is_refused(http):
     site = agreed_site("a", numbers(60, 0))
     first, second = site.publish(), site.publish()
     assert put(http, second).json()["news"]
@@ -146,7 +146,7 @@ def test_federated_model_refuses_rows_and_other_models_refuse_site_updates(http)
     ],
     ids=str,
 )
-def test_spec_with_sites_refuses_settings_about_rows(http, odd):
+def test_spec_of_federated_model_rejects_settings_about_rows(http, odd):
     is_problem(http.put("/v1/models/odd", json={**SPEC, **odd}), 422)
 
 
@@ -169,7 +169,7 @@ def test_federated_model_with_changed_C_keeps_site_updates(http, path):
 # -- keys -----------------------------------------------------------------------------------------------
 
 
-def test_key_of_site_is_refused_for_other_sites(tmp_path, path):
+def test_api_key_of_site_is_refused_for_other_sites(tmp_path, path):
     file = tmp_path / "keys.toml"
     tokens = {
         "north": Keys.add(file, ["site"], ["heart"], sites=["north"])[1],

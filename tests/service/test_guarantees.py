@@ -65,7 +65,7 @@ def test_learn_with_bad_last_row_changes_nothing(session):
     assert session.again().model().summary() == before
 
 
-def test_bad_request_in_group_does_not_affect_others(session):
+def test_bad_request_in_committed_group_does_not_affect_other_requests(session):
     good, bad = records(10), records(5, first=50)
     bad[2]["amount"] = "much"
     requests = [Learn("m", batch(good[:5])), Learn("m", batch(bad)), Learn("m", batch(good[5:]))]
@@ -77,7 +77,7 @@ def test_bad_request_in_group_does_not_affect_others(session):
 # -- idempotency -------------------------------------------------------------------------------------------
 
 
-def test_repeated_key_gets_first_response_and_counts_once(session):
+def test_repeated_idempotency_key_returns_first_response_and_learns_once(session):
     first = session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     second = session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     third = session.again().do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
@@ -85,13 +85,13 @@ def test_repeated_key_gets_first_response_and_counts_once(session):
     assert session.model().n_rows == 30
 
 
-def test_key_of_another_request_raises(session):
+def test_idempotency_key_used_for_a_different_request_raises(session):
     session.do(Learn("m", batch(records(30)), key="a", fingerprint="x"))
     with pytest.raises(Conflict, match="another request"):
         session.do(Learn("m", batch(records(3, first=90)), key="a", fingerprint="y"))
 
 
-def test_learn_known_id_raises(session):
+def test_learn_row_with_known_id_raises(session):
     session.do(Learn("m", batch(records(30))))
     with pytest.raises(Conflict, match="learned before"):
         session.do(Learn("m", batch(records(1))))
@@ -244,7 +244,7 @@ def test_delayed_labels_evaluate_stored_prediction_and_are_learned(session):
 # -- settings ---------------------------------------------------------------------------------------
 
 
-def test_put_same_spec_changes_nothing_and_frozen_setting_raises(session):
+def test_put_same_spec_changes_nothing_and_changed_immutable_setting_raises(session):
     session.do(Learn("m", batch(records(50))))
     version = session.model().version
     session.do(Put("m", spec()))

@@ -98,14 +98,14 @@ def test_failing_listener_does_not_block_response(session):
     assert session.do(Learn("m", batch(records(10))))["learned"] == 10
 
 
-def test_tick_runs_while_requests_are_queued(session, monkeypatch):
+def test_periodic_tick_runs_while_requests_are_queued(session, monkeypatch):
     monkeypatch.setattr(session.writer, "_next_tick", 0.0)
     session.writer.submit(Learn("m", batch(records(10))))
     assert [type(request) for request in session.writer._next_group()] == [Tick]
     assert [type(request) for request in session.writer._next_group()] == [Learn]
 
 
-def test_learning_many_rows_yields_only_while_model_is_serving(session, monkeypatch):
+def test_learning_many_rows_yields_to_predictions_only_while_model_is_serving(session, monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     session.do(Learn("m", batch(records(300))))
@@ -118,7 +118,7 @@ def test_learning_many_rows_yields_only_while_model_is_serving(session, monkeypa
     assert session.model().summary() == session.again().model().summary()
 
 
-def test_large_bodies_are_parsed_in_thread_only_while_model_is_serving(http, monkeypatch):
+def test_large_request_bodies_are_parsed_in_thread_only_while_model_is_serving(http, monkeypatch):
     aside = []
 
     async def noting(work, *args, **more):
@@ -157,7 +157,7 @@ def test_closing_follower_rejects_queued_requests(session):
         waits.future.result(0)
 
 
-def test_second_write_lock_raises(tmp_path):
+def test_write_lock_on_a_locked_store_raises_until_the_lock_is_released(tmp_path):
     first, second = SQLiteStore(tmp_path / "store.db"), SQLiteStore(tmp_path / "store.db")
     first.acquire_write_lock()
     with pytest.raises(FileAccessError, match="another process"):
@@ -167,7 +167,7 @@ def test_second_write_lock_raises(tmp_path):
     second.close()
 
 
-def test_log_contains_location_but_no_values(session, monkeypatch, caplog):
+def test_error_log_contains_function_name_but_no_data_values(session, monkeypatch, caplog):
     def failing(*_args):
         raise ValueError("the row of customer c7")
 
@@ -181,7 +181,7 @@ def test_log_contains_location_but_no_values(session, monkeypatch, caplog):
 # -- idempotency -------------------------------------------------------------------------------------------
 
 
-def test_repeated_prediction_with_key_returns_first_response_in_every_format(http):
+def test_repeated_prediction_with_idempotency_key_returns_first_response_in_every_format(http):
     once = {"Idempotency-Key": "p1"}
     body = {"rows": unlabelled(records(3, seed=5)), "remember": True}
     first = http.post(f"{MODEL}/predict", json=body, headers=once).json()
@@ -192,7 +192,7 @@ def test_repeated_prediction_with_key_returns_first_response_in_every_format(htt
     assert http.get(MODEL).json()["waiting_for_labels"] == 3
 
 
-def test_key_with_another_query_string_conflicts(http):
+def test_idempotency_key_with_another_query_string_conflicts(http):
     once = {"Idempotency-Key": "p2", "content-type": "application/x-ndjson"}
     row = b'{"amount": 1.0, "country": "DE", "customer": "c1"}'
     assert http.post(f"{MODEL}/predict?remember=true", content=row, headers=once).status_code == 200
@@ -241,7 +241,7 @@ def test_predict_as_of_future_version_is_refused(http):
 # -- keys -------------------------------------------------------------------------------------------
 
 
-def test_key_of_one_model_cannot_access_another(tmp_path):
+def test_api_key_of_one_model_cannot_access_another_model(tmp_path):
     path = tmp_path / "keys.toml"
     everything = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
     one = {"Authorization": f"Bearer {Keys.add(path, ['predict'], ['mine'])[1]}"}
@@ -281,7 +281,7 @@ def test_new_key_file_belongs_to_owner_of_folder(tmp_path):
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 1235, 0o600)
 
 
-def test_unreadable_key_file_gives_503_until_it_is_back(tmp_path, caplog):
+def test_unreadable_key_file_gives_503_until_it_is_readable_again(tmp_path, caplog):
     path = tmp_path / "keys.toml"
     headers = {"Authorization": f"Bearer {Keys.add(path, ['admin'])[1]}"}
     with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), keys=Keys(path))) as http:
@@ -349,7 +349,7 @@ def test_forget_rows_without_column_raises_and_keeps_state(tmp_path, rows):
     assert session.model().summary()["digest"] == before
 
 
-def test_setting_rows_cannot_change_from_none_to_window(tmp_path):
+def test_changing_rows_setting_from_none_to_window_raises(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(rows="none")))
     session.do(Learn("m", batch(records(20))))
@@ -357,7 +357,7 @@ def test_setting_rows_cannot_change_from_none_to_window(tmp_path):
         session.do(Put("m", spec(rows="window")))
 
 
-def test_changing_rows_to_none_deletes_stored_rows(session):
+def test_changing_rows_setting_to_none_deletes_stored_rows(session):
     session.do(Learn("m", batch(records(20))))
     session.do(Put("m", spec(rows="none")))
     assert session.store.chunks("m") == []

@@ -39,7 +39,7 @@ def http(tmp_path):
 @pytest.mark.parametrize(
     "host", ["attacker.example", "attacker.example:8471", "127.0.0.1.attacker.example", ""]
 )
-def test_without_keys_foreign_host_is_refused(http, host):
+def test_foreign_host_header_is_refused_without_api_keys(http, host):
     for method, path in (
         ("GET", MODEL),
         ("POST", f"{MODEL}/forget"),
@@ -52,7 +52,7 @@ def test_without_keys_foreign_host_is_refused(http, host):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8471", "[::1]:8471", "127.0.0.1:1", "LOCALHOST"])
-def test_without_keys_local_host_is_accepted(http, host):
+def test_local_host_header_is_accepted_without_api_keys(http, host):
     assert http.get(MODEL, headers={"host": host}).status_code == 200
 
 
@@ -66,21 +66,21 @@ def test_without_keys_local_host_is_accepted(http, host):
         {"sec-fetch-site": "same-site"},
     ],
 )
-def test_without_keys_foreign_origin_is_refused(http, headers):
+def test_foreign_origin_header_is_refused_without_api_keys(http, headers):
     json_type = {"content-type": "application/json"}
     is_problem(http.post(f"{MODEL}/learn", content=ROWS, headers={**headers, **json_type}), 403)
     is_problem(http.post(f"{MODEL}/forget", json={"before": "2999-01-01"}, headers=headers), 403)
     assert http.get(MODEL).json()["rows"] == 60
 
 
-def test_without_keys_same_origin_is_accepted(http):
+def test_same_origin_header_is_accepted_without_api_keys(http):
     own = f"http://{http.base_url.host}:{http.base_url.port}"
     headers = {"origin": own, "sec-fetch-site": "same-origin"}
     assert http.post(f"{MODEL}/learn", content=ROWS, headers={**headers, "content-type": "application/json"})
     assert http.get(MODEL).json()["rows"] == 65
 
 
-def test_allowed_host_is_accepted_without_keys(tmp_path):
+def test_configured_allowed_host_is_accepted_without_api_keys(tmp_path):
     app = make_app(Writer(SQLiteStore(tmp_path / "store.db")), allowed_hosts=["models.internal"])
     with serving(app) as http:
         assert http.get("/v1/models", headers={"host": "models.internal:80"}).status_code == 200
@@ -180,7 +180,7 @@ def _arrow(table, compression=None):
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_size_of_arrow_stream_is_that_of_its_buffers(compression):
+def test_computed_size_of_arrow_stream_is_the_uncompressed_size_of_its_buffers(compression):
     texts = pa.array(["a", "bc", None] * 500).dictionary_encode()
     table = pa.table({"a": np.arange(1_500.0), "t": ["text"] * 1_500, "d": texts, "n": pa.nulls(1_500)})
     plain, found = wire._n_unpacked_bytes(_arrow(table)), wire._n_unpacked_bytes(_arrow(table, compression))
@@ -217,7 +217,7 @@ def test_damaged_arrow_stream_raises_data_error_or_is_read(seed):
         wire.from_body(bytes(body), "arrow", [])
 
 
-def test_bodies_beyond_total_budget_are_refused_and_budget_is_released(tmp_path):
+def test_request_bodies_beyond_total_memory_limit_are_refused_and_memory_is_released(tmp_path):
     limits = Limits(body=100_000, all_bodies=150_000)
     with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=limits)) as http:
         http.put(MODEL, json=SPEC)

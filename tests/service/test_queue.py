@@ -30,7 +30,7 @@ def _put(waiting, n_requests, pause=0.0):
     return requests, thread
 
 
-def test_queue_keeps_order():
+def test_queue_returns_requests_in_order_of_arrival():
     waiting = RequestQueue(100)
     requests, thread = _put(waiting, 20)
     thread.join()
@@ -40,7 +40,7 @@ def test_queue_keeps_order():
     assert waiting.next_group(15, 0.0) == []
 
 
-def test_queue_gathers_as_many_requests_as_last_group(monkeypatch):
+def test_queue_waits_for_as_many_requests_as_in_last_group(monkeypatch):
     monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GAP_SECONDS", TIMEOUT_SECONDS)
@@ -53,7 +53,7 @@ def test_queue_gathers_as_many_requests_as_last_group(monkeypatch):
         thread.join()
 
 
-def test_queue_with_early_requests_waits_for_rest_of_group(monkeypatch):
+def test_queue_waits_for_remaining_requests_of_expected_group(monkeypatch):
     monkeypatch.setattr(queue, "_SECONDS_PER_EXPECTED_REQUEST", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GATHER_SECONDS", TIMEOUT_SECONDS)
     monkeypatch.setattr(queue, "_MAX_GAP_SECONDS", TIMEOUT_SECONDS)
@@ -166,7 +166,7 @@ BAD = {
 
 @pytest.mark.parametrize("fault", BAD)
 @pytest.mark.parametrize("place", [0, 5, 12])
-def test_bad_single_row_in_group_is_refused_alone(writer, fault, place):
+def test_bad_row_in_group_of_single_rows_is_refused_without_affecting_others(writer, fault, place):
     good = [_single(row) for row in records(12, first=1)]
     bad = _single(BAD[fault])
     writer.process([*good[:place], bad, *good[place:]])
@@ -178,7 +178,7 @@ def test_bad_single_row_in_group_is_refused_alone(writer, fault, place):
     assert writer.published["m"].n_rows == 13
 
 
-def test_single_rows_learned_in_group_equal_one_by_one(writer):
+def test_single_rows_learned_as_group_equal_rows_learned_one_by_one(writer):
     alone = Writer(SQLiteStore(":memory:"), clock=Clock())
     alone.process([Put("m", spec(id=None)), _single(records(1)[0])])
     rows = records(30, first=1)
@@ -190,7 +190,7 @@ def test_single_rows_learned_in_group_equal_one_by_one(writer):
     assert digests[0] == digests[1]
 
 
-def test_key_in_group_of_single_rows_counts_once(writer):
+def test_repeated_idempotency_key_in_group_of_single_rows_learns_once(writer):
     rows = records(6, first=1)
     once = {"key": "k", "fingerprint": "same"}
     requests = [*map(_single, rows[:2]), _single(rows[2], **once), *map(_single, rows[3:])]

@@ -56,7 +56,7 @@ def test_follower_sees_new_models(session, follower):
     assert follower.published["another"].summary() == session.model("another").summary()
 
 
-def test_follower_has_federated_model(session, follower):
+def test_follower_replicates_federated_model(session, follower):
     session.do(Put("heart", Spec.from_mapping({"target": "ill", "sites": True})))
     for number, name in enumerate(("a", "b")):
         session.do(Publish("heart", agreed_site(name, numbers(60, number)).publish()))

@@ -27,7 +27,7 @@ def test_pack_and_unpack_keep_rows_and_column_order():
     assert extra["times"] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_pack_and_unpack_empty_batches():
+def test_pack_and_unpack_round_trips_empty_batches():
     empty, _ = wire.unpack(wire.pack(wire.select(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
@@ -56,7 +56,7 @@ def test_arrow_stream_as_block_equals_separate_columns():
     assert block.take(1, 3).columns["b"].tolist() == [-0.0, 1e300]
 
 
-def test_joined_blocks_pack_like_columns():
+def test_joined_blocks_are_packed_and_unpacked_with_all_rows():
     one, two = _arrow(a=[1.0, 2.0], b=[3.0, 4.0]), _arrow(a=[5.0], b=[6.0])
     together = wire.joined([one, two])
     assert together.is_matrix
@@ -74,7 +74,7 @@ def test_unpack_damaged_bytes_raises(place):
         wire.unpack(bytes(data))
 
 
-def test_unpack_reads_version_without_separate_block():
+def test_unpack_reads_older_format_with_block_and_columns():
     block = np.array([[1.0, 2.0], [3.0, 4.0]])
     old = encode(
         {"n": 2, "names": '["a","t","b"]', "block": block, "columns": {"t": ["x", None]}, "given": None}
@@ -109,7 +109,7 @@ def test_unpack_event_reads_old_and_new_format():
     assert wire.unpack_event(encode(body)) == body
 
 
-def test_unpack_reads_version_without_block():
+def test_unpack_reads_older_format_with_columns_only():
     old = encode({"n": 2, "columns": {"a": np.array([1.0, 2.0]), "b": ["x", None]}, "given": None})
     batch, extra = wire.unpack(old)
     assert {name: values.tolist() for name, values in batch.columns.items()} == {

@@ -72,7 +72,7 @@ def test_every_learner_continues_after_restart_like_uninterrupted(session):
     assert again.model().summary()["digest"] == session.writer._sessions["m"].engine.digest()
 
 
-def test_every_learner_forgets_or_raises(session):
+def test_every_served_learner_forgets_rows_or_raises(session):
     before = session.model().summary()
     if hasattr(session.model().learner, "forget"):
         gone = session.do(Forget("m", ids=["r3", "r7"]))

@@ -97,7 +97,7 @@ HISTORY = [("learn", n) for n in (5, 3, 8, 2, 9, 4, 7)]
 
 
 @pytest.mark.parametrize("memory", ["all", 20])
-def test_speculative_learning_equals_one_request_at_a_time(store, memory):
+def test_speculative_learning_before_commit_equals_one_request_at_a_time(store, memory):
     queued = QueuedWriter(store, _requests(HISTORY), memory=memory).run()
     assert queued.n_speculative > 1
     assert queued.n_acknowledged == 1 + len(HISTORY)

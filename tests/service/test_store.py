@@ -91,7 +91,7 @@ def test_pending_rows_are_unique_and_dropped_by_id_subject_or_time(store):
     assert store.n_pending("m") == 0
 
 
-def test_stored_responses_are_blanked_by_mentioned_rows(store):
+def test_stored_responses_that_mention_given_rows_are_erased(store):
     with store.transaction():
         store.put_response("m", "k1", "f1", '{"ids": ["a", "b"]}', at=1.0, rows=[("a", "c1"), ("b", "c2")])
         store.put_response("m", "k2", "f2", '{"ids": ["x"]}', at=2.0, rows=[("x", "c1")])
@@ -107,7 +107,7 @@ def test_stored_responses_are_blanked_by_mentioned_rows(store):
     assert store.response_to("m", "k1") is None
 
 
-def test_points_and_certificates_keep_order(store):
+def test_metric_points_and_certificates_are_returned_in_order(store):
     with store.transaction():
         store.add_points("m", [{"at": float(k % 3), "row": k, "g_mean": None} for k in range(10)])
         for version in (1, 2, 3):
@@ -117,7 +117,7 @@ def test_points_and_certificates_keep_order(store):
     assert [certificate["version"] for certificate in store.certificates("m", 2)] == [3, 2]
 
 
-def test_drop_model_deletes_its_data_only(store):
+def test_drop_model_deletes_data_of_that_model_only(store):
     with store.transaction():
         for name in ("m", "n"):
             store.put_model(name, "{}", 0.0)

@@ -127,7 +127,7 @@ class TwoClocks:
 
 
 @pytest.mark.parametrize("jump", [60 * DAY, -60 * DAY])
-def test_clock_ignores_jump_and_logs_it(jump, caplog):
+def test_service_clock_ignores_and_logs_jump_of_system_clock(jump, caplog):
     clocks = TwoClocks()
     with caplog.at_level(logging.WARNING, "steelyard.service"):
         assert clocks.advance(10.0, jump) == 1e9 + 10.0
@@ -137,7 +137,7 @@ def test_clock_ignores_jump_and_logs_it(jump, caplog):
     assert "back to normal" in caplog.text
 
 
-def test_clock_follows_slow_drift_and_lasting_correction():
+def test_service_clock_follows_slow_drift_and_lasting_correction_of_system_clock():
     clocks = TwoClocks()
     for _ in range(100):
         now = clocks.advance(60.0, 1.0)
@@ -193,6 +193,6 @@ def test_max_future_can_be_changed_and_switched_off(where):
         spec(max_future="soon")
 
 
-def test_stored_spec_of_0_2_accepts_all_times():
+def test_spec_stored_by_version_0_2_accepts_rows_dated_in_future():
     assert Spec.from_store({"target": "y", "time": "at"}).max_future is None
     assert Spec.from_mapping({"target": "y", "time": "at"}).max_future == "1d"

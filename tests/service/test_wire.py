@@ -117,7 +117,7 @@ def test_forget_returns_certificate(http):
     assert http.get(f"{MODEL}/certificates").json()["certificates"] == [answer["certificate"]]
 
 
-def test_http_idempotency_key_counts_once(http):
+def test_http_request_repeated_with_idempotency_key_learns_once(http):
     once = {"Idempotency-Key": "k1"}
     first = http.post(f"{MODEL}/learn", json={"rows": records(10)}, headers=once)
     again = http.post(f"{MODEL}/learn", json={"rows": records(10)}, headers=once)
@@ -225,7 +225,7 @@ def locked(tmp_path):
         yield client, tokens, path
 
 
-def test_key_allows_only_its_scopes(locked):
+def test_api_key_allows_only_its_scopes(locked):
     http, tokens, path = locked
 
     def call(method, where, token, body):
@@ -256,7 +256,7 @@ def test_key_file_has_hashes_only_and_mode_600(tmp_path):
 # -- the client -------------------------------------------------------------------------------------
 
 
-def test_client_round_trip(http):
+def test_python_client_can_learn_predict_label_and_forget(http):
     with Client(str(http.base_url)) as client:
         client.put("c", SPEC)
         assert client.learn("c", records(60))["learned"] == 60

@@ -87,7 +87,7 @@ def test_models_returns_one_model_per_value():
     )
 
 
-def test_add_in_batches_forget_and_merge_give_same_cube():
+def test_cube_built_by_batches_forget_or_merge_equals_cube_built_at_once():
     frame = shops()
     whole = cube(frame)
     pieces = cube(frame.iloc[:400]).add(frame.iloc[400:])
@@ -103,7 +103,7 @@ def test_add_in_batches_forget_and_merge_give_same_cube():
     assert whole.n_rows == 600
 
 
-def test_compare_finds_slice_where_common_model_fails():
+def test_compare_finds_slice_on_which_common_model_is_inaccurate():
     frame = shops(3000)
     turned = frame["country"] == "NZ"
     frame.loc[turned, "amount"] = 200.0 - frame.loc[turned, "amount"]
@@ -191,7 +191,7 @@ def test_read_while_other_thread_adds_sees_consistent_state():
     assert seen <= known
 
 
-def test_renamed_names_of_cube_warn():
+def test_deprecated_names_of_cube_warn():
     with pytest.warns(FutureWarning, match="SliceSummary"):
         assert sql.SliceStanding is sql.SliceSummary
     with pytest.warns(FutureWarning, match="'learner'"):

@@ -132,7 +132,7 @@ def test_add_failing_halfway_keeps_state():
     assert cube.model().estimator.digest() == before
 
 
-def test_cells_have_values_as_text():
+def test_cell_keys_contain_column_values_as_text():
     frame = without_time(300)
     frame["shop"] = np.arange(300) % 3
     cube = StatisticsCube(["shop"], "fraud").add(frame.drop(columns=["country", "channel"]))

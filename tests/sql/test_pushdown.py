@@ -92,7 +92,7 @@ def test_pushdown_with_weights_equals_streaming(database, whole):
     assert_same(pushed, streamed)
 
 
-def test_weight_k_equals_k_rows(database):
+def test_pushdown_row_with_weight_k_equals_k_equal_rows(database):
     frame = payments()
     frame["w"] = np.arange(len(frame)) % 3
     connection = fill(database[0], "pay", frame)
@@ -189,7 +189,7 @@ def test_pushdown_of_any_scale_and_spread_equals_streaming(engine, seed, exponen
         assert_same(pushed, streamed)
 
 
-def test_unsupported_pushdown_streams_with_auto_and_raises_with_pushed(database):
+def test_unsupported_query_is_streamed_in_auto_mode_and_raises_in_pushed_mode(database):
     frame = payments()
     connection = fill(database[0], "pay", frame)
     for learner in (ProximalSVC(C="auto"), ProximalSVC(track_rows=True)):
@@ -228,7 +228,7 @@ def test_pushdown_with_many_columns_uses_several_selects(database):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e200])
-def test_columns_of_extreme_scale_stream_with_auto_and_raise_with_pushed(database, scale):
+def test_columns_of_extreme_scale_are_streamed_in_auto_mode_and_raise_in_pushed_mode(database, scale):
     frame = payments(400)[["amount", "kind"]].assign(amount=lambda pay: pay["amount"] * scale)
     connection = fill(database[0], "pay", frame)
     auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")

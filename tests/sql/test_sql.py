@@ -74,7 +74,7 @@ def test_partial_fit_and_forget_with_condition_equal_fit(connect):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_expression_returns_scores_and_labels_of_model(connect, n_classes):
+def test_sql_expression_returns_scores_and_labels_of_model(connect, n_classes):
     frame = table(n_classes=n_classes)
     connection = connect(frame)
     model = sql.fit(ProximalSVC(), connection, "pay", target="kind")
@@ -91,7 +91,7 @@ def test_expression_returns_scores_and_labels_of_model(connect, n_classes):
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake", "clickhouse", "spark", "postgres"])
-def test_expression_for_other_dialects_is_valid(connect, dialect):
+def test_sql_expression_for_other_dialects_is_valid(connect, dialect):
     import sqlglot
 
     model = sql.fit(ProximalSVC(), connect(table()), "pay", target="kind")

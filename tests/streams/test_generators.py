@@ -59,7 +59,7 @@ def test_schedules_return_expected_shares():
     assert (shares["sine"].min(), shares["sine"].max()) == pytest.approx((0.1, 0.5), abs=1e-4)
 
 
-def test_share_above_one_raises():
+def test_class_share_above_one_raises():
     with pytest.raises(ParameterError, match=r"a share must be between 0 and 1; got 1\.5"):
         ImbalanceSchedule.constant(1.5)
 
@@ -104,6 +104,6 @@ def test_noise_flips_the_given_share_of_labels():
     assert (clean != noisy).mean() == pytest.approx(0.2, abs=0.01)
 
 
-def test_classes_occur_only_in_their_range():
+def test_each_class_occurs_only_in_its_range_of_rows():
     stream = Gaussians(9000, n_classes=4, presence={2: (3000, 6000), 3: (6000, 9000)}, chunk=3000)
     assert [sorted(set(chunk.y.tolist())) for chunk in stream] == [[0, 1], [0, 1, 2], [0, 1, 3]]

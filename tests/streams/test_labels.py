@@ -20,7 +20,7 @@ texts = st.lists(st.lists(st.sampled_from(["a", "b", "cc", "", "ü"]), max_size=
 
 
 @given(whole | texts)
-def test_codes_are_the_order_of_first_appearance_in_any_chunks(parts):
+def test_label_codes_follow_order_of_first_appearance_for_any_chunks(parts):
     table = LabelEncoder()
     codes = [table.codes(np.array(part)).tolist() if part else [] for part in parts]
     flat = [label for part in parts for label in part]
@@ -29,7 +29,7 @@ def test_codes_are_the_order_of_first_appearance_in_any_chunks(parts):
 
 
 @given(texts)
-def test_codes_of_object_arrays_equal_those_of_string_arrays(parts):
+def test_label_codes_of_object_arrays_equal_those_of_string_arrays(parts):
     one, other = LabelEncoder(), LabelEncoder()
     for part in parts:
         if part:

@@ -88,7 +88,7 @@ def test_fit_agrees_with_svc_at_its_default_tolerance(rng, kernel, class_weight)
     np.testing.assert_allclose(ours.decision_function(X), svc.decision_function(X), atol=1e-6)
 
 
-def test_intercept_is_the_middle_of_its_interval_without_free_samples():
+def test_intercept_without_free_support_vectors_is_the_middle_of_its_interval():
     X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
     y = np.array([0, 0, 1, 1])
     model = IncrementalSVC(0.01, kernel="linear").fit(X, y)
@@ -119,7 +119,7 @@ def test_intercept_differs_from_svc_only_within_its_interval(rng):
     assert n_pinned > 0
 
 
-def test_duplicates_with_opposite_labels_are_at_their_bounds():
+def test_coefficients_of_duplicates_with_opposite_labels_are_at_their_bounds():
     X, y = np.zeros((6, 2)), np.array([0, 1, 0, 1, 0, 1])
     model = IncrementalSVC(2.0).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), 0.0, atol=1e-9)
@@ -127,7 +127,7 @@ def test_duplicates_with_opposite_labels_are_at_their_bounds():
     assert model.kkt_violation() <= 1e-8
 
 
-def test_balanced_weights_follow_the_counts(rng):
+def test_balanced_class_weights_follow_changed_class_counts(rng):
     y = (np.arange(300) % 20 == 0).astype(int)
     X = rng.normal(size=(300, 3)) + y[:, None]
     model = IncrementalSVC(0.5, gamma=0.3, class_weight="balanced").fit(X[:100], y[:100])

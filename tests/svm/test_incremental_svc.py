@@ -70,7 +70,7 @@ def test_forget_row_with_another_label_raises(stream):
         model.forget(X[:1], 1 - y[:1])
 
 
-def test_negative_zero_equals_zero(stream):
+def test_forget_finds_row_with_zero_by_negative_zero(stream):
     X, y = stream
     X = np.concatenate([X, np.zeros((1, 3))])
     model = IncrementalSVC(gamma=0.5).fit(X, np.append(y, 1))
@@ -106,7 +106,7 @@ def slide(model, X, y, i, width, *, short):
 
 
 @pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["no", "yes"])])
-def test_slide_is_bit_identical_to_the_general_update(stream, labels):
+def test_slide_by_one_row_is_bit_identical_to_the_general_update(stream, labels):
     X, y = stream[0], labels[stream[1]]
     short, general = (IncrementalSVC(3.0, gamma=0.5).fit(X[:100], y[:100]) for _ in range(2))
     for i in range(100):
@@ -192,7 +192,7 @@ def test_failed_slide_changes_nothing(stream, bad):
     assert snapshot(model) == before
 
 
-def test_large_window_is_optimal_after_every_slide(rng):
+def test_solution_of_large_window_is_optimal_after_every_slide(rng):
     y = (rng.random(700) < 0.3).astype(int)
     X = rng.normal(size=(700, 4)) + 1.2 * y[:, None]
     model = IncrementalSVC(10.0, gamma=0.2).fit(X[:500], y[:500])
@@ -275,7 +275,7 @@ def test_sample_weight_of_three_equals_three_rows(stream):
 # -- kernels and memory -----------------------------------------------------------------------------
 
 
-def test_callable_kernel_equals_the_native_kernel(stream):
+def test_callable_kernel_gives_same_model_as_the_native_kernel(stream):
     X, y = stream
     native = (
         IncrementalSVC(gamma=0.5).fit(X[:100], y[:100]).partial_fit(X[100:], y[100:]).forget(X[:50], y[:50])
@@ -337,7 +337,7 @@ def test_unsupported_kernel_raises(stream, kernel):
         IncrementalSVC(kernel=kernel).fit(*stream)
 
 
-def test_overflown_kernel_values_raise(stream):
+def test_kernel_values_that_overflow_raise(stream):
     X, y = stream
     model = IncrementalSVC(kernel="poly", gamma=1.0).fit(X, y)
     before = snapshot(model)
@@ -400,7 +400,7 @@ def test_save_with_a_callable_kernel_raises(stream):
         to_bytes(model)
 
 
-def test_inconsistent_state_raises(stream):
+def test_loading_inconsistent_state_raises(stream):
     model = IncrementalSVC(gamma=0.5).fit(*stream)
     for damage in (
         lambda tree: tree.update(codes=tree["codes"][:-1]),
@@ -451,7 +451,7 @@ def test_gamma_is_resolved_by_the_first_call(stream):
     ("where", "value"),
     [("rows", np.nan), ("weights", -1.0), ("z", 1e9), ("z", np.nan), ("y", 0.5), ("factor", np.inf)],
 )
-def test_state_with_an_impossible_solution_raises(where, value):
+def test_loading_state_with_infeasible_solution_raises(where, value):
     rng = np.random.default_rng(0)
     model = IncrementalSVC().fit(rng.normal(size=(30, 2)), np.arange(30) % 2)
     state = model._get_state()

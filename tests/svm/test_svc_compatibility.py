@@ -58,7 +58,7 @@ def test_coef_exists_for_the_linear_kernel_only():
         curved.coef_
 
 
-def test_support_numbers_follow_added_and_forgotten_rows():
+def test_support_indices_follow_added_and_forgotten_rows():
     model = IncrementalSVC(gamma=0.3).fit(X[:50], Y[:50]).partial_fit(X[50:], Y[50:])
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
     assert model.n_support_.sum() == len(model.support_)
@@ -75,7 +75,7 @@ def test_three_classes_are_as_accurate_as_one_against_one():
     assert model.coef_.shape == (3, 4) if model.kernel == "linear" else not hasattr(model, "coef_")
 
 
-def test_precomputed_kernel_equals_the_kernel():
+def test_precomputed_kernel_gives_same_model_as_the_named_kernel():
     K = X @ X.T
     numbers = np.arange(len(X), dtype=float)[:, None]
     looked_up = IncrementalSVC(kernel=lambda a, b: K[np.ix_(a[:, 0].astype(int), b[:, 0].astype(int))])
@@ -144,7 +144,7 @@ def test_invalid_parameters_and_predict_before_fit_raise():
         IncrementalSVC().fit(X, Y[:-1])
 
 
-def test_works_in_pipelines_searches_and_clones():
+def test_incremental_svc_works_in_pipeline_grid_search_and_clone():
     search = GridSearchCV(
         make_pipeline(StandardScaler(), IncrementalSVC()), {"incrementalsvc__C": [0.1, 1.0]}, cv=3
     ).fit(X, Y)

@@ -36,7 +36,7 @@ def test_large_integers_become_text_exactly():
     assert decoded(batch) == [str(2**60 + 1), None, "7"]
 
 
-def test_dictionary_encoding_of_slices_and_concatenated_batches():
+def test_dictionary_encoded_batches_keep_values_when_sliced_and_concatenated():
     coded = arrow_batch({"word": pa.array(WORDS)}, {"word": "text"}, len(WORDS))
     plain = ColumnBatch({"word": np.array(["z", "a", None], dtype=object)}, 3)
     rows = ColumnBatch.concat([coded.take(2, 6), plain, coded.take(5, 99)])

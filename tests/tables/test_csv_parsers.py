@@ -54,7 +54,7 @@ def test_columns_and_matrix_can_be_read_in_any_order():
     assert batch.first_text(["a", "c"]) is None
 
 
-def test_number_parser_gives_up_after_eight_failures():
+def test_number_parser_is_disabled_after_eight_failures():
     parse = NumberParser(["a", "b"], ",", ["a", "b"])
     assert parse(b"1,2\n").n_rows == 1
     for _ in range(8):
@@ -62,7 +62,7 @@ def test_number_parser_gives_up_after_eight_failures():
     assert parse(b"1,2\n") is None
 
 
-def test_block_with_quoted_number_gives_the_same_rows():
+def test_csv_block_with_quoted_number_gives_same_rows_as_unquoted():
     plain = [f"{row % 7},{row / 8},{row % 2}" for row in range(60_000)]
     odd = [*plain]
     odd[30_000] = f'"{30_000 % 7}",{30_000 / 8},0'  # a quoted number has the same value

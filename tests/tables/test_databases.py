@@ -88,7 +88,7 @@ def test_missing_database_file_is_not_created(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_address_cannot_write(address):
+def test_database_address_with_writing_query_raises(address):
     for text in ("DELETE FROM x", "SELECT 1; DELETE FROM x", "WITH a AS (SELECT 1) SELECT 1 /* ; */; DROP x"):
         with pytest.raises(DataError, match="expected one SELECT"):
             open_stream(address + "?" + urlencode({"query": text}), "fraud")
@@ -97,7 +97,7 @@ def test_address_cannot_write(address):
     assert len(next(iter(open_stream(address + TABLE, "fraud", drop="at", missing="mean")))) == 3
 
 
-def test_duckdb_reports_column_kinds_of_empty_table(tmp_path):
+def test_column_types_of_empty_duckdb_table_are_known(tmp_path):
     types = {"a": "BOOLEAN", "b": "DOUBLE", "c": "INTEGER", "d": "DECIMAL(9, 2)", "e": "VARCHAR", "f": "DATE"}
     with duckdb.connect(str(tmp_path / "kinds.db")) as connection:
         connection.execute(f"CREATE TABLE kinds ({', '.join(f'{n} {t}' for n, t in types.items())})")

@@ -29,13 +29,13 @@ def test_new_category_adds_a_feature_at_the_end():
     assert stream.feature_names == ["a", "c=x", "c=z"]
 
 
-def test_fixed_form_has_constant_width():
+def test_fixed_width_encoding_of_many_categories_has_constant_width():
     _, chunks = _read(_frame(np.zeros(60), c=[f"v{i}" for i in range(60)]), chunk=7)
     assert {chunk.fixed.shape[1] for chunk in chunks} == {1 + 32}
     assert all((np.abs(chunk.fixed).sum(axis=1) == 1).all() for chunk in chunks)
 
 
-def test_table_of_numbers_has_no_fixed_form():
+def test_table_of_numbers_has_no_fixed_width_encoding():
     _, chunks = _read(_frame([1.0, 2.0]))
     assert chunks[0].fixed is None
 
@@ -83,7 +83,7 @@ def test_too_many_categories_raise_even_if_categorical_is_given():
         _read(_frame(np.zeros(1500), c=[f"id{i}" for i in range(1500)]), chunk=500, categorical="c")
 
 
-def test_saved_encoder_continues():
+def test_loaded_encoder_continues_like_original():
     frame = _frame([1.0, np.nan, 3.0, np.nan], c=["x", "z", "w", "x"])
     stream, _ = _read(frame, missing="mean")
     again = from_bytes(to_bytes(stream.encoder))

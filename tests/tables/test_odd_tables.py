@@ -79,7 +79,7 @@ def test_first_of_two_bad_rows_raises(engine):
     assert "line 3, column 'a': a value is missing" in found
 
 
-def test_means_count_each_row_once_before_a_bad_row():
+def test_missing_value_means_count_each_row_before_a_bad_row_once():
     stream = open_stream(io.BytesIO(b"a,y\n2,0\n4,1\n,0\ninf,1\n"), "y", missing="mean")
     rows = iter(stream)
     np.testing.assert_array_equal(next(rows).X[:, 0], [2.0, 4.0, 3.0])
@@ -209,7 +209,7 @@ def test_text_mode_file_raises():
 
 
 @pytest.mark.parametrize("chunk", [10, 100, 1000])
-def test_hundred_classes_are_accepted_and_identifiers_raise(chunk):
+def test_target_with_100_classes_is_accepted_and_target_of_identifiers_raises(chunk):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=3000), "y": rng.integers(0, 100, size=3000)})
     assert sum(len(part) for part in open_stream(frame, "y", chunk=chunk)) == 3000

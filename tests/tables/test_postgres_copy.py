@@ -45,7 +45,7 @@ WHOLE = [(k % 2 == 0, 2**40 * k, -k, 1000 - k, k / 8.0, 0.1 * k) for k in range(
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("texts", [False, True])
-def test_decoded_rows_equal_sent_rows(gaps, texts):
+def test_rows_decoded_from_copy_format_equal_sent_rows(gaps, texts):
     types, rows = NUMBERS, WHOLE
     if texts:
         types = (25, *types, 25)
@@ -60,16 +60,16 @@ def test_decoded_rows_equal_sent_rows(gaps, texts):
 
 
 @pytest.mark.parametrize("sent", [[HEADER, b"\xff\xff"], [HEADER + b"\xff\xff"], [HEADER]])
-def test_message_without_rows_gives_no_arrays(sent):
+def test_copy_message_without_rows_gives_no_arrays(sent):
     assert read(sent, NUMBERS) == []
 
 
-def test_header_extension_is_skipped():
+def test_copy_header_extension_is_skipped():
     header = HEADER[:-4] + struct.pack(">i", 3) + b"abc"
     assert read([header + message((23,), (7,)), b"\xff\xff"], (23,)) == [(7,)]
 
 
-def test_timestamps_cannot_be_copied():
+def test_can_copy_is_false_for_timestamp_columns():
     assert can_copy([701, 25])
     assert not can_copy([701, 1114])
 
@@ -92,7 +92,7 @@ def filled(postgres):
         yield connection
 
 
-def test_copy_equals_cursor(filled, monkeypatch):
+def test_rows_read_by_copy_equal_rows_read_by_cursor(filled, monkeypatch):
     def batches():
         source = DatabaseSource(filled, "SELECT * FROM t", table="t")
         kinds = source.kinds(Columns(categorical=("small", "truth", "single")), source.names)

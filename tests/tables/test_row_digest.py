@@ -24,12 +24,12 @@ def id_of(table, chunk=1000):
     return model.history[-1]["id"]
 
 
-def test_digest_does_not_depend_on_order_and_chunks():
+def test_table_digest_does_not_depend_on_row_order_and_chunks():
     turned = ROWS.iloc[::-1].reset_index(drop=True)
     assert {id_of(ROWS), id_of(ROWS, 1), id_of(turned), id_of(turned, 3)} == {id_of(ROWS, 2)}
 
 
-def test_digest_depends_on_categories_numbers_and_labels():
+def test_table_digest_depends_on_categories_numbers_and_labels():
     other = [
         ROWS.replace({"kind": {"z": "w"}}),
         ROWS.rename(columns={"kind": "colour", "colour": "kind"}),

@@ -115,7 +115,7 @@ def test_rows_do_not_depend_on_chunk_size(chunk, tmp_path):
     assert next(len(c) for c in open_stream(FRAME, "label", chunk=chunk)) == min(chunk, 250)
 
 
-def test_limit_ends_the_stream():
+def test_limit_ends_the_stream_after_given_number_of_rows():
     assert sum(len(chunk) for chunk in open_stream(FRAME, "label", chunk=40, limit=130)) == 130
 
 
@@ -139,7 +139,7 @@ def test_time_column_can_be_text_numbers_or_timestamps():
         assert chunks[0].X.shape[1] == 5
 
 
-def test_dash_reads_standard_input(monkeypatch):
+def test_dash_as_path_reads_standard_input(monkeypatch):
     class Pipe:
         buffer = io.BufferedReader(io.BytesIO(gzip.compress(FRAME.to_csv(index=False).encode())))
 

@@ -28,7 +28,7 @@ def _fed(model, X, y, size=150):
 @pytest.mark.parametrize(
     "make", [lambda m: AdaptiveWindows(m, (500, None), block=100), lambda m: ExponentialDecay(m, 1000)]
 )
-def test_wrapper_with_feature_map_learns_disc(disc, make, C):
+def test_window_wrapper_with_feature_map_learns_disc_shaped_class(disc, make, C):
     X, y = disc
     model = _fed(make(ProximalSVC(C, feature_map=RandomFeatures(100))), X[:2000], y[:2000])
     assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.98
@@ -61,7 +61,7 @@ def test_decay_with_feature_map_equals_weighted_fit(disc):
 @pytest.mark.parametrize(
     "make", [lambda m: AdaptiveWindows(m, (300, None), block=100), lambda m: ExponentialDecay(m, 300)]
 )
-def test_loaded_wrapper_with_feature_map_continues_like_original(disc, make, tmp_path):
+def test_loaded_window_wrapper_with_feature_map_continues_like_original(disc, make, tmp_path):
     X, y = disc
     model = _fed(make(ProximalSVC(feature_map=RandomFeatures(60))), X[:1000], y[:1000], 130)
     steelyard.save(model, tmp_path / "m")

@@ -210,7 +210,7 @@ class _RefusingLearner(ProximalSVC):
         return super().update(add=add, forget=forget)
 
 
-def test_window_refits_estimator_that_refuses_to_forget():
+def test_window_refits_estimator_whose_forget_raises():
     X, y = _rows(400)
     model = SlidingWindow(_RefusingLearner(), size=60)
     for begin in range(0, 400, 20):
@@ -324,7 +324,7 @@ def test_former_parameter_learner_is_deprecated(wrapper):
         assert model.learner_ is model.estimator_
 
 
-def test_window_does_not_keep_rows_that_left_it_in_memory():
+def test_rows_that_left_the_window_are_freed_from_memory():
     X, y = _rows(5000)
     window = SlidingWindow(ProximalSVC(), size=20).partial_fit(X, y)
     kept = window._rows.X if window._rows.X.base is None else window._rows.X.base
