@@ -31,7 +31,7 @@ class Exchange(Protocol):
     """
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update durably; return False if the stored update is as new or newer."""
+        """Store a site update durably; return False if it is not newer than the last known update."""
         ...
 
     def sites(self) -> list[str]:
@@ -79,7 +79,7 @@ class Memory:
         self._tombstones: dict[str, Age] = {}
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if the stored update is as new or newer."""
+        """Store a site update; return False if it is not newer than the last known update."""
         known = self.find(site_update.site)
         last = self._tombstones.get(site_update.site) if known is None else known.age
         if last is not None and site_update.age <= last:
@@ -126,7 +126,7 @@ class Folder:
         self.path = Path(path)
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if the stored update is as new or newer."""
+        """Store a site update; return False if it is not newer than the last known update."""
         known = self._entries(site_update.site)
         if known and site_update.age <= max(known).age:
             return False

@@ -79,7 +79,7 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     Raises
     ------
     DataError
-        If there are too few nodes, a node fails or does not answer, or an update is incompatible. Updates
+        If there are too few nodes, a node fails or does not respond, or an update is incompatible. Updates
         received before the error are kept. The call can be repeated.
     """
     flower, source = _flower(), "federated.flower.collect"

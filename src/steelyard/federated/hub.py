@@ -111,7 +111,7 @@ class Hub:
 
     @transactional
     def receive(self, site_update: SiteUpdate | bytes) -> bool:
-        """Apply a site update and return True; return False if the known update is as new or newer.
+        """Apply a site update and return True; return False if it is not newer than the last known update.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class Hub:
 
     @snapshot_read
     def model(self) -> TableModel:
-        """Return the pooled model, which equals a fit on the rows of all sites in one place."""
+        """Return the pooled model, which equals a fit on the rows of all sites together."""
         schema, total = self._pooled()
         estimator = ProximalSVC(**self._parameters).merge(total)
         return TableModel(estimator, schema.encoder(), schema.target).note(

@@ -43,7 +43,7 @@ def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> li
     for numbers in triangles:
         sums, count, diagonal, _ = _parts(numbers, len(exponents))
         found = map(_decimals, sums, diagonal, repeat(count), exponents)
-        # The places of one class can be underestimated but not overestimated, so the maximum is used.
+        # One class can underestimate the decimal places but never overestimate them, so the maximum is used.
         digits = [max(pair) for pair in zip(digits, found, strict=True)]
     return digits
 

@@ -157,7 +157,7 @@ class BufferingState(FoldState):
     """Fold state of a stream whose feature map is not final yet.
 
     The rows are buffered beside their statistics under the preliminary map. The result depends neither on the
-    sizes of the batches nor on rows that were forgotten meanwhile. When the buffer is full, the final map is
+    sizes of the batches nor on rows that have been forgotten. When the buffer is full, the final map is
     fitted and ``buffer`` becomes None; then this state is equal to a :class:`FoldState`.
     """
 

@@ -106,9 +106,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Steps to which feature values are rounded; see :class:`~steelyard.proximal.Quantizer`. If not given,
         the first 256 rows determine them. Learners with equal quantizers and equal rows are bit-identical.
     track_rows : bool, default=False
-        Whether to keep a ledger with eight bytes for each row. Then :meth:`forget` always refuses rows that
-        were never learned, wrong labels, and rows that were already forgotten. Without a ledger it refuses
-        them only if the counts or sums prove it.
+        Whether to keep a ledger with eight bytes for each row. With a ledger, :meth:`forget` always raises
+        for rows that were never learned, wrong labels, and rows that were already forgotten. Without a
+        ledger it raises only if the counts or sums prove such a mistake.
     n_folds : int, default=5
         Number of folds of ``C="auto"``. It takes effect with the first rows.
 
@@ -323,7 +323,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Raises
         ------
         DataError
-            If some of the rows are known not to have been learned, or not as often. Nothing changes.
+            If rows are detected that were not learned, or not as often as they are to be forgotten. Nothing
+            changes.
         """
         if certificate:
             warnings.warn(
@@ -359,7 +360,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return certificate
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        # One copy of the state is changed in place and replaces the state; an error drops it.
+        # A copy of the state is changed in place and then replaces the state; after an error it is discarded.
         state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
         if add is not None:
             self._add(state, add, method)

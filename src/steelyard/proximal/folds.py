@@ -57,7 +57,7 @@ class ClassLabels:
         # Numeric labels of eight bytes are their own codes; other labels are coded by their position.
         self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
         codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
-        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class is on both sides
+        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class labels both sides
 
     def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the labels of codes."""

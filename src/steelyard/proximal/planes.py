@@ -1,6 +1,6 @@
 """Planes of the proximal SVM: the rule that computes them from statistics, and their scores.
 
-Two solvers compute the planes. :func:`uses_native_solver` is the only place that chooses between them.
+Two solvers compute the planes. Only :func:`uses_native_solver` chooses between them.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class PlaneRule:
     ) -> float:
         """Return C, or for ``C="auto"`` the C selected by cross-validation on some or all folds.
 
-        ``statistics`` are those of all rows of these folds.
+        ``statistics`` are the statistics of all rows of these folds.
         """
         if self.C != "auto":
             return float(self.C)
@@ -273,7 +273,7 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score if both sides are normal with their mean variance.
+    """Return the log-odds per unit of score for normal scores whose variance is the mean of both sides.
 
     ``positive`` and ``negative`` are mean and variance of the scores of both sides, one row per plane.
     """

@@ -108,7 +108,7 @@ def row_hashes(X: Any) -> Hashes:
 
 
 def fold_numbers(X: Any, n_folds: int) -> Hashes:
-    """Return the fold of each row. It depends on the values only, so forgetting finds the fold."""
+    """Return the fold of each row. It depends on the values only, so forgetting a row finds its fold."""
     if n_folds == 1:
         return np.zeros(X.shape[0], dtype=np.uint64)
     return row_hashes(X) % np.uint64(n_folds)

@@ -36,7 +36,7 @@ class UnreachableError(SteelyardError, ConnectionError):
 
 
 class UnansweredError(SteelyardError, TimeoutError):
-    """The request was sent, but no response came: it may or may not have taken effect.
+    """The request was sent, but no response arrived: the request may or may not have taken effect.
 
     Sending it again with the same ``key`` is safe.
     """

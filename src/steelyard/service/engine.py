@@ -370,7 +370,7 @@ class Engine:
 
 
 def _copy_parameters(source: Any, learner: Any) -> None:
-    """Set the parameters of a learner, and of the learner inside a wrapper, to those of another one."""
+    """Copy the parameters of a learner, and of the learner inside a wrapper, to another learner."""
     parameters = source.get_params(deep=False)
     inner = parameters.pop("estimator", None)
     for target in ("estimator", "estimator_"):

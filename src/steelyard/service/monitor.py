@@ -177,7 +177,7 @@ def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | Non
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # scores are those of the second class
+    if rarest != str(auc.pos_label):  # the stored scores are for the second class
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

@@ -64,7 +64,7 @@ class RequestQueue:
             self._wake_up.set()
 
     def close(self) -> None:
-        """Refuse further requests; those in the queue stay."""
+        """Refuse further requests; queued requests stay in the queue."""
         with self._lock:
             self.is_closed = True
         self._wake_up.set()

@@ -102,7 +102,7 @@ class Spec:
 
     @classmethod
     def from_store(cls, values: Mapping[str, Any]) -> Spec:
-        """Restore a stored spec; those of version 0.2 have no ``max_future`` and keep accepting all times."""
+        """Restore a stored spec; specs of version 0.2 have no ``max_future`` and accept all times."""
         return cls.from_mapping({"max_future": None, **values})
 
     def _check(self) -> None:

@@ -304,7 +304,7 @@ class Writer:
         return None
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
-        """Restore the models from the store after a failed transaction, and answer its requests."""
+        """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         _log.error("a group of %d requests failed: %s", len(requests), _location(error))
         self._needs_recovery = True
         is_unknown = isinstance(error, CommitOutcomeUnknown)

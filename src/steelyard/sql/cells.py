@@ -76,7 +76,7 @@ def _distinct_rows(
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the sorted distinct numbers and each number's index; numbers below n are counted if faster."""
+    """Return the sorted distinct numbers and the index of each; for small n by counting (all are below n)."""
     if n > 4 * len(numbers):
         found, codes = np.unique(numbers, return_inverse=True)
         return found, codes.astype(np.int32)

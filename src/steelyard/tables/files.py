@@ -197,7 +197,7 @@ class ByteSource(io.RawIOBase):
             self._pipe.stop()
 
     def fingerprint(self) -> str | None:
-        """Return the SHA-256 of the file, or of the bytes received from a pipe; None if the file is gone."""
+        """Return the SHA-256 of the file, or of the bytes read from a pipe; None if the file was deleted."""
         if self._digest is not None:
             return self._digest.hexdigest()
         try:

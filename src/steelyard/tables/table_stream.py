@@ -307,7 +307,7 @@ def open_stream(
 def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
     """Return whether a label occurs in the label column of a table.
 
-    Reading stops at the label. If the table cannot be read to its end, the answer is True: the error is
+    Reading stops at the label. If the table cannot be read to its end, the result is True: the error is
     reported when the rows are read.
 
     Parameters

@@ -211,7 +211,7 @@ class JsonLinesSource(TextSource):
         known = set(self.names)
         for line in lines:
             if not line.strip():
-                self.place.skip(n_rows)  # keeps the line numbers of later rows right
+                self.place.skip(n_rows)  # keeps the line numbers of later rows correct
                 continue
             try:
                 record = _json_record(line)

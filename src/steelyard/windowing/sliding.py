@@ -152,7 +152,7 @@ class SlidingWindow(WindowWrapper):
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
-            # An estimator that is changed in place also changes for other threads; the rows change with it.
+            # Other threads see an estimator that is changed in place, so they must see the new rows as well.
             published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_leaving], joined.y[:n_leaving]) if n_leaving else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)

@@ -491,7 +491,7 @@ def make_app(
     writer : Writer
         The writer; it is started and stopped with the application.
     keys : Keys, optional
-        API keys; without them every request to this machine is allowed, except those of foreign web pages.
+        API keys; without keys, all requests to this machine are allowed except those of foreign web pages.
     limits : Limits, optional
         Limits of requests.
     allowed_hosts : sequence of str, optional

@@ -253,8 +253,8 @@ class PostgresStore(Store):
         """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
 
         A table that another session has locked, for example a backup, is not waited for longer than
-        ``_ERASE_LOCK_SECONDS``, because learning stops meanwhile; the next call rewrites it. The write-ahead
-        log contains the bytes until the server recycles it.
+        ``_ERASE_LOCK_SECONDS``, because learning stops while waiting; the next call rewrites it. The
+        write-ahead log contains the bytes until the server recycles it.
         """
         db = self._session()
         db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")

@@ -40,7 +40,7 @@ class Store:
     # -- implemented by each database ---------------------------------------------------------------
 
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
-        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
+        """Commit all changes or none; a store that commits in a thread runs other work during the commit."""
         raise NotImplementedError
 
     def read_snapshot(self) -> AbstractContextManager[None]:
