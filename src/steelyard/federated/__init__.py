@@ -1,10 +1,10 @@
 """Exact federated learning: sites keep their rows and publish statistics, a hub merges them.
 
 A :class:`Site` learns and forgets its own rows and publishes a :class:`SiteUpdate`: its current statistics
-with a version. A :class:`Hub` keeps the latest update of every site. Its model equals the model fitted on all
-rows in one place. ``release`` is the policy for publishing. ``exchange`` transports updates in memory or
-through a folder, ``remote`` through a service. ``masks`` implements secure aggregation and ``rounds`` runs it
-through a folder. ``privacy`` adds noise for differential privacy.
+with a version. A :class:`Hub` keeps the latest update of every site. Its model equals a model fitted on the
+rows of all sites together. ``release`` is the policy for publishing. ``exchange`` transports updates in
+memory or through a folder, ``remote`` through a service. ``masks`` implements secure aggregation and
+``rounds`` runs it through a folder. ``privacy`` adds noise for differential privacy.
 """
 
 from steelyard._deprecation import renamed_class

@@ -19,19 +19,19 @@ __all__ = ["Exchange", "Folder", "Memory", "collect"]
 Age = tuple[int, int]
 
 _NAME = re.compile(r"(?P<site>.+)\.(?P<epoch>\d{20})\.(?P<version>\d{12})\.(?P<kind>bulletin|gone)")
-_MAX_READ_ATTEMPTS = 100  # for a site whose files are replaced while they are read
-_MAX_SITE_NAME_CHARS = 200  # of the quoted site name in a file name
+_MAX_READ_ATTEMPTS = 100  # attempts to read the files of a site while they are being replaced
+_MAX_SITE_NAME_CHARS = 200  # limit for the quoted site name within a file name
 
 
 class Exchange(Protocol):
     """Protocol of a transport between sites and hub.
 
     An exchange stores the latest update of every site. Writes are atomic, and late older updates are ignored.
-    Dropping a site leaves a tombstone with the age of its last update; only a newer update brings it back.
+    Dropping a site leaves a tombstone with the age of its last update; only a newer update restores it.
     """
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update durably; return False if it is not newer than the known one."""
+        """Store a site update durably; return False if it is not newer than the last known update."""
         ...
 
     def sites(self) -> list[str]:
@@ -79,7 +79,7 @@ class Memory:
         self._tombstones: dict[str, Age] = {}
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if it is not newer than the known one."""
+        """Store a site update; return False if it is not newer than the last known update."""
         known = self.find(site_update.site)
         last = self._tombstones.get(site_update.site) if known is None else known.age
         if last is not None and site_update.age <= last:
@@ -126,7 +126,7 @@ class Folder:
         self.path = Path(path)
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update; return False if it is not newer than the known one."""
+        """Store a site update; return False if it is not newer than the last known update."""
         known = self._entries(site_update.site)
         if known and site_update.age <= max(known).age:
             return False
@@ -148,7 +148,7 @@ class Folder:
             try:
                 return _read(max(entries))
             except FileNotFoundError:
-                continue  # a newer update has just replaced it
+                continue  # a newer update has just replaced this file
         raise FileAccessError(
             f"the updates of site {site!r} change faster than they can be read.", source=str(self.path)
         )
@@ -161,7 +161,7 @@ class Folder:
         return {site: entry.age for site, entry in newest.items() if entry.is_tombstone}
 
     def drop(self, site: str) -> None:
-        """Delete all updates of a site. A tombstone with the age of the last one rejects late copies."""
+        """Delete all updates of a site. A tombstone with the age of the last update rejects late copies."""
         entries = self._entries(site)
         if not entries or max(entries).is_tombstone:
             raise DataError(f"there is no update of site {site!r}.", source=str(self.path))

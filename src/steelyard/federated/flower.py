@@ -33,7 +33,7 @@ def client_app(publish: Callable[[Context], SiteUpdate]) -> ClientApp:
     ----------
     publish : callable
         Called with Flower's context of the node (``context.node_config["partition-id"]`` in a simulation).
-        Returns the update of its site, usually from :meth:`Site.publish`.
+        Returns the update of the node's site, usually from :meth:`Site.publish`.
     """
     flower = _flower()
     app = flower.ClientApp()
@@ -60,7 +60,7 @@ def server_app(
     hub : Hub, optional
         The hub. By default a new one with default parameters.
     timeout : float, default=600.0
-        Seconds to wait for the nodes, and again for their updates.
+        Seconds to wait for the nodes to connect, and then again for their updates.
     """
     app = _flower().ServerApp()
     target = hub or Hub()
@@ -79,7 +79,7 @@ def collect(grid: Grid, hub: Hub, *, sites: int, timeout: float = 600.0) -> int:
     Raises
     ------
     DataError
-        If there are too few nodes, a node fails or does not answer, or an update is incompatible. Updates
+        If there are too few nodes, a node fails or does not respond, or an update is incompatible. Updates
         received before the error are kept. The call can be repeated.
     """
     flower, source = _flower(), "federated.flower.collect"

@@ -28,7 +28,7 @@ class SiteSummary:
     site : str
         Name of the site.
     rows : float
-        Number of rows in its update.
+        Number of rows in the update of the site.
     classes : mapping of str to float
         Number of rows of each class.
     held_back : mapping of str to str
@@ -72,7 +72,7 @@ class Hub:
 
     @transactional
     def configure(self, /, **parameters: Any) -> None:
-        """Change the parameters of the pooled model; the site updates are kept."""
+        """Change the parameters of the pooled model; the site updates do not change."""
         check_parameters(ProximalSVC(**parameters))
         self._parameters = parameters
 
@@ -84,7 +84,7 @@ class Hub:
         other._schema, other._total = (
             self._schema,
             self._total,
-        )  # safe to share: both are replaced, never changed in place
+        )  # schema and total are safe to share: they are replaced, never changed in place
         return other
 
     # -- site updates -------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Hub:
 
     @property
     def gone(self) -> dict[str, tuple[int, int]]:
-        """Dropped sites, each with the age of its last update. Only a newer update is accepted again."""
+        """Dropped sites, each with the age of its last update; only a newer update restores a site."""
         return dict(self._dropped)
 
     def site_update(self, site: str) -> SiteUpdate:
@@ -111,12 +111,12 @@ class Hub:
 
     @transactional
     def receive(self, site_update: SiteUpdate | bytes) -> bool:
-        """Apply a site update and return True; return False if it is not newer than the known one.
+        """Apply a site update and return True; return False if it is not newer than the last known update.
 
         Raises
         ------
         DataError
-            If its columns do not match those of the other sites; the hub does not change.
+            If the columns of the update do not match those of the other sites; the hub does not change.
         """
         if not isinstance(site_update, SiteUpdate):
             site_update = SiteUpdate.from_bytes(site_update)
@@ -142,8 +142,8 @@ class Hub:
         updates = [site_update for site_update in self._site_updates.values() if site_update is not before]
         updates += [] if now is None else [now]
         schema = _united(updates) if updates else None
-        # Subtracting an update would leave its steps and columns in the total. That is correct only if
-        # another update has the same ones.
+        # After the subtraction of an update, the total still has the quantization steps and columns of that
+        # update. This is correct only if another update has the same steps and columns.
         can_subtract = before is None or any(_is_compatible(before, other) for other in reversed(updates))
         if schema is None:
             total = None
@@ -155,7 +155,7 @@ class Hub:
 
     @transactional
     def ignore(self, site: str, until: tuple[int, int]) -> None:
-        """Reject updates of a site that are not newer than ``until``, and drop one that was received."""
+        """Reject updates of a site up to the age ``until``; drop the site if its own update is rejected."""
         known = self._site_updates.get(site)
         if known is not None and known.age <= until:
             self.drop(site)
@@ -198,7 +198,7 @@ class Hub:
 
     @snapshot_read
     def model(self) -> TableModel:
-        """Return the pooled model, which equals a fit on the rows of all sites in one place."""
+        """Return the pooled model, which equals a fit on the rows of all sites together."""
         schema, total = self._pooled()
         estimator = ProximalSVC(**self._parameters).merge(total)
         return TableModel(estimator, schema.encoder(), schema.target).note(
@@ -301,7 +301,7 @@ def _changed(
     total.merge((old.empty() if now is None else _placed(now, schema)) - old)
     for label in total.classes:
         if total.count(label) == 0 and not total.gram(label).any():
-            total.forget_class(label)  # all its rows were removed
+            total.forget_class(label)  # all rows of the class were removed
     return total
 
 

@@ -32,7 +32,7 @@ _VERSION = 2
 _RECEIPT = "steelyard receipt of a masked part"
 _NUMBER_BYTES = 32  # numbers are added modulo 2**256
 _LIMBS = 8  # a number has eight limbs of 32 bits, so that 64-bit integers hold sums of billions of limbs
-_MAX_NUMBER_BITS = 200  # of one site's numbers; a longer sum shows that the masks did not cancel
+_MAX_NUMBER_BITS = 200  # limit for the numbers of one site; a longer sum shows that the masks did not cancel
 _MIN_SITES = 3  # with two sites, each could subtract its own numbers from the sum
 
 Words = NDArray[np.uint64]
@@ -137,7 +137,7 @@ class Masker:
         self.site = site
         self._secret = x25519.X25519PrivateKey.generate()
         self.public_key: bytes = self._secret.public_key().public_bytes_raw()
-        self._receipts: dict[str, bytes] = {}  # by name of the round
+        self._receipts: dict[str, bytes] = {}  # receipt of each round, by the name of the round
 
     def mask(self, site_update: SiteUpdate, agreement: RoundKeys) -> bytes:
         """Return the message of a round: the numbers of the update plus the masks of all pairs.
@@ -253,7 +253,7 @@ class MaskedSum:
         return sorted(self._withdrawn)
 
     def receive(self, message: bytes) -> str:
-        """Add the message of a site and return the name of the site; raise if it is not of this round."""
+        """Add the message of a site and return the name of the site; raise if it belongs to another round."""
         source = "MaskedSum.receive"
         site, numbers, commitment = self._decoded(message, _FORMAT, "commitment", source)
         known = self._messages.get(site)
@@ -283,7 +283,7 @@ class MaskedSum:
         return site
 
     def part(self, receipt: bytes) -> tuple[str, ClassStatistics]:
-        """Return the site of a receipt and its statistics, for use by that site."""
+        """Return the name of the site in a receipt and the statistics of that site, for use by the site."""
         site, numbers, _ = self._decoded(receipt, _RECEIPT, "salt", "MaskedSum.part")
         return site, from_numbers(_signed(numbers), self.agreement.labels, self.agreement.quantizer)
 
@@ -432,7 +432,7 @@ def _sum(parts: Iterable[Words]) -> Words:
 
 
 def _difference(one: Words, other: Words) -> Words:
-    """Return one minus other; the two's complement of a number is its negative."""
+    """Return ``one - other``, computed by adding the two's complement of ``other``."""
     complement = other ^ np.uint64(0xFFFFFFFF)
     unit = np.zeros((1, _LIMBS), np.uint64)
     unit[0, 0] = 1

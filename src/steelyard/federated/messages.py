@@ -51,13 +51,13 @@ _LENGTH = struct.Struct("<I")
 _FORMAT = "steelyard bulletin"  # written in messages of version 1
 _OLD_VERSION = 1
 _QUANTIZER_FIELDS = ("exponents", "origins", "rounds", "mixed")
-_MAX_EXPONENT = 1100  # absolute exponent of a quantization step; a double has at most 1074
+_MAX_EXPONENT = 1100  # limit for the absolute exponent of a quantization step; doubles reach 1074
 _MAX_SUM_BYTES = 1024
 _SOURCE = "SiteUpdate.from_bytes"
 
 
 def to_bytes(head: Mapping[str, Any], statistics: ClassStatistics) -> bytes:
-    """Return the message of header fields and statistics. Buffered rows are added to the sums first."""
+    """Encode header fields and statistics as a message. Buffered rows are added to the sums first."""
     statistics = statistics.copy().fold()
     state = get_state(statistics)
     packed = _packed(state) if _is_packable(state) else None

@@ -1,4 +1,4 @@
-r"""Lossless compression of statistics: every sum takes about as many bits as it has.
+r"""Lossless compression of statistics: a sum is stored in about as many bits as it contains information.
 
 The statistics of a class are a triangle of sums :math:`S_{ab} = \sum_i x_{ia} x_{ib}` with the linear sums
 :math:`s_a` and the count :math:`n` as its last row. Three facts predict the products from data that is stored
@@ -25,7 +25,7 @@ MAX_EXPANSION = 32
 # Header of a block: reduction of the widths, bits per escaped number, bytes of the unary code.
 _HEAD = struct.Struct("<hHI")
 _ESCAPE_ONES = 12  # larger quotients are escaped: written in binary instead of unary
-_MAX_DIGITS = 6  # decimal places that are tried
+_MAX_DIGITS = 6  # maximum number of decimal places to test
 # Values have `digits` decimal places if their sum, and their sum of squares, differs from a multiple of the
 # decimal unit by less than 1/16 of it.
 _UNIT_FRACTION = 16
@@ -43,15 +43,15 @@ def decimals(triangles: Sequence[Sequence[int]], exponents: Sequence[int]) -> li
     for numbers in triangles:
         sums, count, diagonal, _ = _parts(numbers, len(exponents))
         found = map(_decimals, sums, diagonal, repeat(count), exponents)
-        # The places of one class can be underestimated but not overestimated, so the maximum is used.
+        # One class can underestimate the decimal places but never overestimate them, so the maximum is used.
         digits = [max(pair) for pair in zip(digits, found, strict=True)]
     return digits
 
 
 def pack_triangle(numbers: Sequence[int], exponents: Sequence[int], digits: Sequence[int]) -> bytes:
-    """Return the bytes of a class.
+    """Compress the statistics of a class.
 
-    ``numbers`` is the lower triangle of its sums, row by row, in steps with these exponents.
+    ``numbers`` is the lower triangle of the sums, row by row, in quantization steps ``2**exponents``.
     """
     d = len(exponents)
     sums, count, diagonal, products = _parts(numbers, d)
@@ -112,7 +112,7 @@ def unpack_triangle(data: bytes, exponents: Sequence[int], digits: Sequence[int]
 
 
 def _parts(numbers: Sequence[int], d: int) -> tuple[list[int], int, list[int], list[int]]:
-    """Return linear sums, count, diagonal and all other products, row by row."""
+    """Split a triangle into linear sums, count, diagonal and all other products, row by row."""
     diagonal: list[int] = []
     products: list[int] = []
     at = 0
@@ -174,13 +174,13 @@ class _Predictor:
         return 1 << (self._up[a] + self._up[b]), self._ten[a] * self._ten[b]
 
     def split(self, a: int, b: int, value: int) -> tuple[int, int]:
-        """Return the decimal units beyond the prediction, and the remainder."""
+        """Split a sum into decimal units, relative to the predicted units, and a remainder in steps."""
         numerator, denominator = self.unit(a, b) or (1, 1)
         units = _round(value * denominator, numerator)
         return units - self._mean_units(a, b), value - self._from_units(a, b, units)
 
     def joined(self, a: int, b: int, units: int, remainder: int) -> int:
-        """Return the sum that :meth:`split` has split."""
+        """Return the sum from the two results of :meth:`split`."""
         return remainder + self._from_units(a, b, units + self._mean_units(a, b))
 
     def _mean_units(self, a: int, b: int) -> int:

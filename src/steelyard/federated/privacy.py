@@ -182,7 +182,7 @@ class FeatureBounds:
     def clip(self, table: Any) -> Any:
         """Return a copy of a data frame whose rows have norm at most 1 in these columns.
 
-        Others are unchanged.
+        Other columns are unchanged.
         """
         names = list(self.centers)
         missing = [name for name in names if name not in table.columns]
@@ -290,7 +290,7 @@ class PrivateSite:
         )
 
     def _noise(self) -> list[int]:
-        """Return the noise of each number, in its steps.
+        """Return the noise to add to each number, in quantization steps of that number.
 
         An integer plus rounded noise equals the rounded noisy number. The published integers are therefore a
         function of the noisy numbers alone, and their last bits reveal nothing more.
@@ -321,7 +321,7 @@ def repaired(statistics: ClassStatistics, sigma: float) -> ClassStatistics:
     statistics : ClassStatistics
         The sum of noisy updates.
     sigma : float
-        Standard deviation of its noise: for n updates, ``sqrt(n)`` times that of one.
+        Standard deviation of the noise in the sum: for n updates, ``sqrt(n)`` times that of one update.
     """
     quantizer, labels = statistics.quantizer, statistics.classes
     numbers: list[int] = []

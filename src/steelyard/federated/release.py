@@ -63,7 +63,7 @@ class ReleasePolicy:
         Parameters
         ----------
         before, now : ClassStatistics
-            The published statistics and those to be published.
+            The published statistics, and the statistics to be published.
         n_changed : dict of str to float
             For each class, the number of rows learned or forgotten since the last update.
         """

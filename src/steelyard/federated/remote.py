@@ -71,7 +71,7 @@ class Service(HttpClient):
     # -- the Exchange protocol ----------------------------------------------------------------------
 
     def put(self, site_update: SiteUpdate) -> bool:
-        """Store a site update durably; return False if it is not newer than the known one."""
+        """Store a site update durably; return False if it is not newer than the last known update."""
         response = self._send("PUT", self._site(site_update.site), site_update.to_bytes())
         body = json_object(response)
         if response.status_code == 409 and body.get("reason") == _STALE:

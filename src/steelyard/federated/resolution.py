@@ -31,7 +31,7 @@ _TAIL_DEVIATIONS = 32  # a column has a long tail if a value is more than 32 typ
 
 
 def needs_quantizer(estimator: ProximalSVC) -> bool:
-    """Return whether the quantizer of an estimator is still to be chosen."""
+    """Return whether an estimator has no quantizer yet."""
     if estimator.quantizer is not None:
         return False
     return not (hasattr(estimator, "classes_") and estimator.statistics_.is_frozen)

@@ -30,7 +30,7 @@ __all__ = ["Round", "RoundConfig"]
 _FORMAT = "steelyard round"
 _VERSION = 1
 _POLL_SECONDS = 0.05
-_MAX_FILE_NAME_CHARS = 240  # without the suffix
+_MAX_FILE_NAME_CHARS = 240  # limit for a file name without its suffix
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Round:
         wait: float = 600.0,
         confirm: Callable[[RoundKeys], None] = lambda _: None,
     ) -> tuple[RoundKeys, bytes]:
-        """Write the public key, wait for those of the other sites, then write the masked update.
+        """Write the public key, wait for the keys of the other sites, then write the masked update.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Round:
         wait : float, default=600.0
             Seconds to wait for the keys of the other sites.
         confirm : callable, optional
-            Called with the round keys before the update is masked. An exception stops the site here.
+            Called with the round keys before the update is masked. If it raises, no update is written.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class Round:
         return agreement, message
 
     def part(self, receipt: bytes) -> SiteUpdate:
-        """Return the update that the owner of a receipt sent in this round, for :meth:`Site.resume`."""
+        """Return the update that a site sent in this round, from its receipt, for :meth:`Site.resume`."""
         total = MaskedSum(self.agreement())
         site, statistics = total.part(receipt)
         return SiteUpdate(site, 0, 1, self.config.schema, statistics)

@@ -41,9 +41,9 @@ class Site:
         the first 255 rows determine it: 2**25 to 2**29 steps per typical deviation, fewer for long tails,
         which keeps site updates short.
     schema : Schema, optional
-        Agreed columns and categories, in this order. By default they are taken from the rows.
+        Agreed columns and categories, in the agreed order. By default the rows determine them.
     clock : callable, default=time.time_ns
-        Source of the epoch number. A restarted site must get a larger number.
+        Source of the epoch number. After a restart of the site it must return a larger number.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Site:
         if "columns_" not in vars(self.model.encoder):
             raise DataError("this site has learned no rows yet.", source=f"Site {self.name!r}")
         statistics = resolution.quantized(self.model.estimator.statistics_).copy()
-        statistics.fold()  # buffered rows become sums: no single row is published
+        statistics.fold()  # add buffered rows to the sums, so that no single row is published
         width = len(self.model.encoder.feature_names)
         return statistics.grow(width) if statistics.n_features < width else statistics
 

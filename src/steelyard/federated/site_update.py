@@ -105,7 +105,7 @@ class SiteUpdate:
     def to_bytes(self) -> bytes:
         """Return the update as bytes with a checksum.
 
-        Reading them executes no code; they hold no single row.
+        Reading these bytes executes no code. They contain sums only, no single row.
         """
         head = {
             "site": self.site,

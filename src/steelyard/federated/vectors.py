@@ -22,7 +22,7 @@ def triangle_size(n_features: int) -> int:
 
 
 def on_quantizer(statistics: ClassStatistics, quantizer: Quantizer, source: str) -> ClassStatistics:
-    """Return the statistics in the steps of the agreed quantizer; raise if that would not be exact."""
+    """Convert statistics to the steps of the agreed quantizer; raise if the conversion would not be exact."""
     if statistics.from_floats:
         raise DataError("floating-point sums of an earlier version are not integers.", source=source)
     if not quantizer.rounds.all():
@@ -95,7 +95,7 @@ def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Qua
 
 
 def _class_state(label: Label, numbers: Sequence[int]) -> dict[str, Any]:
-    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # with one bit for the sign
+    n_bytes = max(number.bit_length() for number in numbers) // 8 + 1  # one bit is for the sign
     data = b"".join(number.to_bytes(n_bytes, "little", signed=True) for number in numbers)
     return {
         "label": label,

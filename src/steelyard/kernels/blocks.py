@@ -27,11 +27,11 @@ __all__ = [
 
 Floats = NDArray[Any]  # float32 or float64
 KernelFunction = Callable[[Any, Any], Any]
-DENSE_BLOCK = 2**22  # entries of a sparse matrix that are made dense at a time
+DENSE_BLOCK = 2**22  # number of entries of a sparse matrix that are converted to dense at a time
 
 
 def function_name(function: KernelFunction) -> str:
-    """Return the name of a kernel function for messages."""
+    """Return the name of a kernel function for error messages."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
@@ -94,7 +94,7 @@ def _count(X: Any) -> int:
 
 
 def single_rows(X: Any) -> list[Any]:
-    """Return every sample as a collection of one."""
+    """Split a collection into collections of one sample each."""
     if sparse.issparse(X):
         X = X.tocsr()
     return [X[i : i + 1] for i in range(_count(X))]

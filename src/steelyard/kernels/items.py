@@ -22,7 +22,7 @@ from steelyard.kernels.sequences import SequenceKernel, sequence_key
 __all__ = ["ItemTable", "SequenceStore", "distinct", "is_sequence_kernel", "restored_items", "take"]
 
 
-_SWEEP_SEQUENCES = 64  # number of sequences that enter a table at a time
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to a table at a time
 
 
 def is_sequence_kernel(kernel: object) -> bool:
@@ -60,7 +60,7 @@ def distinct(items: list[Any], weights: FloatArray) -> tuple[list[Any], FloatArr
 
 
 class SequenceStore:
-    """Distinct sequences by slot number; slots of removed sequences are reused."""
+    """Store of distinct sequences, each in a numbered slot; slots of removed sequences are reused."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self._items: list[Any] = []
@@ -72,7 +72,7 @@ class SequenceStore:
         return len(self._slots)
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add the sequences that are new and return the slots of all, as rows of one number."""
+        """Add sequences that are not stored yet; return the slots of all sequences, as rows of one number."""
         slots = [self._slot(item) for item in items]
         return np.array(slots, dtype=np.float64).reshape(-1, 1)
 
@@ -129,7 +129,7 @@ class ItemTable(SequenceStore):
         return [_native.KernelSpec.lookup(table) for table in self._tables]
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add the sequences that are new, compute their kernel values, and return the slots of all."""
+        """Add sequences that are not stored yet and compute their kernel values; return the slots of all."""
         before = set(self._slots.values())
         rows = super().add(items)
         new = np.array(sorted(set(self._slots.values()) - before), dtype=np.intp)
@@ -144,7 +144,7 @@ class ItemTable(SequenceStore):
     def sweep(
         self, items: list[Any], learn: Callable[[FloatArray, slice], None], stored: Callable[[], NDArray[Any]]
     ) -> None:
-        """Pass sequences to ``learn`` in batches; after each, remove those the learner does not store."""
+        """Pass sequences to ``learn`` in batches; then remove sequences that the learner does not store."""
         for begin in range(0, len(items), _SWEEP_SEQUENCES):
             batch = slice(begin, begin + _SWEEP_SEQUENCES)
             learn(self.add(items[batch]), batch)

@@ -37,7 +37,7 @@ __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel",
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
 
-# The parameters of each kernel; the others are ignored.
+# The parameters that each kernel uses; it ignores all others.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "linear": (),
     "polynomial": ("gamma", "degree", "coef0"),
@@ -69,7 +69,7 @@ class Kernel:
         A name of the table ("poly" is short for "polynomial"), "precomputed", or a function that takes two
         collections of samples and returns the matrix of their kernel values, as in
         :class:`sklearn.svm.SVC`. A function receives the samples unchanged (arrays, lists of sequences,
-        tables). With "precomputed", kernel values take the place of rows.
+        tables). With "precomputed", methods take kernel values instead of rows.
     gamma : float or {"scale", "auto", "median"}, default=1.0
         Positive number, or a rule that :meth:`resolve` evaluates on data.
     degree : int, default=3
@@ -352,7 +352,7 @@ def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
 
 
 def _gamma_scale(rows: Any, rule: str, kernel: str | KernelFunction) -> float:
-    """Return 1 / gamma by the rule."""
+    """Return 1 / gamma, computed by a rule such as "scale"."""
     n_rows, n_features = rows.shape
     if rule == "auto":
         return float(n_features)

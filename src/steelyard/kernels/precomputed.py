@@ -22,8 +22,8 @@ class PrecomputedKernel(BaseEstimator):
     """A kernel given by a matrix of its values; a sample is the index of its row in the matrix.
 
     :class:`sklearn.svm.SVC` takes ``kernel="precomputed"`` and a square matrix instead of rows. An
-    incremental learner needs to know which row of the matrix a sample is, so here samples are indices, in one
-    column.
+    incremental learner must know which row of the matrix belongs to a sample. Here ``X`` therefore has one
+    column, with the index of each sample.
 
     Parameters
     ----------

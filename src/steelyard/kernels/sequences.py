@@ -25,11 +25,11 @@ from steelyard.persistence import storable
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
-_MAX_MEDIAN_ELEMENTS = 1000  # their pairs estimate the median to a percent
+_MAX_MEDIAN_ELEMENTS = 1000  # the pairs of this many elements estimate the median distance to a percent
 
 
 class _Packed:
-    """Concatenated sequences, as the native loops read them."""
+    """Concatenated sequences in the memory layout of the native loops."""
 
     def __init__(self, elements: NDArray[Any], lengths: Sequence[int]) -> None:
         self.elements = np.ascontiguousarray(elements)
@@ -92,7 +92,7 @@ class SequenceKernel(BaseEstimator):
         """
         check_params(self, self._constraints)
         items = [self._item(x, position, source) for position, x in enumerate(_items(X, source))]
-        self._pack(items)  # raises unless all have the same width
+        self._pack(items)  # raises unless the elements of all sequences have the same number of components
         if not self.normalize:  # by the Cauchy-Schwarz inequality the diagonal bounds all values
             self.resolve(items).diagonal(items)
         return items
@@ -113,7 +113,7 @@ class SequenceKernel(BaseEstimator):
 
     def _finish(self, values: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
         if self.normalize:
-            # Half of each first: the sum then rounds the same for (x, z) and (z, x).
+            # Each term is halved before the sum, so that rounding is the same for (x, z) and (z, x).
             values -= 0.5 * left[:, None] + 0.5 * right
             np.minimum(values, 0.0, out=values)
         with np.errstate(over="ignore"):
@@ -137,7 +137,7 @@ class SequenceKernel(BaseEstimator):
     def _pack(self, X: Any) -> _Packed: ...
     @abstractmethod
     def _numbers(self) -> tuple[float, float]:
-        """Return the parameters in the form that the loops use."""
+        """Return the parameters in the form that the native loops use."""
 
     # Kernels have parameters but no learned state.
     def _get_state(self) -> dict[str, Any]:
@@ -157,9 +157,9 @@ class GlobalAlignmentKernel(SequenceKernel):
     Parameters
     ----------
     gamma : float or "median", default="median"
-        Two elements compare as :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. :meth:`resolve`, which
-        learners call, evaluates "median": :math:`\gamma = 1 / (2 m^2 L)` with the median distance m between
-        elements and the median length L.
+        Two elements have the similarity :math:`\exp(-\gamma \lVert x_i - z_j \rVert^2)`. :meth:`resolve`,
+        which learners call, evaluates "median": :math:`\gamma = 1 / (2 m^2 L)` with the median distance m
+        between elements and the median length L.
     band : int, optional
         Width of the alignment band: elements whose positions differ by ``band`` or more are never aligned,
         and the weight of others decreases linearly with the difference. Trajectories whose lengths differ by
@@ -260,7 +260,7 @@ class EditKernel(SequenceKernel):
     r"""Edit kernel of strings: the sum of the weights of all edit scripts between two strings.
 
     The edit distance is the cost of the cheapest script, and :math:`\exp(-\gamma\, distance)` is not positive
-    definite. The sum over all scripts is, and for large ``gamma`` it approaches the same number.
+    definite. The sum over all scripts is positive definite, and for large ``gamma`` it approaches that value.
 
     Parameters
     ----------

@@ -40,14 +40,14 @@ def sort_labels(labels: Iterable[Label], source: str) -> list[Label]:
 
 def encode(y: ArrayLike, source: str, name: str) -> tuple[list[Label], Codes]:
     """Return the distinct labels, and for each row the index of its label among them."""
-    if isinstance(y, str | int | float | np.generic):  # fast path of a single row
+    if isinstance(y, str | int | float | np.generic):  # fast path for a single row
         _check_label(label := plain(y), source, name)
         return [label], np.zeros(1, dtype=np.intp)
     values = _label_array(y, source, name)
     codes: NDArray[np.integer[Any]]
     if values.dtype != object:
         labels, codes = encode_labels(values) if len(values) else ([], np.zeros(0, dtype=np.int32))
-    else:  # values of mixed types cannot be sorted
+    else:  # np.unique cannot sort values of mixed types
         rows = [plain(value) for value in values]
         encoder = LabelEncoder(dict.fromkeys(rows))
         labels, codes = encoder.labels, encoder.numbers(rows)
@@ -158,7 +158,7 @@ def check_positive_integer(value: int, name: str, source: str) -> int:
 
 
 def required(value: ArrayLike | None, source: str, name: str) -> ArrayLike:
-    """Return the argument; raise where it is None."""
+    """Return a required argument; raise if it is None."""
     if value is None:
         raise DataError(f"{name} is required; got None.", source=source)
     return value

@@ -1,4 +1,4 @@
-"""Interface of the streaming metrics, and their saved states."""
+"""Interface of the streaming metrics, including saving and restoring of their state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StreamingMetric(ABC):
     """A measure that is updated with each batch of predictions.
 
-    Results do not depend on how the stream is cut into batches. An update that raises changes nothing.
+    Results do not depend on how the stream is divided into batches. A failing update changes nothing.
     """
 
     _parameters: ClassVar[tuple[str, ...]]

@@ -3,7 +3,7 @@
 ``pos_label=None`` means the minority class of ``y_true`` (of two equally large classes the larger label; for
 scores, whose direction matters, always the larger label). Labels may be of any type. A measure whose
 denominator is zero is ``nan`` with an :class:`~sklearn.exceptions.UndefinedMetricWarning`. For macro averages
-of a batch use scikit-learn: ``precision_score(..., average="macro")`` and its siblings.
+of a batch use scikit-learn, for example ``precision_score(..., average="macro")``.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def g_mean_score(
     y_true, y_pred, sample_weight
         As for :func:`sensitivity_score`.
     pos_label : label, optional
-        With a label, :math:`\sqrt{sensitivity \cdot specificity}` of that class against the rest. Without,
-        the mean over all classes, which for two classes is the same whichever is positive.
+        With a label, :math:`\sqrt{sensitivity \cdot specificity}` of that class against the rest. Without a
+        label, the mean over all classes; for two classes both definitions are equal.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def relative_sensitivity_score(
     pos_label: Label | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    r"""Return sensitivity over specificity; 1 when both sides are recognised equally well.
+    r"""Return sensitivity divided by specificity; 1 if both are equal.
 
     Below 1 the positive class is recognised less often than the others.
 
@@ -216,7 +216,7 @@ def f_beta_score(
     Returns
     -------
     float
-        ``nan`` when no row is positive and none was predicted to be.
+        ``nan`` when no row is positive and none was predicted as positive.
 
     Notes
     -----
@@ -465,7 +465,7 @@ def pmauc_score(
     .. math:: PMAUC = \frac{2}{K (K - 1)} \sum_{i < j} \frac{A(i \mid j) + A(j \mid i)}{2}
 
     :math:`A(i \mid j)` is the AUC of column :math:`i` over the rows of classes :math:`i` (positive) and
-    :math:`j`. Only the :math:`K` classes with rows enter. For two classes whose columns add up to a
+    :math:`j`. Only the :math:`K` classes with rows count. For two classes whose columns add up to a
     constant it is the AUC, and for probabilities it is scikit-learn's
     ``roc_auc_score(..., multi_class="ovo")``.
 
@@ -657,7 +657,7 @@ def expected_calibration_error(
     return formulas.defined_or_warn("expected_calibration_error", bins.expected_calibration_error())
 
 
-# -- shared steps -----------------------------------------------------------------------------------
+# -- shared helpers ---------------------------------------------------------------------------------
 
 
 def _score(
@@ -704,7 +704,7 @@ def _one_vs_rest(
 
 
 def _scored_code(labels: list[Label], pos_label: Label | None, source: str) -> int:
-    """Return the index of the label that a single column of scores is for; -1 when no row has it."""
+    """Return the index of the label to which a single column of scores belongs; -1 when no row has it."""
     if pos_label is not None:
         pos_label = plain(pos_label)
         return labels.index(pos_label) if pos_label in labels else -1
@@ -768,7 +768,7 @@ def _by_column(
 ) -> tuple[list[Label], Codes, FloatArray, FloatArray | None]:
     """Return the class of each column, the column of each row's class, the scores and the weights.
 
-    Scores of two classes may be one-dimensional; they are then for the second class.
+    Scores of two classes may be one-dimensional; they then belong to the second class.
     """
     present, codes = encode(y_true, source, "y_true")
     columns = sort_labels(present, source) if labels is None else plain_labels(labels)

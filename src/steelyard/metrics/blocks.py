@@ -42,7 +42,7 @@ MEASURES = (
 _BANDED = ("sensitivity", "specificity", "g_mean", "f1", "macro_recall")
 _CONFIDENCE = 0.95
 _BLOCKS_PER_WINDOW = 20
-_MAX_STREAM_BLOCKS = 256  # with more, two adjacent blocks are merged
+_MAX_STREAM_BLOCKS = 256  # with more blocks, pairs of adjacent blocks are merged
 _MAX_CELLS_PER_BATCH = 1 << 16
 _MAX_CLASSES_FOR_TABLES = 8  # up to this, counting whole confusion tables of each block is faster
 
@@ -55,7 +55,7 @@ def measures(tallies: NDArray[Any], positive: int | None) -> dict[str, FloatArra
     tallies : ndarray of shape (..., 3, n_classes)
         Hits, true rows and predicted rows of each class.
     positive : int or None
-        The positive class. With None all classes count alike: sensitivity is the mean recall, F1 the mean of
+        The positive class. With None all classes are equal: sensitivity is the mean recall, F1 the mean of
         the F1 of all classes, specificity and rs are nan.
 
     Returns
@@ -100,7 +100,7 @@ def bootstrap_bands(
     blocks : ndarray of shape (n_blocks, 3, n_classes)
         Tallies of consecutive blocks of rows.
     draws : ndarray of shape (n_resamples, n_blocks)
-        How often each block is drawn.
+        Number of times that each block is drawn.
     positive : int or None
         As for :func:`measures`.
     """
@@ -148,8 +148,8 @@ def _tallies_of(confusions: Tallies) -> Tallies:
 class BlockConfusion:
     """Confusion counts of all rows, of blocks of consecutive rows, and of recent windows.
 
-    Memory is bounded: of all rows only blocks are kept, and with too many blocks two become one. The rows of
-    the last update and of the window before it are kept one by one.
+    Memory is bounded: earlier rows are stored as counts of blocks, and adjacent blocks are merged if there
+    are too many. Only the rows of the last update and of the window before it are stored individually.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class BlockConfusion:
         self._blocks: list[Tallies] = []
 
     def update(self, true: Codes, predicted: Codes, n_classes: int, *columns: FloatArray) -> None:
-        """Count rows; further columns, such as scores, are only kept in ``recent``."""
+        """Count rows; further columns, such as scores, are only stored in ``recent``."""
         new: list[NDArray[Any]] = [true, predicted, *columns]
         old = self.recent or [column[:0] for column in new]
         self.recent = [np.concatenate([a[-self.window :], b]) for a, b in zip(old, new, strict=True)]
@@ -186,7 +186,7 @@ class BlockConfusion:
         first = self.n_rows // self._block_rows
         blocks = np.arange(self.n_rows, self.n_rows + len(true)) // self._block_rows - first
         tallies = block_tallies(true, predicted, blocks, int(blocks[-1]) + 1, n_classes)
-        if first < len(self._blocks):  # the last block was not full
+        if first < len(self._blocks):  # rows that complete the last block
             self._blocks[first] = pad_classes(self._blocks[first], n_classes) + tallies[0]
             tallies = tallies[1:]
         self._blocks.extend(tallies)
@@ -223,7 +223,7 @@ class BlockConfusion:
         ]
 
     def _tallies_between(self, borders: Codes) -> Tallies:
-        """Return the tallies between adjacent borders of each window; each row is counted only once."""
+        """Return the tallies between adjacent block borders of each window; each row is counted only once."""
         true, predicted, *_ = self.recent
         edges = np.unique(borders)
         part = slice(int(edges[0]), int(edges[-1]))

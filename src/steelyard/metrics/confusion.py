@@ -45,7 +45,7 @@ class ConfusionStream(StreamingMetric):
         self.measure = measure
         self.pos_label = plain(pos_label)
         self.beta = beta
-        self._labels: list[Label] = []  # in order of appearance; a code never changes
+        self._labels: list[Label] = []  # in order of appearance, so that codes of labels never change
         self._codes: dict[Label, int] = {}
 
     def update(
@@ -167,7 +167,7 @@ class CumulativeConfusion(ConfusionStream):
         The default measure of :meth:`get`.
     pos_label : label, optional
         The positive class. By default the rarer of two classes among the counted rows, which may change
-        during the stream, so it is better to name it.
+        during the stream, so it is better to pass this parameter.
     beta : float, default=1.0
         For ``f_beta``.
 
@@ -249,13 +249,13 @@ class WindowConfusion(ConfusionStream):
         self._n_rows = _padded(self._n_rows, n_labels)
 
     def _count(self, true: Codes, predicted: Codes, weights: Weights) -> None:
-        n_skipped = max(0, len(true) - self.window)  # rows that leave the window within this update
+        n_skipped = max(0, len(true) - self.window)  # rows that enter and leave the window within this update
         true, predicted, weights = true[n_skipped:], predicted[n_skipped:], weights[n_skipped:]
         n_seen_before = self._n_seen
         self._n_seen += n_skipped + len(true)
         self._make_room(min(self.window, self._n_seen))
         places = np.arange(n_seen_before + n_skipped, self._n_seen) % self.window
-        leaving = places[places < n_seen_before]  # all positions once the buffer is full
+        leaving = places[places < n_seen_before]  # buffer positions whose old rows leave the window
         np.subtract.at(self._n_rows, tuple(self._cells[:, leaving]), 1)
         self._n_weighted -= int(np.count_nonzero(self._weights[leaving] != 1.0))
         self._cells[0, places], self._cells[1, places] = true, predicted
@@ -329,7 +329,7 @@ class FadingConfusion(ConfusionStream):
     """
 
     _parameters = ("factor", *ConfusionStream._parameters)
-    _MAX_WEIGHT_GROWTH = 2.0**30  # of the weight of a new row within a block
+    _MAX_WEIGHT_GROWTH = 2.0**30  # maximum growth of the weight of new rows within a block
     _MAX_BLOCK_ROWS = 512
 
     def __init__(

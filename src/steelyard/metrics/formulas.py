@@ -75,7 +75,7 @@ class ConfusionTable:
         return ClassCounts(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0))
 
     def one_vs_rest(self, positive: int | None) -> BinaryCounts:
-        """Return the counts of one class against all others; None is a class without rows.
+        """Return the counts of one class against all others; None means a class without rows.
 
         Cells are summed and never subtracted, so weights leave no rounding error where a count is zero.
         """
@@ -92,7 +92,7 @@ class ConfusionTable:
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
-    """Divide; nan where the denominator is not positive."""
+    """Return numerator / denominator; nan where the denominator is not positive."""
     numerator, denominator = np.asarray(numerator, dtype=np.float64), np.asarray(denominator)
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
@@ -127,7 +127,7 @@ def f_beta(c: BinaryCounts, beta: float = 1.0) -> Any:
     return ratio(hits, hits + beta**2 * c.fn + c.fp)
 
 
-# -- all classes alike: a class without true rows has no recall and is left out ---------------------
+# -- all classes equally: a class without true rows has no recall and is left out -------------------
 
 
 def recalls(c: ClassCounts) -> Any:
@@ -250,13 +250,13 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
     rarer = rarer_of_two(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
-    return None if rarer is None else table.labels.index(rarer)  # with one class the rarer one is absent
+    return None if rarer is None else table.labels.index(rarer)  # with a single class there is no rarer one
 
 
 def rarer_of_two(counts: Mapping[Label, float]) -> Label | None:
     """Return the default positive class: the rarer of two classes, the larger label if both are equal.
 
-    None with fewer or more than two classes; all classes then count alike.
+    Return None if there are not exactly two classes; all classes then have equal weight.
     """
     if len(counts) != 2:
         return None

@@ -111,7 +111,7 @@ class ReliabilityCurve(NamedTuple):
 class ReliabilityBins:
     """Sums of rows, probabilities and positive rows in bins of equal width between 0 and 1.
 
-    A bin includes its upper edge. The sums can be added to, so the curve of a stream needs no rows.
+    A bin includes its upper edge. The sums can be updated, so the curve of a stream needs no stored rows.
     """
 
     def __init__(self, n_bins: int = 10) -> None:
@@ -140,7 +140,7 @@ class ReliabilityBins:
 
 
 def window_aucs(is_positive: BoolArray, scores: FloatArray, begins: Any, ends: Any) -> list[float]:
-    """Return the AUC of each window of rows; nan where all rows of a window are on one side.
+    """Return the AUC of each window of rows; nan for a window without positive or without negative rows.
 
     Parameters
     ----------

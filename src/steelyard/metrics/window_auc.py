@@ -109,7 +109,7 @@ class _BinaryWindow(_ScoredWindow):
     def __init__(self, window: int, pos_label: Label | None) -> None:
         self.window = check_window(window, type(self).__name__)
         self.pos_label = plain(pos_label)
-        self._labels: list[Label] = []  # without pos_label: the labels so far, in order of appearance
+        self._labels: list[Label] = []  # labels so far in order of appearance, if there is no pos_label
 
     def reset(self) -> Self:
         """Remove all rows and labels."""
@@ -201,7 +201,7 @@ class WindowAUC(_BinaryWindow):
         doubled_pairs = 2 * n_first * n_second
         if not doubled_pairs:
             return formulas.defined_or_warn("roc_auc", math.nan)
-        doubled_wins = int(self._window.doubled_wins()[0, 0])  # of code 1
+        doubled_wins = int(self._window.doubled_wins()[0, 0])  # pairs won by rows of class code 1, times two
         return float((doubled_wins if self._positive_code else doubled_pairs - doubled_wins) / doubled_pairs)
 
 
@@ -369,7 +369,7 @@ class _ArrayWindow:
 
     def clear(self) -> None:
         self._codes, self._scores = np.zeros(0, dtype=np.int32), np.zeros((0, 1))
-        self._begin = 0  # rows before it have left the window; the arrays are compacted when they are half
+        self._begin = 0  # rows before this position have left the window; push() removes them
 
     def push(self, codes: NDArray[np.int32], scores: NDArray[np.float64]) -> None:
         self._codes = np.append(self._codes[self._begin :], codes)

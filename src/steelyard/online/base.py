@@ -1,10 +1,10 @@
 """Base class of the online learners: multiclass streams on top of binary machines.
 
-One or two classes need one binary machine, whose decision function is positive for the label that came first.
-When a third label comes, every class gets its own one-vs-rest machine. The machine of the second class starts
-as a mirrored copy of the first machine, because with two classes "second against rest" is "first against
-rest" with the sign reversed. Later classes start with their first row. The model therefore depends only on
-the rows and their order.
+One or two classes need one *machine*, a binary learner, whose decision function is positive for the label
+that appeared first. When a third label appears, every class gets its own one-vs-rest machine. The machine of
+the second class starts as a mirrored copy of the first machine, because with two classes "second against
+rest" is "first against rest" with the sign reversed. Later classes start with their first row. The model
+therefore depends only on the rows and their order.
 
 A *target* is one of these binary problems.
 """
@@ -39,7 +39,7 @@ class OnlineLearner(Learner):
 
     A subclass implements the abstract methods below. Native calls change machines in place when one call
     handles the whole batch. Otherwise the call changes copies, which then replace the machines, so a failing
-    call changes nothing. Predictions hold the lock of the learner because they read the same machines.
+    call changes nothing. Predictions take the lock of the learner because they read the same machines.
     """
 
     _labels: list[Label]  # in order of first appearance
@@ -48,7 +48,7 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _start_machines(self, X: NDArray[Any]) -> None:
-        """Create an empty state without targets for rows like ``X``."""
+        """Create an empty state without targets, for rows with the width and dtype of ``X``."""
 
     @abstractmethod
     def _add_target(self) -> None:
@@ -102,7 +102,7 @@ class OnlineLearner(Learner):
             self._sweep(X[begin:end], signs.take(codes[begin:end], axis=1))
 
     def _weighted_rows(self, batch: Batch) -> tuple[Any, NDArray[np.int32]]:
-        """Repeat each row of integer weight k k times."""
+        """Replace each row of integer weight k by k copies."""
         if batch.weights is None:
             return batch.X, batch.codes
         check_fits_memory(
@@ -128,7 +128,7 @@ class OnlineLearner(Learner):
     ) -> Iterator[tuple[int, int, Label | None]]:
         """Split the rows before each first occurrence of a label: yield (begin, end, new label or None)."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
-        # A label whose rows all have weight 0 does not occur.
+        # A label counts as absent if all its rows have weight 0.
         present = np.bincount(codes, minlength=len(labels)) if unknown else codes
         new = [code for code in unknown if present[code]]
         starts = sorted((int(np.argmax(codes == code)), code) for code in new)
@@ -142,7 +142,7 @@ class OnlineLearner(Learner):
     def _add_label(self, label: Label) -> None:
         self._labels = [*self._labels, label]
         if len(self._labels) == 2:
-            return  # the negative side of the first machine
+            return  # the second class is the negative side of the first machine
         if len(self._labels) == 3:
             self._copy_target()
         self._add_target()

@@ -95,7 +95,7 @@ class KernelRowsMixin:
         return [kernel.spec() for kernel in self._used_kernels()]
 
     def _width(self) -> int:
-        """Return the number of columns of the machines' rows."""
+        """Return the number of columns of the rows that the machines process."""
         return self.n_features_in_ if self._items is None else 1
 
     def _to_samples(self, rows: NDArray[Any]) -> Any:
@@ -135,7 +135,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
     degree: int
     coef0: float
 
-    _expansions: list[Any]  # of Expansion, one per target, all of the same dtype
+    _expansions: list[Any]  # native Expansion objects, one per target, all of the same dtype
     _kernel: Kernel
     _dtype: np.dtype[Any]
 

@@ -37,7 +37,7 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
 _MAX_FLOAT32_C = (
-    1e3  # weights are stored divided by the accumulated decay, which makes them far larger than C
+    1e3  # limit of C for float32: stored weights, divided by the accumulated decay, are far larger than C
 )
 
 
@@ -241,7 +241,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         return cached[1]
 
     def _scoring_rule(self) -> str:
-        """Return the parameter on which scores depend in addition to the buffers."""
+        """Return the parameter value on which scores depend in addition to the buffers."""
         return ""
 
     def _gmean_threshold(self, target: int) -> float:
@@ -324,6 +324,6 @@ def _has_float32_values(kernel: Kernel) -> bool:
 
 
 def _stored_budgets(state: dict[str, Any]) -> tuple[int, int]:
-    """Return both budgets; files of 0.1 store one number for both."""
+    """Return both budgets; files of version 0.1 store one number for both."""
     first, second = state["budgets"] if "budgets" in state else (state["budget"], state["budget"])
     return int(first), int(second)

@@ -30,7 +30,7 @@ Shapes = dict[str, tuple[tuple[int, ...], type]]
 class LinearLearner(OnlineLearner):
     """Base class of OnlinePerceptron, OAM and OPAUC.
 
-    A subclass defines the arrays of a target in ``_shapes``, "weights" among them, and the update rule in
+    A subclass defines the arrays of a target in ``_shapes`` (one is named "weights") and the update rule in
     ``_learn_arrays``.
     """
 
@@ -124,7 +124,7 @@ class OnlinePerceptron(LinearLearner):
     Notes
     -----
     On a mistake, :math:`y (w^\top x + b) \le 0`, :math:`w \leftarrow w + y x` and
-    :math:`b \leftarrow b + y`. There is no step size, because it would only scale both.
+    :math:`b \leftarrow b + y`. There is no step size, because it would only scale :math:`w` and :math:`b`.
 
     References
     ----------
@@ -257,7 +257,7 @@ class OPAUC(LinearLearner):
     Parameters
     ----------
     learning_rate : float, default=0.001
-        Step size. Features of large magnitude need a smaller one, otherwise the weights diverge.
+        Step size. Features of large magnitude need a smaller step size, otherwise the weights diverge.
     regularization : float, default=0.0001
         Weight of the squared norm.
 
@@ -280,9 +280,9 @@ class OPAUC(LinearLearner):
 
         w \leftarrow w - \eta \bigl(\lambda w - y (x - c) + (x - c)(x - c)^\top w + S w\bigr) .
 
-    There is no update while the other class has no rows. For a class that appears late, the earlier rows are
-    the other class. AUC needs no intercept. The decision threshold is the mean of the scores of both class
-    means.
+    There is no update while the other class has no rows. For a class that appears late, all earlier rows
+    form the other class. AUC needs no intercept. The decision threshold is the mean of the scores of both
+    class means.
 
     References
     ----------

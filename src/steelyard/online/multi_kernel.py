@@ -43,8 +43,8 @@ class MultiKernelKOIL(KoilLearner):
     ----------
     kernels : list of dict, Kernel or sequence kernel, optional
         Kernels, each a :class:`steelyard.kernels.Kernel` or a dictionary of its parameters, for example
-        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``; or sequence kernels of one type, then
-        ``X`` is a list of sequences. None selects the sixteen kernels of the paper:
+        ``[{"kernel": "rbf", "gamma": 0.5}, {"kernel": "linear"}]``; or sequence kernels of one type;
+        ``X`` is then a list of sequences. None selects the sixteen kernels of the paper:
         :math:`(x^\top z)^p` for p = 1, 2, 3 and :math:`\exp(-|x - z|^2 / 2 s^2)` for s = 2**-6 ... 2**6.
     combine : {"sign", "score"}, default="sign"
         Combination of the kernels: weighted vote of the signs of the scores, or weighted sum of the scores.
@@ -72,7 +72,7 @@ class MultiKernelKOIL(KoilLearner):
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Support vectors of all kernels without duplicates.
     dual_coef_ : ndarray of shape (n_kernels, n_vectors) or (n_classes, n_kernels, n_vectors)
-        Their weights for each kernel.
+        Weights of the support vectors for each kernel.
     n_features_in_, feature_names_in_
         As in all learners.
 

@@ -160,7 +160,7 @@ def _read_array(
 
 
 def _content_fault(flat: AnyArray) -> str | None:
-    """Return a description of bytes that are not valid for the type, None if there are none."""
+    """Describe values that are not valid for the type of an array; return None if all are valid."""
     if flat.dtype.kind == "b" and flat.view(np.uint8).max(initial=0) > 1:
         return "booleans other than 0 and 1"
     if flat.dtype.kind == "U" and flat.view(flat.dtype.str[0] + "u4").max(initial=0) > MAX_CODE_POINT:

@@ -105,7 +105,7 @@ def unpack(data: bytes | bytearray | memoryview) -> Envelope:
 
 
 def check_beginning(beginning: bytes | memoryview, n_bytes: int | None) -> None:
-    """Check the magic bytes and the length before more is read; ``n_bytes`` is None if it is unknown."""
+    """Check the magic bytes and the length before more is read; ``n_bytes`` is None if unknown."""
     magic = bytes(beginning[: len(MAGIC)])
     if not magic:
         raise FileFormatError("The file is empty.")

@@ -25,7 +25,7 @@ __all__ = ["describe", "load", "save", "write_atomically"]
 # Names of temporary files contain the machine and the process, so that later calls can remove abandoned
 # files.
 _TEMPORARY_NAME = re.compile(r"\.steelyard-([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{16}\.tmp", re.ASCII)
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # the file system does not support it
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}  # errors of file systems without fsync
 
 PathOrFile = str | os.PathLike[str] | IO[bytes]
 Result = TypeVar("Result")
@@ -263,7 +263,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # a process of another user, or a number out of range
+    except (OSError, OverflowError):  # the process belongs to another user, or the number is no process id
         return True
     return True
 

@@ -64,7 +64,7 @@ def storable(
     former_name : str, optional
         The name that earlier versions wrote; such files still load.
     former_parameters : mapping of str to str, optional
-        The current name of a parameter by the name that earlier versions wrote.
+        Maps parameter names that earlier versions wrote to the current names.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def describe_bytes(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 
 def _convert(value: object, where: str) -> Node:
-    """Return the node of a value that is not plain."""
+    """Convert an object or a random generator to a node."""
     if name := _names.get(type(value)):
         model: Any = value
         with optional_lock(model):
@@ -244,14 +244,14 @@ class _Builder:
         former = _former_parameters[cls]
         model = cls(**{former.get(key, key): value for key, value in parameters.items()})
         if state:
-            model._set_state(state)  # it may convert parameters of earlier versions
+            model._set_state(state)  # may convert parameters of earlier versions
             if hasattr(model, "_check_params"):
                 model._check_params()  # a fitted model always has valid parameters
         return model
 
 
 def _import_registering_modules() -> None:
-    """Import every module of this package that registers classes, independent of what the file names."""
+    """Import every module of this package that registers classes, whatever classes a file names."""
     for module in _REGISTERING_MODULES:
         import_module(f"steelyard.{module}")
 

@@ -167,7 +167,7 @@ class _Writer:
         )
 
     def _write_at(self, key: object, item: object) -> Any:
-        """Write an item of a dictionary; error messages contain its key."""
+        """Encode an item of a dictionary; error messages contain its key."""
         parent = self.where
         self.where = f"{parent}.{key}" if type(key) is str else f"{parent}[{quote(key)}]"
         result = self.write(item)

@@ -28,12 +28,12 @@ from steelyard.proximal.statistics import ClassStatistics, never_learned
 __all__ = ["BufferedRows", "BufferingState"]
 
 _MAP_ROWS = 1000  # rows to which the final map is fitted
-_MAX_STREAM_ROWS = 4000  # after this many rows, forgotten ones included, the map is fitted to the rows left
+_MAX_STREAM_ROWS = 4000  # after this many rows, forgotten ones included, the map is fitted to the rest
 
 
 @dataclass(frozen=True)
 class BufferedRows:
-    """The first rows of a stream in order of arrival. It is immutable."""
+    """Immutable buffer of the first rows of a stream, in order of arrival."""
 
     unfitted_map: RandomFeatures
     X: Any  # array or sparse matrix
@@ -61,11 +61,11 @@ class BufferedRows:
 
     @property
     def n_preliminary(self) -> int:
-        """Number of rows to which the preliminary map is fitted: the largest power of two."""
+        """Number of rows to which the preliminary map is fitted: the largest possible power of two."""
         return 1 << (len(self).bit_length() - 1) if len(self) else 0
 
     def fitted_map(self) -> RandomFeatures:
-        """Return the map fitted to these rows: the final one if the buffer is full, else a preliminary."""
+        """Return the map fitted to these rows; it is final if the buffer is full, else preliminary."""
         if not len(self):
             return self.unfitted_map.fitted_on(np.zeros((1, self.X.shape[1])))
         return self.unfitted_map.fitted_on(self.X[: len(self) if self.is_full else self.n_preliminary])
@@ -117,7 +117,7 @@ class BufferedRows:
         return replace(self, weights=weights)._select(np.flatnonzero(weights > 0.0))
 
     def decayed(self, factor: float, labels: list[Label]) -> BufferedRows:
-        """Return the buffer with all weights multiplied, and only with rows of these classes."""
+        """Return the buffer with all weights multiplied by a factor, reduced to rows of the given classes."""
         known = set(labels)
         rows = np.array([i for i, label in enumerate(self.labels) if label in known], dtype=np.intp)
         return replace(self, weights=self.weights * factor)._select(rows)
@@ -157,7 +157,7 @@ class BufferingState(FoldState):
     """Fold state of a stream whose feature map is not final yet.
 
     The rows are buffered beside their statistics under the preliminary map. The result depends neither on the
-    sizes of the batches nor on rows that were forgotten meanwhile. When the buffer is full, the final map is
+    sizes of the batches nor on rows that have been forgotten. When the buffer is full, the final map is
     fitted and ``buffer`` becomes None; then this state is equal to a :class:`FoldState`.
     """
 
@@ -216,7 +216,7 @@ class BufferingState(FoldState):
 
     def _replace_by(self, other: FoldState) -> None:
         selected_C = self.selected_C if other.feature_map is self.feature_map else None
-        self.__dict__ = {**other.__dict__, "selected_C": selected_C}  # atomic: one assignment
+        self.__dict__ = {**other.__dict__, "selected_C": selected_C}  # a single assignment is atomic
 
 
 def _rows_of(batch: Batch, rows: slice) -> Batch:

@@ -57,7 +57,7 @@ class Certificate:
     when : str
         Date and time (UTC).
     table : str or None
-        How columns of a table become features, if the rows come from a table.
+        Encoding of table columns as features, if the rows come from a table.
     """
 
     rows: float
@@ -74,7 +74,7 @@ class Certificate:
 
     @classmethod
     def of(cls, before: ProximalSVC, forgotten: ProximalSVC, after: ProximalSVC) -> Certificate:
-        """Return the certificate for a learner before and after, and a learner of the forgotten rows."""
+        """Return the certificate from the learner before and after, and a learner of the forgotten rows."""
         feature_map = after.feature_map_
         return cls(
             rows=float(forgotten.class_count_.sum()),
@@ -97,12 +97,12 @@ class Certificate:
         *,
         feature_map: RandomFeatures | None = None,
     ) -> bool:
-        """Return whether a learner of these rows only has the certified digest.
+        """Return whether a new learner that learns only these rows has the certified digest.
 
         Parameters
         ----------
         X, y, sample_weight
-            The remaining rows, as they were learned.
+            The remaining rows, with the values, labels and weights with which they were learned.
         feature_map : RandomFeatures, optional
             The fitted map, if the learner has one.
 
@@ -110,7 +110,7 @@ class Certificate:
         -------
         bool
         """
-        from steelyard.proximal.estimator import ProximalSVC  # which imports this module
+        from steelyard.proximal.estimator import ProximalSVC  # imported here to avoid an import cycle
 
         digest = None if feature_map is None else feature_map.digest()
         if digest != self.feature_map:
@@ -140,7 +140,7 @@ class Certificate:
         """Return the certificate of a JSON text; raise FileFormatError for other texts."""
         try:
             values = json.loads(text)
-        except UnicodeDecodeError as error:  # the message of this error would contain all data
+        except UnicodeDecodeError as error:  # its message would contain the whole text
             raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error

@@ -69,7 +69,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     For each class, a plane is fitted to the class against the rest by (weighted) least squares. The planes
     depend on class-wise sums of products only. These sums are integers, so rows can be added, forgotten and
-    merged from several places without rounding. At any time the planes are bit-identical to those of a new
+    merged from several learners without rounding. At any time the planes are bit-identical to those of a new
     learner that is fitted to the current rows (with the same :attr:`quantizer_`), and class weights follow
     the current class counts.
 
@@ -101,14 +101,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     feature_map : RandomFeatures, optional
         A random feature map that makes the learner nonlinear; everything stays exact. It is fitted to the
         rows given to :meth:`fit`, or to the first 1,000 rows of a stream, and then never changes. A fitted
-        map is used as it is.
+        map is used without fitting it again.
     quantizer : Quantizer, optional
         Steps to which feature values are rounded; see :class:`~steelyard.proximal.Quantizer`. If not given,
         the first 256 rows determine them. Learners with equal quantizers and equal rows are bit-identical.
     track_rows : bool, default=False
-        Whether to keep a ledger with eight bytes for each row. Then :meth:`forget` always refuses rows that
-        were never learned, wrong labels, and rows that were already forgotten. Without a ledger it refuses
-        them only if the counts or sums prove it.
+        Whether to keep a ledger with eight bytes for each row. With a ledger, :meth:`forget` always raises
+        for rows that were never learned, wrong labels, and rows that were already forgotten. Without a
+        ledger it raises only if the counts or sums prove such a mistake.
     n_folds : int, default=5
         Number of folds of ``C="auto"``. It takes effect with the first rows.
 
@@ -235,7 +235,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        # The docstring is inherited. A single row takes one native call after the first one.
+        # The docstring is inherited. After the first row, learning a single row is one native call.
         attributes = self.__dict__
         if classes is not None or sample_weight is not None or "_state" not in attributes:
             return super().partial_fit(X, y, classes, sample_weight)
@@ -277,13 +277,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if self._ledger is None:
             self._add(self._state, batch, "partial_fit")
             return
-        state = self._state.copy()  # so that state and ledger change together
+        state = self._state.copy()  # changed as a copy, so that state and ledger are replaced together
         state.selected_C = self._state.selected_C
         self._add(state, batch, "partial_fit")
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
-        if not state.is_plain:  # an error in a later block would leave the first ones learned
+        if not state.is_plain:  # otherwise an error in a later block would leave earlier blocks learned
             self._check_range(batch.X, method)
         try:
             state.add(batch)
@@ -314,7 +314,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             The weights with which they were learned.
         certificate : bool, default=False
-            Deprecated since 0.3.0 and gone in 0.4.0: call :meth:`certify_forget`.
+            Deprecated since 0.3.0 and removed in 0.4.0: call :meth:`certify_forget`.
 
         Returns
         -------
@@ -323,7 +323,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Raises
         ------
         DataError
-            If some of the rows are known not to have been learned, or not as often. Nothing changes.
+            If rows are detected that were not learned, or not as often as they are to be forgotten. Nothing
+            changes.
         """
         if certificate:
             warnings.warn(
@@ -359,7 +360,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return certificate
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
-        # One copy of the state is changed in place and replaces the state; an error drops it.
+        # A copy of the state is changed in place and then replaces the state; after an error it is discarded.
         state, ledger, source = self._state.copy(), self._ledger, f"ProximalSVC.{method}"
         if add is not None:
             self._add(state, add, method)
@@ -369,7 +370,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 ledger = ledger and ledger.without_hashes(batch_hashes(forget), source)
                 state.remove(forget, source)
             except DataError:
-                self._check_range(forget.X, method)  # an error about invalid values comes first
+                self._check_range(forget.X, method)  # report invalid values before any other error
                 raise
         self._state, self._ledger = state, ledger
 
@@ -404,9 +405,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Parameters
         ----------
         places : sequence of int
-            For each feature, its new place.
+            For each feature, its new position.
         n_features : int
-            The new number of features; features at other places are zero in all rows.
+            The new number of features; features at all other positions are zero in all rows.
 
         Returns
         -------
@@ -435,14 +436,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Returns
         -------
         FoldedStatistics
-            With the features and the ledger, independent of the learner. ``to_bytes()`` serializes it.
+            A copy that also contains the feature names and the ledger. ``to_bytes()`` serializes it.
         """
         check_started(self, "statistics")
         with lock_of(self):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
     def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
-        """Learn all rows of another learner, which does not change.
+        """Learn all rows of another learner; the other learner does not change.
 
         Parameters
         ----------
@@ -467,7 +468,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def subtract(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
-        """Forget all rows of another learner, which this learner has learned too.
+        """Forget all rows of another learner. This learner must have learned them too.
 
         Parameters
         ----------
@@ -496,7 +497,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def _mergeable(self, other: Any) -> FoldState:
-        """Return the validated state of the other side; a learner without rows starts with its shape."""
+        """Return the validated state of ``other``; a learner without rows adopts its features and folds."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
@@ -531,7 +532,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return theirs
 
     def _map_for(self, n_features: int) -> RandomFeatures | None:
-        """Return the feature map of this learner, for a message without its map."""
+        """Return the feature map of this learner, to complete a message from which the map was omitted."""
         if self._is_started():
             return self._state.feature_map
         return None if self.feature_map is None else self.feature_map.fitted_for(n_features)
@@ -584,7 +585,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which values are rounded; before 256 rows, those that the rows so far determine."""
+        """Steps to which values are rounded; before 256 rows, the steps that the rows so far determine."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 
@@ -652,7 +653,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         try:
             values = np.asarray(Cs, dtype=np.float64)
         except (TypeError, ValueError):
-            values = np.array([])  # refused below
+            values = np.array([])  # an empty array raises an error below
         if values.ndim != 1 or not len(values) or not (np.isfinite(values).all() and (values > 0.0).all()):
             raise ParameterError(
                 f"Cs must be positive, finite numbers; got {Cs!r}.", source="ProximalSVC.regularization_path"
@@ -692,7 +693,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     # -- prediction ---------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The docstring is inherited. The native code writes labels, of a single row without other calls.
+        # The docstring is inherited. Native code writes the labels; a single row needs one native call.
         attributes = self.__dict__
         state = attributes.get("_state")
         if state is not None and state.single_row is not None:
@@ -743,7 +744,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             Rows.
         prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
             Prior probabilities of the classes: equal, as balanced weights and the threshold zero assume;
-            their frequencies among the current rows; or these proportions.
+            their frequencies among the current rows; or the given proportions.
 
         Returns
         -------
@@ -836,7 +837,7 @@ def _cached_rule(*parameters: Any) -> PlaneRule:
 
 
 def _ledger_of(other: Any) -> RowLedger:
-    """Return the ledger of the other side, for a learner that tracks rows."""
+    """Return the ledger of ``other``, for a learner that tracks rows."""
     ledger = other.ledger if isinstance(other, FoldedStatistics) else None
     if ledger is None:
         raise DataError(
@@ -848,7 +849,7 @@ def _ledger_of(other: Any) -> RowLedger:
 
 
 def _message(other: Any) -> Any:
-    """Return the message of another learner, taken under its own lock: no thread ever waits for two locks."""
+    """Return the message of another learner, read under the lock of that learner only, to avoid deadlocks."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClassLabels", "FoldState", "FoldedStatistics", "mapped_blocks"]
 
 _BLOCK_ROWS = 2048  # rows that a feature map transforms at a time
-_MAX_FOLDS = 100  # largest number in a file; the cost of selecting C grows with the number of folds
+_MAX_FOLDS = 100  # largest number of folds in a file; the cost of selecting C grows with it
 _MAX_ROWS_FOR_TOTAL_UPDATE = (
     512  # up to this size, adding a batch to the total is faster than adding up the folds
 )
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def mapped_blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
-    """Yield blocks of rows behind the feature map, each with its slice of X; without a map, X itself."""
+    """Yield blocks of mapped rows, each with its slice of X; without a feature map, X itself."""
     if feature_map is None:
         yield slice(None), X
         return
@@ -57,7 +57,7 @@ class ClassLabels:
         # Numeric labels of eight bytes are their own codes; other labels are coded by their position.
         self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
         codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
-        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class is on both sides
+        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class labels both sides
 
     def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the labels of codes."""
@@ -76,7 +76,7 @@ class FoldState:
 
     All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
-    methods named by a participle return a new state.
+    methods named by a participle (such as ``merged``) return a new state.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ class FoldState:
         self.omitted_map = omitted_map
         self.is_plain = feature_map is None and n_folds == 1
         self.buffer: BufferedRows | None = None  # used by BufferingState only
-        self.selected_C: SelectedC | None = None  # kept while rows are only added
+        self.selected_C: SelectedC | None = None  # remains valid while rows are only added
         self.single_row: SingleRowModel | None = None
         self.last_predict_version: int | None = (
-            None  # version of the statistics at the last single prediction
+            None  # version of the statistics at the last prediction of a single row
         )
         self._cache: dict[str, tuple[Any, Any]] = {}
         self._class_labels: ClassLabels | None = None
@@ -166,7 +166,7 @@ class FoldState:
 
     def add(self, batch: Batch) -> None:
         """Add a validated batch in place; on error nothing changes."""
-        if self.is_plain:  # fast for single rows
+        if self.is_plain:  # fast path for single rows
             self.statistics.add_batch(batch)
             return
         n_rows = batch.X.shape[0]
@@ -187,7 +187,7 @@ class FoldState:
         if entry is None or entry[0] != (self.version, None) or not self.statistics.is_frozen:
             return None
         total: ClassStatistics = entry[1].copy()
-        del entry  # without other references to the old total, its matrices are changed in place
+        del entry  # the old total has no other reference now, so its matrices can be changed in place
         total.add_batch(Batch(block.X, batch.labels, block.codes // self.n_folds, block.weights))
         return total
 
@@ -239,13 +239,13 @@ class FoldState:
         return ClassSubset(self.statistics, self._labels_in(folds))
 
     def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
-        """Return the label of each class key that belongs to some folds."""
+        """Return the label of each class key whose fold is one of the given folds."""
         return {key: key.label for key in self.statistics.classes if key.fold in folds}
 
     def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
         """Return ``make()``, cached until the statistics or ``key`` change.
 
-        A valid cache entry is returned without waiting for the lock, which calls that learn hold.
+        A valid cache entry is returned without the lock, so it does not wait for calls that learn.
         """
         entry = self._cache.get(name)
         if entry is None or entry[0] != (self.version, key):
@@ -276,7 +276,7 @@ class FoldState:
     # -- new states ---------------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
-        """Return the state of the rows of both; buffered rows are mapped by the map of the other side."""
+        """Return the state of the rows of both states; the map of ``other`` maps buffered rows."""
         if other.buffer is None and self.buffer is None:
             return self._with(self.statistics + other.statistics)
         result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
@@ -287,7 +287,7 @@ class FoldState:
         return result
 
     def subtracted(self, other: FoldState, source: str) -> FoldState:
-        """Return the state without the rows of the other; raise DataError for rows that it does not have."""
+        """Return the state without the rows of ``other``; raise DataError for rows that this state lacks."""
         if other.buffer is not None:
             result = self.copy()
             result.remove(other.buffer.batch(), source)
@@ -501,13 +501,13 @@ class FoldedStatistics:
         return self.of(state, self.feature_names, self.ledger)
 
     def __add__(self, other: FoldedStatistics) -> FoldedStatistics:
-        """Return the message of the rows of both."""
+        """Return the message that contains the rows of both messages."""
         names = self._check_addable(other)
         ledger = self.ledger and other.ledger and self.ledger.with_hashes(other.ledger.to_array())
         return self.of(self.state.merged(other.state), names, ledger)
 
     def __sub__(self, other: FoldedStatistics) -> FoldedStatistics:
-        """Return the message without the rows of the other; raise DataError for unknown rows."""
+        """Return this message without the rows of ``other``; raise DataError for unknown rows."""
         names, source = self._check_addable(other), "FoldedStatistics"
         ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
         return self.of(self.state.subtracted(other.state, source), names, ledger)
@@ -549,7 +549,7 @@ class FoldedStatistics:
         raise FileFormatError("these bytes are not statistics.", source=source)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the message as arrays and plain values; files of models contain the same."""
+        """Return the message as arrays and plain values, as model files store it."""
         ledger = None if self.ledger is None else self.ledger.to_array()
         return {**self.features, **self.state.get_state(), "ledger": ledger}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["C_GRID", "SelectedC", "measure", "select_C", "validate_folds"]
 
 C_GRID: FloatArray = np.logspace(-6.0, 8.0, 29)
-_TIE_TOLERANCE = 1e-9  # losses with a smaller relative difference are equal, and the smallest C is selected
+_TIE_TOLERANCE = 1e-9  # losses with a smaller relative difference are ties; the smallest C wins
 _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 
@@ -55,7 +55,7 @@ def select_C(
 ) -> float:
     """Return the C of ``C_GRID`` with the smallest squared error in cross-validation.
 
-    The loss of a fold is at most the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
+    The loss of a fold is limited to the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
     cannot decide the selection.
 
     ``splits`` are the test and training rows of each split, and ``make_equations`` returns the equations of a
@@ -84,7 +84,7 @@ def _loss(
     for index in equations.classes:
         label = system.labels[index]
         if label not in planes or (len(system.labels) > 2) != (len(training.labels) > 2):
-            continue  # a class in a single fold cannot be tested
+            continue  # a class whose rows are all in one fold cannot be tested
         scores = _Scores(
             training, paths[:, planes[label]], test, label, has_intercept=equations.has_intercept
         )
@@ -159,7 +159,7 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
 
 
 def measure(model: Any, statistics: ClassStatistics) -> dict[str, float]:
-    """Return the measures of :func:`validate_folds` for a learner on the rows of statistics."""
+    """Return the measures of :func:`validate_folds` for a fitted learner, on the rows of ``statistics``."""
     found = _measures(model.coef_, model.intercept_, model.classes_.tolist(), statistics)
     return {name.removeprefix("test_"): value for name, value in found.items()}
 
@@ -200,7 +200,7 @@ def _measures(
 
 
 def _plane_measures(coef: FloatArray, intercept: float, test: System, label: object) -> FloatArray:
-    """Return the five measures of one plane."""
+    """Return the five ``test_`` measures of :func:`validate_folds` for one plane."""
     if label not in test.labels or len(test.labels) < 2:
         return np.full(len(_MEASURES), np.nan)
     u = np.append(coef * test.unit, -(intercept + coef @ test.origin))  # relative to the origin of the fold

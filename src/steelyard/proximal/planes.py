@@ -1,6 +1,6 @@
 """Planes of the proximal SVM: the rule that computes them from statistics, and their scores.
 
-Two solvers compute the planes. :func:`uses_native_solver` is the only place that chooses between them.
+Two solvers compute the planes. Only :func:`uses_native_solver` chooses between them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from steelyard.thresholds import normal_gmean_threshold
 
 __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
-# Limits of the native solver, each where LAPACK begins to be faster.
+# Limits of the native solver; beyond each of them LAPACK is faster.
 _MAX_NATIVE_FEATURES = 2000  # with more features, the threads of LAPACK outweigh the cost of the Python code
 _MAX_NATIVE_CLASSES = 30  # with more classes, LAPACK shares one Cholesky factor among the planes
 _MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to this number, SIMD over the planes beats a shared factor
@@ -47,7 +47,7 @@ _MAX_NATIVE_FEATURES_LEAVE_ONE_OUT = 200  # with more features, LAPACK inverts t
 _MIN_FEATURES_FOR_THREADS = 101  # with fewer features, starting threads costs more than they save
 _MIN_ROWS_FOR_THREADS = 17  # with fewer rows to score, starting threads costs more than they save
 
-_MAX_LEVERAGE = 0.95  # limit of a mean leverage; that of a class with a single row is 1
+_MAX_LEVERAGE = 0.95  # upper limit for a mean leverage; a class with a single row has leverage 1
 _TARGETS = np.array([1.0, -1.0])
 _MEAN_TOLERANCE = 1e-12  # relative rounding error of means of scores
 
@@ -75,8 +75,8 @@ class Planes:
     def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
         """Recompute scores with overflown terms by mantissas and exponents; return whether all are finite.
 
-        A score beyond the largest double becomes the largest double. Rows with NaN or inf are left as they
-        are.
+        A score beyond the largest double becomes the largest double. Rows with NaN or inf do not
+        change.
         """
         for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
             row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
@@ -196,9 +196,9 @@ class PlaneRule:
     def select_C(
         self, statistics: ClassStatistics, state: FoldState, folds: Sequence[int] | None = None
     ) -> float:
-        """Return the given C, or for ``C="auto"`` the one that cross-validation on some or all folds selects.
+        """Return C, or for ``C="auto"`` the C selected by cross-validation on some or all folds.
 
-        ``statistics`` are those of all rows of these folds.
+        ``statistics`` are the statistics of all rows of these folds.
         """
         if self.C != "auto":
             return float(self.C)
@@ -234,7 +234,7 @@ class PlaneRule:
         return margin_equations(system, self.class_weight, regularizer)
 
     def _side_weights(self, system: System) -> FloatArray:
-        """Return the weight of a row of the second of two classes, and of the first."""
+        """Return the weights of a row of the second and of the first of two classes."""
         if self.objective == "auc":
             return 1.0 / system.counts[::-1]
         if self.class_weight == "balanced":
@@ -242,7 +242,7 @@ class PlaneRule:
         return class_factors(self.class_weight, system.labels)[::-1]
 
     def _finish(self, system: System, equations: PlaneEquations, solutions: FloatArray, C: float) -> Planes:
-        """Return the planes in raw units, with thresholds and probabilities, of solutions of the system."""
+        """Convert solutions of the system to planes in raw units, with thresholds and probabilities."""
         if not equations.has_intercept:
             solutions = np.column_stack([solutions, np.zeros(len(solutions))])
         moments = all_score_moments(system, equations.classes, solutions)
@@ -273,7 +273,7 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score if both sides are normal with their mean variance.
+    """Return the log-odds per unit of score for normal scores whose variance is the mean of both sides.
 
     ``positive`` and ``negative`` are mean and variance of the scores of both sides, one row per plane.
     """

@@ -13,7 +13,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.persistence import storable
 
-# The native code defines these three, and all modules import them from here.
+# The native code defines these three constants, and all modules import them from here.
 # QUANTIZER_ROWS: number of first rows that determine the steps of a learner without a given quantizer.
 # WEIGHT_FRACTION_BITS: weights that are not integers are rounded to multiples of 2**-WEIGHT_FRACTION_BITS.
 # LARGEST_VALUE: largest magnitude of a feature value.
@@ -37,11 +37,11 @@ class Quantizer:
     origins : array-like of float, optional
         Integers, in steps, that are subtracted from the values. They save time and change no result.
     rounds : array-like of bool, optional
-        Features whose step is final, because values have been (or may be) rounded to it. The other features
-        have had only multiples of their step, and get a finer step as soon as a value needs it.
+        Features whose step is final, because values have been (or may be) rounded to it. All values of the
+        other features were multiples of their step; the step becomes finer as soon as a value needs it.
     mixed : array-like of int, optional
-        For features into which values with a coarser step were merged: by how many bits that step was
-        coarser; else 0. Such rows are removed exactly by ``subtract`` of statistics with their own quantizer.
+        For features into which values with a coarser step were merged: the number of bits by which that step
+        was coarser; else 0. ``subtract`` of statistics with the coarser step removes such rows exactly.
         If they are forgotten row by row instead, an error of up to one coarser step remains.
 
     Notes
@@ -143,7 +143,7 @@ class Quantizer:
         return {name: array.tolist() for name, array in self.get_params().items()}
 
     def __sklearn_clone__(self) -> Quantizer:
-        return self  # it is immutable, so clones of a learner share it
+        return self  # a quantizer is immutable, so clones of a learner share it
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quantizer):

@@ -29,8 +29,8 @@ class RowLedger:
     """Multiset of the hashes of all learned rows with their labels and weights.
 
     The hashes, eight bytes each, are stored in sorted runs; each run is at least twice as long as the next
-    one. Removed hashes are stored apart and are cancelled when they exceed an eighth of the others, so the
-    ledger takes at most eleven bytes per learned row. A ledger is immutable.
+    one. Removed hashes are stored separately and are deleted from the runs when they exceed an eighth of the
+    others, so the ledger takes at most eleven bytes per learned row. A ledger is immutable.
 
     A row that was never learned is accepted only if its 64-bit hash collides with that of a learned row. With
     a million rows this happens to one in 1.8e13 unknown rows.
@@ -49,7 +49,7 @@ class RowLedger:
         return cls().with_hashes(array)
 
     def __bool__(self) -> bool:
-        return True  # also without rows
+        return True  # also for a ledger without rows
 
     def __len__(self) -> int:
         return sum(map(len, self._added)) - sum(map(len, self._removed))
@@ -82,7 +82,7 @@ class RowLedger:
         return RowLedger(self._added, removed)
 
     def contains(self, other: RowLedger) -> bool:
-        """Return whether this ledger has every row of the other at least as often."""
+        """Return whether this ledger contains every row of ``other`` at least as often."""
         wanted, times = np.unique(other.to_array(), return_counts=True)
         return bool((self._counts(wanted) >= times).all())
 
@@ -108,7 +108,7 @@ def row_hashes(X: Any) -> Hashes:
 
 
 def fold_numbers(X: Any, n_folds: int) -> Hashes:
-    """Return the fold of each row. It depends on the values only, so a row is forgotten in its own fold."""
+    """Return the fold of each row. It depends on the values only, so forgetting a row finds its fold."""
     if n_folds == 1:
         return np.zeros(X.shape[0], dtype=np.uint64)
     return row_hashes(X) % np.uint64(n_folds)
@@ -132,7 +132,7 @@ def _scrambled(hashes: Hashes) -> Hashes:
 
 def _label_hash(label: Label) -> int:
     if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of integers may be read as either type
+        label = int(label)  # a column of integers may be read as int or as float
     return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 

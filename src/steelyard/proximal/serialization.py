@@ -111,7 +111,7 @@ def _class_state(label: Any, block: Any) -> dict[str, Any]:
 
 
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
-    """Return the statistics of :func:`get_state`; raise ValueError and the like for invalid values."""
+    """Return the statistics of :func:`get_state`; raise an error for invalid values."""
     if "origin" in state:
         return _from_float_state(state, cls)
     quantizer = None if state["grid"] is None else Quantizer(**state["grid"])
@@ -162,7 +162,7 @@ def from_sums(
 
 
 def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[int]) -> None:
-    """Set the sums of a new class, in its own slot."""
+    """Set the sums of a new class in a new slot."""
     slot = statistics._slots.setdefault(label, len(statistics._slots))
     bytes_per_number = max(value.bit_length() for value in triangle) // 8 + 1
     data = b"".join(value.to_bytes(bytes_per_number, "little", signed=True) for value in triangle)
@@ -251,14 +251,14 @@ def _fit_quantizer(origin: NDArray[np.float64], total: NDArray[np.float64]) -> Q
     deviation = np.sqrt(np.maximum(variance, 0.0))
     size = np.where(deviation > 0.0, deviation, np.maximum(np.abs(origin), 1.0))
     wanted = np.frexp(size)[1] - _DEVIATION_BITS
-    # The origin has 53 bits: with steps that are not finer than its last one it stays an integer.
+    # The origin has 53 bits. It stays an integer if no step is finer than its last bit.
     last_bit = np.frexp(np.where(origin == 0.0, 1e-300, origin))[1] - 52
     exponents = np.maximum(wanted, np.where(origin == 0.0, wanted, last_bit))
     return Quantizer(exponents, np.round(np.ldexp(origin, -exponents)))
 
 
 def _rounded(gram: NDArray[np.float64], quantizer: Quantizer) -> list[int]:
-    """Return the lower triangle of a matrix of doubles in steps; the last column of its rows was -1, is 1."""
+    """Return the lower triangle of a matrix of doubles in steps; the last column of rows, -1, becomes 1."""
     scales = [*(Fraction(2) ** -int(exponent) for exponent in quantizer.exponents), Fraction(-1)]
     return [
         round(Fraction(float(gram[a, b])) * scales[a] * scales[b] * 2**WEIGHT_FRACTION_BITS)

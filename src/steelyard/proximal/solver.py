@@ -39,16 +39,16 @@ class PlaneEquations:
     """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``."""
 
     classes: list[int]  # index of the positive class of each plane
-    total: FloatArray  # lower triangle of the common matrix
-    a: FloatArray  # coefficient of the common matrix, by plane
-    kappa: FloatArray  # coefficient of the plane's own matrix, by plane
-    own: Callable[[int], FloatArray]  # lower triangle of the own matrix of a class
+    total: FloatArray  # lower triangle of the matrix that all planes share
+    a: FloatArray  # coefficient of ``total`` for each plane
+    kappa: FloatArray  # coefficient of the class matrix ``own`` for each plane
+    own: Callable[[int], FloatArray]  # returns the lower triangle of the matrix of one class
     # weighted rows whose Gram matrix is ``own``, if they are few
     own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
     n_rows: float  # weight of all rows, an upper bound of the rank if all weights are 1
-    has_intercept: bool = True  # whether the last coordinate is the intercept; if not, there is only w
+    has_intercept: bool = True  # whether the last coordinate is the intercept; otherwise the plane has only w
 
     def matrix(self, plane: int) -> FloatArray:
         """Return the lower triangle of one plane's matrix without the penalty."""
@@ -80,7 +80,7 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
         shares = system.counts[classes] / system.n_rows
         a, kappa = shares, 1.0 - 2.0 * shares
         rhs = system.v[classes] - shares[:, None] * system.v.sum(axis=0)
-        if len(system.labels) == 1:  # without a rest, both weights and the plane are zero
+        if len(system.labels) == 1:  # without other classes, both weights and the plane are zero
             a, kappa = np.ones(1), np.zeros(1)
     else:
         a, kappa = np.ones(len(classes)), np.zeros(len(classes))
@@ -98,7 +98,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     total = system.all_rows
     counts, sums = system.counts, system.sums
     rest_counts, rest_sums = counts.sum() - counts, sums.sum(axis=0) - sums
-    if len(system.labels) == 1:  # nothing to rank against
+    if len(system.labels) == 1:  # without a second class there are no pairs to rank
         zero = np.zeros((d, d))
         return PlaneEquations(
             classes, zero, np.ones(1), np.zeros(1), lambda _: zero, lambda _: None,
@@ -143,7 +143,7 @@ def solve(equations: PlaneEquations, C: float) -> FloatArray:
 
 
 def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[int]]]:
-    """Return planes with their own matrix, and planes near a common matrix by their ``a``."""
+    """Return the planes that need their own matrix, and the other planes grouped by their ``a``."""
     alone: list[int] = []
     families: dict[float, list[int]] = defaultdict(list)
     size = equations.rhs.shape[1]
@@ -159,7 +159,7 @@ def _families(equations: PlaneEquations) -> tuple[list[int], dict[float, list[in
 
 
 def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> FloatArray:
-    """Solve planes of one ``a``: a Cholesky factor of the common matrix, and the Woodbury identity."""
+    """Solve all planes with the same ``a`` by one Cholesky factor and the Woodbury identity."""
     common = equations.penalized(equations.a[planes[0]] * equations.total, C)
     rows, weights, starts = _own_rows(equations, planes)
     solved = _solve_definite(common, np.concatenate([equations.rhs[planes], rows]).T).T
@@ -246,7 +246,7 @@ class _Eigen:
     def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
         self.equations = equations
         regularizer = equations.regularizer
-        self._free: tuple[FloatArray, float] | None = None  # an intercept without penalty is eliminated
+        self._free: tuple[FloatArray, float] | None = None  # for an intercept without penalty
         if not equations.has_intercept:
             self._scale = sp.diags_array(1.0 / regularizer.scale)
             lower = matrix.copy()
@@ -370,7 +370,7 @@ class _Factor:
         return products
 
     def coordinates(self, vector: FloatArray) -> FloatArray:
-        """Return ``g`` with ``F'g`` equal to a vector of the range."""
+        """Return ``g`` such that ``F'g`` equals a given vector in the range of ``F'``."""
         rank = self._lower.shape[1]
         solved: FloatArray = lapack.dtrtrs(self._lower[:rank], vector[self._order[:rank]], lower=1)[0]
         return solved

@@ -30,9 +30,9 @@ __all__ = ["ClassStatistics", "ClassSubset", "never_learned"]
 
 _MAX_SCALE_FACTOR = 2.0**32  # largest factor of one call of scale()
 _INDEFINITE_TOLERANCE = (
-    1e-8  # relative to the diagonal; far above the rounding error of one conversion to double
+    1e-8  # tolerance relative to the diagonal; far above the rounding error of one conversion to double
 )
-_TOO_MANY_ROWS = 1  # code of this refusal in the native code
+_TOO_MANY_ROWS = 1  # code with which the native code refuses to remove more rows than a class has
 _MIN_ROWS_FOR_THREADS = 9  # to add fewer rows, one thread is faster
 _MIN_VALUES_FOR_THREADS = 1_000_000  # to check fewer values, one thread is faster
 
@@ -42,7 +42,7 @@ class ClassStatistics:
 
     For each class ``c`` with extended rows ``E_c = [X_c, -1]`` this is the matrix ``E_c' E_c``. A
     :class:`Quantizer` turns values into integers, so sums of products are integers too. Rows are added and
-    removed, and statistics of several places are summed, without rounding. The statistics are always
+    removed, and statistics of several learners are summed, without rounding. The statistics are always
     bit-identical to those computed from the current rows only.
 
     Parameters
@@ -55,7 +55,7 @@ class ClassStatistics:
 
     Notes
     -----
-    The rows of a class with few rows are stored as they are. Memory is at most
+    The rows of a class with few rows are stored individually. Memory is at most
     ``1.5 * 8 * (n_features + 1)**2`` bytes per class for any number of rows, unless a sum needs more than 128
     bits; then all sums of that class get 64 bits more. Integer weights are exact; others are rounded to
     multiples of 2**-20.
@@ -95,7 +95,7 @@ class ClassStatistics:
             )
         _check_fits_memory(n_features, 1)
         self._sums = _native.ExactSums(int(n_features))
-        self._slots: dict[Label, int] = {}  # native slot of every label; labels without rows are no classes
+        self._slots: dict[Label, int] = {}  # native slot of every label, even without rows
         self.from_floats = False  # whether it contains floating-point sums of a file of version 0.1
         if quantizer is not None:
             if quantizer.n_features != n_features:
@@ -183,7 +183,7 @@ class ClassStatistics:
 
     @property
     def quantizer(self) -> Quantizer:
-        """Steps of the features; before they are fixed, those that the rows so far determine."""
+        """Steps of the features; before these are fixed, the steps that the rows so far determine."""
         sums = self._sums
         if not self.is_frozen:
             sums = sums.copy()
@@ -199,7 +199,7 @@ class ClassStatistics:
         return _native.ExactView(sums, [[slot] for slot in slots], num_threads())
 
     def slots_of(self, labels: Sequence[Label]) -> tuple[_native.ExactSums, list[int]]:
-        """Return the native sums, and the slot of each of these classes."""
+        """Return the native object with all sums, and the slot of each given class."""
         return self._sums, [self._slots[label] for label in labels]
 
     def gram(self, label: Label) -> FloatArray:
@@ -325,7 +325,7 @@ class ClassStatistics:
     # -- whole statistics ---------------------------------------------------------------------------
 
     def merge(self, other: ClassStatistics) -> Self:
-        """Add the rows of ``other``, which does not change."""
+        """Add the rows of ``other``; ``other`` does not change."""
         self._combine(other, 1, None)
         return self
 
@@ -338,7 +338,7 @@ class ClassStatistics:
         return self.copy().merge(other)
 
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
-        """Return the difference: merged into ``other`` it gives ``self``. Counts may be negative."""
+        """Return the difference, which gives ``self`` when merged into ``other``. Counts may be negative."""
         result = self.copy()
         result._combine(other, -1, None)
         return result
@@ -377,14 +377,14 @@ class ClassStatistics:
         self.from_floats |= other.from_floats
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
-        """Return a copy with new labels by class; equal labels are merged, classes without one left out."""
+        """Return a copy with new labels; equal labels are merged, and classes without a new label dropped."""
         slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
             if label in self._slots:
                 places[self._slots[label]] = slots[new]
         sums = self._sums
-        if not self.is_frozen:  # all subsets share one quantizer, also a preliminary one
+        if not self.is_frozen:  # all subsets share one quantizer, even while it is preliminary
             sums = sums.copy()
             sums.freeze_quantizer()
         result = self._with(sums.regrouped(places, len(slots), num_threads()))

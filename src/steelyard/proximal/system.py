@@ -25,7 +25,7 @@ __all__ = ["Regularizer", "System", "symmetric", "times"]
 _EPS = float(np.finfo(np.float64).eps)
 _MIN_RAW_SCALE = (
     2.0**-200
-)  # least penalty of a raw feature; a smaller one has no effect in floating-point arithmetic
+)  # minimum scale of a raw feature; a smaller one has no effect in floating-point arithmetic
 _MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
 
 
@@ -49,7 +49,7 @@ class Regularizer:
     """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized."""
 
     scale: FloatArray  # standard deviations of the features, or ones
-    center: FloatArray | None  # point of the penalized intercept, relative to the origin; None: no penalty
+    center: FloatArray | None  # where the intercept is penalized, relative to the origin; None: no penalty
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
         """Return ``lower + factor * penalty`` as a new lower triangle."""
@@ -168,9 +168,9 @@ class System:
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return few rows ``F`` with ``F' F = E_c' E_c``, and their weights 1; None if this is not faster.
+        """Return few rows ``F`` with ``F' F = E_c' E_c``, and weights of 1; None if that would not be faster.
 
-        They are computed from the matrix, so they depend on the current rows only.
+        ``F`` is computed from the matrix, so it depends on the current rows only.
         """
         many_classes = len(self.labels) > _MAX_CLASSES_WITHOUT_FACTORS
         if not many_classes or 3.0 * self.counts[index] >= self.n_features + 1:

@@ -34,9 +34,9 @@ __all__ = [
 WIDE, NARROW = 900.0, 360.0  # pixels
 COST_RATIOS = (1, 5, 20)
 N_COLOURS = 6
-_ZOOM_ABOVE = 0.6  # if all values are higher, the axis does not start at 0
+_ZOOM_ABOVE = 0.6  # the axis does not start at 0 if all values are above this
 
-Series = tuple[str, Sequence[float], Sequence[float]]  # name, rows, values
+Series = tuple[str, Sequence[float], Sequence[float]]  # name, row numbers and values of a curve
 
 
 def both_widths(draw: Callable[[float], Markup]) -> Markup:
@@ -47,7 +47,7 @@ def both_widths(draw: Callable[[float], Markup]) -> Markup:
 
 
 def _row_axis(result: PrequentialResult) -> tuple[str, Callable[[float], str]]:
-    """Return label and tick format of the x axis: dates if the rows have times, else row numbers."""
+    """Return label and tick format of the x axis: dates if the rows have times, otherwise row numbers."""
     formatted = time_of_row(result)
     return ("row", number) if formatted is None else ("time", formatted)
 

@@ -19,7 +19,7 @@ __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
 _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
-_EQUAL_DIFFERENCE = 0.0005  # smaller differences are rounded to 0.000
+_EQUAL_DIFFERENCE = 0.0005  # smaller differences are printed as 0.000
 _COLUMNS = (
     "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "auc", "rows_per_second",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def read_run(path: str | Path) -> dict[str, Any]:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileAccessError(f"cannot be read: {error.strerror or error}.", source=str(path)) from error
-    except UnicodeDecodeError as error:  # its message would contain the file
+    except UnicodeDecodeError as error:  # the message of this error would contain the whole file
         raise DataError("this is not a JSON document: it is a binary file.", source=str(path)) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"this is not a JSON document: {error}.", source=str(path)) from error

@@ -298,7 +298,7 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
 
 
 def _confusion(result: PrequentialResult, name: str) -> dict[str, Any]:
-    """Return the confusion matrix; of many classes the largest ones, with the others summed up."""
+    """Return the confusion matrix; with many classes, only the largest, and a sum of the others."""
     labels, counts = result.confusion(name)
     order = sorted(range(len(labels)), key=lambda k: -counts[k].sum())
     n_shown = len(labels) if len(labels) <= _CONFUSION_CLASSES + 1 else _CONFUSION_CLASSES
@@ -328,7 +328,7 @@ def _memory(result: PrequentialResult) -> tuple[float, float] | None:
 
 
 def _provenance(result: PrequentialResult) -> list[tuple[str, str]]:
-    """Return what is needed to reproduce the results."""
+    """Return the facts that are needed to reproduce the results."""
     known = result.provenance
     lines = [
         ("command", known.get("command")),

@@ -25,12 +25,12 @@ __all__ = [
 
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
-_NOTICEABLE_DROP = 0.02  # of the leading measure; a smaller drop counts as stable
+_NOTICEABLE_DROP = 0.02  # a smaller drop of the leading measure counts as stable
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Name of a measure, a few words for a table heading, and one sentence."""
+    """Texts for a measure: its name, a short table heading, and a sentence that explains it."""
 
     name: str
     short: str
@@ -88,7 +88,7 @@ MEASURES = {
 
 
 def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, Any]]:
-    """Return the lines of a summary by the mean of the leading measure over time, best first."""
+    """Sort the lines of a summary by the mean of the leading measure over time, best first."""
 
     def mean_of(line: Mapping[str, Any]) -> float:
         value = line.get(f"mean_{leading}")

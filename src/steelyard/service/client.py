@@ -36,7 +36,7 @@ class UnreachableError(SteelyardError, ConnectionError):
 
 
 class UnansweredError(SteelyardError, TimeoutError):
-    """The request was sent, but no response came: it may or may not have taken effect.
+    """The request was sent, but no response arrived: the request may or may not have taken effect.
 
     Sending it again with the same ``key`` is safe.
     """
@@ -56,7 +56,7 @@ class Client(HttpClient):
     url : str
         Address of the service, such as ``"http://127.0.0.1:8471"``.
     key : str, optional
-        API key with the required scopes.
+        API key; it must have the scopes of the requests to send.
     timeout : float, default=30.0
         Seconds to wait for a response.
     transport : httpx.BaseTransport, optional
@@ -118,7 +118,7 @@ class Client(HttpClient):
         return self._send("POST", f"/v1/models/{model}/predict", body, key=key, changes=remember)
 
     def label(self, model: str, labels: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Send the labels of remembered rows, by id."""
+        """Send delayed labels of remembered rows; rows are identified by id."""
         return self._send("POST", f"/v1/models/{model}/labels", {"labels": dict(labels)}, key=key)
 
     def forget(
@@ -131,7 +131,7 @@ class Client(HttpClient):
         before: str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Forget rows, selected in exactly one way; the response contains a certificate."""
+        """Forget rows, selected by exactly one of the arguments; the response contains a certificate."""
         selection = {"ids": ids, "subject": subject, "rows": rows, "before": before}
         body = {name: value for name, value in selection.items() if value is not None}
         return self._send("POST", f"/v1/models/{model}/forget", body, key=key)

@@ -1,4 +1,4 @@
-"""Wall clock that ignores jumps."""
+"""Wall clock that ignores sudden jumps of the system time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 __all__ = ["SteadyClock"]
 
 _log = logging.getLogger("steelyard.service")
-_MAX_DRIFT_SECONDS = 60.0  # larger differences between the two clocks are jumps
+_MAX_DRIFT_SECONDS = 60.0  # a larger difference between wall clock and monotonic clock is a jump
 _MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer is a correction, and the clock follows it
 
 

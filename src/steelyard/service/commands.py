@@ -54,7 +54,7 @@ class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an 
 
 
 _PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
-_future_lock = threading.Lock()  # shared: it is held for less time than it takes to create a lock
+_future_lock = threading.Lock()  # shared by all futures: it is held for less time than creating a lock takes
 
 
 class RequestFuture:
@@ -167,7 +167,7 @@ class Request:
         Hash of the request; a key cannot be used again with another fingerprint.
     """
 
-    erases: ClassVar[bool] = False  # whether deleted data must be gone from the file before the response
+    erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
 
     model: str
     key: str | None = field(default=None, kw_only=True)
@@ -194,19 +194,19 @@ class Remember(Request):
     """Store predicted rows until their labels arrive."""
 
     rows: Sequence[PendingRow]
-    prediction: Mapping[str, Any] = field(default_factory=dict)  # becomes part of the response
+    prediction: Mapping[str, Any] = field(default_factory=dict)  # copied into the response
 
 
 @dataclass
 class Label(Request):
-    """Learn pending rows whose labels have arrived; ``labels`` maps ids to labels."""
+    """Learn pending rows whose labels have arrived; ``labels`` maps row ids to labels."""
 
     labels: Mapping[str, Any]
 
 
 @dataclass
 class Forget(Request):
-    """Forget rows, selected in exactly one way."""
+    """Forget rows, selected by exactly one of the fields."""
 
     erases: ClassVar[bool] = True
 
@@ -217,7 +217,7 @@ class Forget(Request):
 
     @property
     def by(self) -> str:
-        """Name of the way in which rows are selected."""
+        """How the rows are selected: "ids", "subject", "time" or "rows"."""
         options = {"ids": self.ids, "subject": self.subject, "time": self.before, "rows": self.batch}
         return next(name for name, value in options.items() if value is not None)
 

@@ -35,7 +35,7 @@ _PLACE = Place("the request")
 _MAX_CLASSES = 500
 _MAX_CLASSES_TO_COMPARE = 8  # with more classes, LabelReader is faster than one comparison per class
 _SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
-_MAX_DRIFTS = 200  # in a response
+_MAX_DRIFTS = 200  # maximum number of drifts in a response
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class EarlierPredictions:
     classes: list[Any]
 
     def answers(self) -> Predictions:
-        """Return the predictions in the form of the quality monitor."""
+        """Return the predictions in the form that the quality monitor expects."""
         return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
 
     def take(self, order: NDArray[Any]) -> EarlierPredictions:
@@ -66,7 +66,7 @@ class PublishedModel:
         self._monitor = engine.monitor
         self._encoder, self._learner = engine.copies()
         self._summary: dict[str, Any] | None = None
-        self.last_predict_time = -math.inf  # of this copy or its predecessor, monotonic
+        self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
 
     def summary(self) -> dict[str, Any]:
         """Return digest, classes, numbers of rows, and columns."""
@@ -127,7 +127,7 @@ class PublishedModel:
         """Predict once if the predecessor is serving: the first prediction of a learner fills its caches."""
         self.last_predict_time = predecessor.last_predict_time
         if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
-            with suppress(SteelyardError):  # the next prediction raises it
+            with suppress(SteelyardError):  # the next prediction raises the same error
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
@@ -236,7 +236,7 @@ class Engine:
         predictions: EarlierPredictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
-        """Evaluate predictions of the rows, then learn the rows; return the new version.
+        """Evaluate predictions for the rows, then learn the rows; return the new version.
 
         Without earlier predictions the rows are predicted now. ``pause`` is called before learning.
         """
@@ -295,7 +295,7 @@ class Engine:
     def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
         values = batch.columns[self.spec.target]
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
-            return values.astype(np.int64)  # the usual case, without LabelReader
+            return values.astype(np.int64)  # fast path for the usual case: integer classes
         labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
@@ -307,7 +307,7 @@ class Engine:
         return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
-        """Encode rows that were learned before, with the width that the learner has now."""
+        """Encode rows that were learned before, with the current number of features of the learner."""
         labels = self._labels(batch)
         chunk = _chunk(self._encoder, batch, labels, learn=False)
         width = _width(self._learner, chunk)
@@ -370,7 +370,7 @@ class Engine:
 
 
 def _copy_parameters(source: Any, learner: Any) -> None:
-    """Set the parameters of a learner, and of the learner inside a wrapper, to those of another one."""
+    """Copy the parameters of a learner, and of the learner inside a wrapper, to another learner."""
     parameters = source.get_params(deep=False)
     inner = parameters.pop("estimator", None)
     for target in ("estimator", "estimator_"):

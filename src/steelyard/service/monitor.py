@@ -17,7 +17,7 @@ from steelyard.streams.predictions import Predictions
 __all__ = ["QualityMonitor"]
 
 WINDOW = 1000  # rows over which quality is computed
-_MIN_ROWS_PER_POINT = 100  # of the history
+_MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
 _N_EARLY_POINTS = 50  # the first points of the history need not be a second apart
 _MIN_SECONDS_PER_POINT = 1.0
 _MAX_BUFFERED_ROWS = 50 * WINDOW
@@ -42,10 +42,10 @@ class QualityMonitor:
         self._n_points = self._rows_since_point = 0
         self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
-        self._measures: tuple[int, dict[str, Any]] | None = None  # cached, with the value of n_counted
+        self._measures: tuple[int, dict[str, Any]] | None = None  # cache: n_counted and measures
 
     def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
-        """Add predictions and labels; they are evaluated when a point of the history or a caller needs it."""
+        """Add predictions and labels; they are evaluated when a history point or a caller needs them."""
         with self._lock:
             self._buffer.append((labels, answers))
             self._n_buffered += len(labels)
@@ -177,7 +177,7 @@ def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | Non
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # scores are those of the second class
+    if rarest != str(auc.pos_label):  # the stored scores are for the second class
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

@@ -1,7 +1,7 @@
 """Federated model: it learns no rows and combines the latest update of every site.
 
 The store keeps each site update as one chunk, which the next update of the site replaces; events and the
-snapshot hold versions and the sites that left. Recovery reads the chunks.
+snapshot contain versions and the names of dropped sites. Recovery reads the chunks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_SITES = 10_000
 
 
 class StaleVersionError(Conflict):
-    """The site update is older than the latest one of its site."""
+    """The site update is older than the latest update of the same site."""
 
     def __init__(self, message: str, *, hint: str, age: tuple[int, int]) -> None:
         super().__init__(message, hint=hint)
@@ -115,7 +115,7 @@ class PooledEngine(Engine):
         return PublishedPooledModel(self)
 
     def state(self) -> dict[str, Any]:
-        """Return the state that site updates do not contain."""
+        """Return the part of the state that the site updates do not contain."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
 
 
@@ -133,7 +133,7 @@ class PooledSession(ModelSession):
 
     def __init__(self, store: Store, engine: PooledEngine) -> None:
         super().__init__(store, engine)
-        self._chunks: dict[str, int] = {}  # by site
+        self._chunks: dict[str, int] = {}  # number of the chunk with the update of each site
 
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
@@ -160,7 +160,7 @@ class PooledSession(ModelSession):
         return False
 
     def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
-        """Apply a site update; a known one changes nothing, an older one raises StaleVersionError."""
+        """Apply a site update; a repeated update changes nothing, an older one raises StaleVersionError."""
         data, name = site_update.to_bytes(), self.engine.name
         known = self.engine.hub.age(site_update.site)
         is_new = known is None or site_update.age > known
@@ -236,7 +236,7 @@ class PooledSession(ModelSession):
         raise _no_rows(self.engine.name)
 
     def snapshot(self, now: float, keep: int = 1) -> None:
-        """Write a snapshot of versions and of the sites that left; site updates stay in their chunks."""
+        """Write a snapshot of the versions and of the dropped sites; site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
         self.store.put_snapshot(

@@ -64,7 +64,7 @@ class RequestQueue:
             self._wake_up.set()
 
     def close(self) -> None:
-        """Refuse further requests; those in the queue stay."""
+        """Refuse further requests; queued requests stay in the queue."""
         with self._lock:
             self.is_closed = True
         self._wake_up.set()
@@ -75,7 +75,7 @@ class RequestQueue:
             return list(islice(self._requests, max_requests))
 
     def take(self, n_requests: int) -> list[Request]:
-        """Remove and return the first requests, at most as many as there are."""
+        """Remove and return up to this many requests from the front of the queue."""
         return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
 
     def next_group(self, max_requests: int, seconds: float) -> list[Request]:

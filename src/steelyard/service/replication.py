@@ -12,7 +12,7 @@ __all__ = ["catch_up"]
 def catch_up(store: Store, sessions: dict[str, ModelSession]) -> list[str]:
     """Bring models up to date with the store; return the names of the models that changed.
 
-    New events are replayed. If they are gone, because a snapshot replaced them or rows were forgotten, the
+    New events are replayed. If events were deleted (a snapshot replaced them, or rows were forgotten), the
     model is recovered from its snapshot.
     """
     changed = []

@@ -13,7 +13,7 @@ from steelyard._types import FloatArray
 
 __all__ = ["RowRange", "RowWindowIndex"]
 
-Times = FloatArray | Callable[[], FloatArray]  # sorted, or a function that loads them
+Times = FloatArray | Callable[[], FloatArray]  # sorted times, or a function that loads them
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RowWindowIndex:
         self._expired: dict[int, _Entry] = {}  # chunks whose rows have all expired
         self._unsaved: dict[int, _Entry] = {}  # chunks whose `begin` differs from the store
         self._heap: list[tuple[float, int]] | None = None  # (time of the oldest active row, chunk)
-        self._newest: float | None = None  # cached; None if it must be computed
+        self._newest: float | None = None  # cached time of the newest row; None if it must be computed
         self.n_rows = 0
 
     def add(self, chunk: int, times: Times, n_rows: int, begin: int = 0) -> None:
@@ -154,7 +154,7 @@ class RowWindowIndex:
         return list(self._expired)
 
     def take_unsaved(self) -> list[tuple[int, int]]:
-        """Return (chunk, position of its oldest active row) where the store has another position."""
+        """Return (chunk, position of its oldest active row) for chunks with another position in the store."""
         unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
         self._unsaved.clear()
         return unsaved

@@ -131,7 +131,7 @@ def from_body(
             n_rows += part.n_rows
             limits.check(n_rows, len(names))
             n_characters += _n_characters(part)
-            limits.check_unpacked(n_characters)  # a dictionary repeats its texts
+            limits.check_unpacked(n_characters)  # a dictionary-encoded column repeats its texts when decoded
             parts.append(part)
     finally:
         source.close()
@@ -297,7 +297,8 @@ class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
     Most requests have a single row. The writer concatenates the records of a group of requests before it
-    accesses a column, so that one conversion serves all of them. Values that cannot be converted raise then.
+    accesses a column, so that one conversion serves all of them. Only this access raises for
+    values that cannot be converted.
     """
 
     def __init__(self, records: Sequence[Record], text_columns: frozenset[str]) -> None:
@@ -387,7 +388,7 @@ def _text_of(value: float) -> str:
 
 
 def _position(row: int, column: str | None = None) -> str:
-    """Describe a place in a request for an error message."""
+    """Describe the position of a row in a request, for an error message."""
     return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
 
 
@@ -468,7 +469,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
 
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
-    """Concatenate batches; a column that a batch does not have is missing there."""
+    """Concatenate batches; rows of a batch without some column get missing values in it."""
     if len(parts) == 1:
         return parts[0]
     records = RecordColumns.of_all([part.columns for part in parts])

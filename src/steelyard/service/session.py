@@ -44,7 +44,7 @@ class LearnedRows(NamedTuple):
 class ModelSession:
     """One model and its part of the store; the writer calls it inside a transaction of the store."""
 
-    yield_to_readers: Callable[[], None] | None = None  # called between steps that take long
+    yield_to_readers: Callable[[], None] | None = None  # called between long steps
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self.store, self.engine = store, engine
@@ -69,12 +69,12 @@ class ModelSession:
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
             session.events_since_snapshot += 1
-        session.engine.monitor.take_points()  # they are in the store already
+        session.engine.monitor.take_points()  # the points are in the store already
         session.n_pending = store.count_pending(name)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
                 session.row_windows.add(chunk, partial(session._times, chunk), n_rows, begin)
-            session.row_windows.expire(expired)  # since the snapshot
+            session.row_windows.expire(expired)  # rows that expired since the snapshot
         return session
 
     def _times(self, chunk: int) -> FloatArray:
@@ -347,7 +347,7 @@ class ModelSession:
                 if position >= begin and wanted[key] > 0:
                     positions.setdefault(chunk, []).append(position)
                     wanted[key] -= 1
-            wanted = +wanted  # without the rows that were found
+            wanted = +wanted  # remove the rows that were found from the counter
         if wanted:
             raise Conflict(
                 f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
@@ -384,7 +384,7 @@ class ModelSession:
             unneeded = self.row_windows.expired_chunks()
             for chunk in unneeded:
                 self.row_windows.drop(chunk)
-            for chunk, begin in self.row_windows.take_unsaved():  # the events that said so are deleted
+            for chunk, begin in self.row_windows.take_unsaved():  # their events are deleted
                 self.store.retire_rows(chunk, begin)
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
@@ -406,7 +406,7 @@ class ModelSession:
 class _SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
-    times: FloatArray  # of the rows to keep
+    times: FloatArray  # times of the rows to keep
 
 
 def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -434,7 +434,7 @@ def _stored_predictions(values: Any) -> EarlierPredictions | None:
 
 
 def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
-    """Combine predictions of several versions; a class unknown to a version gets the lowest score."""
+    """Combine predictions of several versions; a class that a version does not know gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
     scores = np.empty((len(stored), len(classes)))
     for row, one in enumerate(stored):

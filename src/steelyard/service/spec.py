@@ -31,7 +31,7 @@ _ROWS = ("none", "until labelled", "window")
 _MISSING = ("refuse", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_DEFAULT_SEED = 0  # recovery replays events, which must draw the same random numbers
+_DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
 # Settings that can change without learning rows again.
 _CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
 _CHANGEABLE_PARAMETERS = {
@@ -54,11 +54,11 @@ class Spec:
     id : str, optional
         The column with the unique identifier of a row.
     columns : "auto" or mapping of str to {"number", "category"}
-        The features and their kinds; "auto" takes them from the first rows.
+        The features and their kinds; "auto" infers them from the first rows.
     learner : mapping
         ``class`` and its parameters; ``features = 300`` adds a map to 300 random features.
     memory : "all", "drift", int, str or mapping
-        Which rows count: all rows, adaptive windows, the last n rows, the last "30d", or
+        Which rows the model is based on: all rows, adaptive windows, the last n rows, the last "30d", or
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
         Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
@@ -67,8 +67,8 @@ class Spec:
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
-        How much later than the clock the time of a row can be, such as "1d"; later rows are refused, because
-        one wrong date would expire all others. None: no limit.
+        Limit for times of rows in the future, such as "1d". Rows with later times are refused, because one
+        wrong date would expire all other rows. None: no limit.
     """
 
     target: str
@@ -102,7 +102,7 @@ class Spec:
 
     @classmethod
     def from_store(cls, values: Mapping[str, Any]) -> Spec:
-        """Restore a stored spec; those of version 0.2 have no ``max_future`` and keep accepting all times."""
+        """Restore a stored spec; specs of version 0.2 have no ``max_future`` and accept all times."""
         return cls.from_mapping({"max_future": None, **values})
 
     def _check(self) -> None:
@@ -141,7 +141,7 @@ class Spec:
         raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
 
     def _check_learner(self) -> None:
-        """Raise ParameterError now for parameters that the first rows would refuse."""
+        """Raise ParameterError for learner parameters that would otherwise fail at the first rows."""
         learner = self.make_learner()
         for candidate in (learner, getattr(learner, "estimator", None)):
             check = getattr(candidate, "_check_params", None)
@@ -191,7 +191,7 @@ class Spec:
 
     @cached_property
     def max_future_seconds(self) -> float:
-        """Seconds by which the time of a row can be later than the clock."""
+        """Maximum number of seconds by which the time of a row may be in the future."""
         limit = None if self.max_future is None else window_size(self.max_future)
         return limit.total_seconds() if isinstance(limit, timedelta) else math.inf
 

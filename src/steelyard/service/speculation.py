@@ -31,7 +31,7 @@ class SpeculativeBatch:
 
     requests: list[Request]
     committed: PublishedModel | None = None  # the model without the rows of this batch
-    learned: LearnedRows | None = None  # None: to be learned when the requests are processed
+    learned: LearnedRows | None = None  # None: the rows are learned when the requests are processed
 
 
 class Speculation:
@@ -86,7 +86,7 @@ class Speculation:
             batch.committed = session.engine.published()
             batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
         except SteelyardError:
-            pass  # a request has bad rows: processing them one by one will find it
+            pass  # a request has bad rows; processing the requests one by one finds it
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
             self.has_failed = True
             _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
@@ -121,7 +121,7 @@ class Speculation:
 def concatenated(session: ModelSession, requests: list[Learn]) -> ColumnBatch:
     """Concatenate the rows of several requests, each of which must have the columns of the model."""
     rows = wire.joined([request.batch for request in requests])
-    if not isinstance(rows.columns, wire.RecordColumns):  # otherwise all have the same columns
+    if not isinstance(rows.columns, wire.RecordColumns):  # record columns all have the same fields
         for request in requests:
             session.engine.check_rows(request.batch, labelled=True)
     return rows

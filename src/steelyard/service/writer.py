@@ -97,8 +97,8 @@ class Writer:
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._needs_recovery = False  # models may differ from the store
-        self._is_leader = True  # until it is known that another process has the write lock
+        self._needs_recovery = False  # whether the models in memory may differ from the store
+        self._is_leader = True  # assumed until another process is found to have the write lock
         self._followed_at = time.monotonic()
         self._next_tick = time.monotonic() + _TICK_SECONDS
         self.recover()
@@ -174,7 +174,7 @@ class Writer:
         return request
 
     def _run(self) -> None:
-        with reserve_core():  # for predictions
+        with reserve_core():  # leaves one core free for predictions
             while not self._step():
                 pass
 
@@ -223,7 +223,7 @@ class Writer:
                 _log.warning("this process has the write lock now and learns")
         except Exception as error:  # noqa: BLE001  retried; the published models keep answering
             _log.error("the changes of the leader cannot be read: %s", _location(error))
-            self._sessions = {}  # loaded again when the store is back
+            self._sessions = {}  # loaded again when the store is available
             time.sleep(_POLL_SECONDS)
 
     def _step_down(self) -> None:
@@ -231,7 +231,7 @@ class Writer:
         _log.warning("this process has lost the write lock and follows")
         self._is_leader, self._followed_at = False, time.monotonic()
         if self._speculation.reject(_follower_error):
-            self._sessions = {}  # loaded again: they contain rows that will not be written
+            self._sessions = {}  # loaded again later, because they contain rows that will not be written
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
         for request in self._queue.take(len(self._queue)):
@@ -304,7 +304,7 @@ class Writer:
         return None
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
-        """Restore the models from the store after a failed transaction, and answer its requests."""
+        """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         _log.error("a group of %d requests failed: %s", len(requests), _location(error))
         self._needs_recovery = True
         is_unknown = isinstance(error, CommitOutcomeUnknown)
@@ -321,7 +321,7 @@ class Writer:
         is_store_error = isinstance(error, (CommitOutcomeUnknown, *self.store.errors))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
-            if retry:  # one at a time: only the request that caused the failure fails again
+            if retry:  # run one at a time, so that only the request that caused the failure fails again
                 self._process([request])
             else:
                 request.future.set_exception(failure)
@@ -387,7 +387,7 @@ class Writer:
             try:
                 version = session.learn(concatenated(session, rows), now=self.clock())
             except SteelyardError:
-                return None  # a request has bad rows: one call per request finds it
+                return None  # a request has bad rows; one call per request finds it
         return [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
 
     def _run_request(self, request: Request, now: float) -> Response:
@@ -484,7 +484,7 @@ def _follower_error() -> Unavailable:
 
 
 def _location(error: Exception) -> str:
-    """Return type and place of an error, without its text, which may contain values of rows."""
+    """Return type and source location of an error, without its message, which may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{last}"

@@ -1,4 +1,4 @@
-"""Integer arithmetic of database engines, and the largest sums of products that it can hold."""
+"""Integer arithmetic of database engines, and the largest sums of products that fit into its types."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Arithmetic:
     sums_widen : bool
         Whether SUM of 64-bit integers returns a wider type.
     nan : {"equal", "function", "never"}
-        How NaN is detected: NaN equals itself, by a function, or columns never hold NaN.
+        How NaN is detected: by comparison (NaN equals itself), by a function, or never (columns have no NaN).
     truncates : bool
-        Whether FLOOR may be missing and CAST to an integer rounds towards zero.
+        Whether the engine may lack FLOOR; CAST to an integer then rounds towards zero.
     changing : bool
         Whether one column can hold values of several types.
     fence : {"limit", "offset"} or None

@@ -48,7 +48,7 @@ def _name_of(key: tuple[Any, ...]) -> str:
 
 
 def key_of(name: object) -> tuple[Any, ...]:
-    """Return the values, the bucket, the fold (if any) and the class encoded in the name of a cell."""
+    """Decode the name of a cell: the values, the bucket, the fold (if any) and the class."""
     return tuple(json.loads(str(name)))
 
 
@@ -66,7 +66,7 @@ def missing_last(key: Any) -> list[tuple[bool, Any]]:
 def _distinct_rows(
     columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
 ) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct rows of integer columns below these sizes, and for each row its index."""
+    """Return the distinct rows of integer columns, and for each row its index; values are below ``sizes``."""
     sizes = [max(size, 1) for size in sizes]
     if math.prod(sizes) < 2**63:
         found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
@@ -76,7 +76,7 @@ def _distinct_rows(
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the sorted distinct numbers below n, and the index of each; by counting if that is faster."""
+    """Return the sorted distinct numbers and the index of each; for small n by counting (all are below n)."""
     if n > 4 * len(numbers):
         found, codes = np.unique(numbers, return_inverse=True)
         return found, codes.astype(np.int32)

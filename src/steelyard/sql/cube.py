@@ -45,9 +45,9 @@ __all__ = ["StatisticsCube"]
 
 _MAX_CLASSES = 500
 _MAX_FOLDS = 100
-_MAX_BUFFER_BYTES = 1 << 26  # of rows that are collected before they are added
+_MAX_BUFFER_BYTES = 1 << 26  # memory limit for rows that are collected before they are added
 _MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not worth compacting
-_CELL_OVERHEAD_BYTES = 400  # of a cell and class in addition to its sums
+_CELL_OVERHEAD_BYTES = 400  # memory of a cell and class in addition to its sums
 _SOURCE = "StatisticsCube"
 
 
@@ -180,7 +180,7 @@ class StatisticsCube:
             return
         d = statistics.n_features
         if statistics.nbytes > max(9 * (d + 1) * (d + 2) * len(statistics.classes), _MIN_BYTES_TO_COMPACT):
-            # Serialization frees the capacity of the emptied vectors.
+            # Serializing and reading the statistics frees the unused capacity of the emptied row buffers.
             self._statistics = ClassStatistics.from_bytes(statistics.fold().to_bytes())
 
     def _copy_state(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_partitions", "add_sums"]
 
-_N_CALIBRATION_ROWS = 1000  # determine the columns and the quantizer for all workers
+_N_CALIBRATION_ROWS = 1000  # first rows, which determine the columns and the quantizer for all workers
 Options = Sequence[str]
 
 
@@ -38,7 +38,7 @@ def add_partitions(
             if engine == "pyspark"
             else frame.head(_N_CALIBRATION_ROWS, npartitions=-1)
         )
-        first.attrs.clear()  # Spark stores its plan there, which cannot be converted to Arrow
+        first.attrs.clear()  # Spark stores its query plan in attrs, which cannot be converted to Arrow
         start = start.add(first, features=features, drop=drop).empty()
         cube._statistics = None  # start without the calibration rows
         cube._merge(start)

@@ -22,7 +22,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
     Parameters
     ----------
     model : TableModel
-        A ProximalSVC without a feature map, with its columns.
+        A model whose estimator is a ProximalSVC without a feature map.
     table : str
         The table to score.
     dialect : str, default="duckdb"

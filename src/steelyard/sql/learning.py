@@ -395,7 +395,7 @@ def _learn_pushdown(
 def _learn_streamed(
     model: TableModel, rows: DatabaseSource, columns: Columns, weight: str | None
 ) -> TableModel:
-    copy = deepcopy(model)  # a query may fail halfway; then the model must not change
+    copy = deepcopy(model)  # the model must not change if a query fails halfway
     options: dict[str, Any] = {}
     if "columns_" not in vars(copy.encoder):
         options = {

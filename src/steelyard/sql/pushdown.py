@@ -1,6 +1,6 @@
 """Push-down: the statistics of a ProximalSVC computed inside a database.
 
-:func:`plan_pushdown` first determines what an estimator determines from its first rows: the numeric columns,
+:func:`plan_pushdown` first determines what an estimator learns from its first rows: the numeric columns,
 the categories in order of appearance, and the quantizer. :func:`execute` then lets the engine compute sums of
 products of integers (:mod:`steelyard.sql.queries`). Integer sums are not rounded, so the statistics are
 bitwise equal to those of an estimator that has read the rows.
@@ -40,12 +40,12 @@ __all__ = [
     "unsupported_reason",
 ]
 
-_LABEL_ROW = 1 << 20  # row number given to LabelReader; labels of such late rows are only counted
+_LABEL_ROW = 1 << 20  # row number passed to LabelReader, which only counts the labels of such late rows
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers exactly below this
-_MAX_ROW_BITS = 46  # of 62 bits, so that digits have at least eight bits each
+_MAX_ROW_BITS = 46  # bits of row count and weights, out of 62; digits then have at least eight bits each
 _MAX_EXPONENT = 240  # engines scale values by powers of two up to this exponent without overflow or underflow
-_MAX_REFINEMENTS = 8  # of the quantizer
+_MAX_REFINEMENTS = 8  # maximum number of times that the quantizer is refined
 
 
 class PushdownNotSupported(DataError):  # noqa: N818  not an error with how="auto"
@@ -292,7 +292,7 @@ class _Bounds:
         return self._values[key]
 
     def get(self, bound: str, name: str) -> int:
-        """Return a number of rows; 0 if it was not requested."""
+        """Return one of the queried counts; 0 if it was not queried."""
         return int(self._values.get((bound, name)) or 0)
 
     @property

@@ -25,7 +25,7 @@ from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
 __all__ = ["Aggregate", "BoundKey", "Number", "Piece", "Sums", "Writer"]
 
 _MAX_NAME_BYTES = 40
-_MAX_AGGREGATES = 1000  # of one SELECT; PostgreSQL allows 1,664 columns and SQLite 2,000
+_MAX_AGGREGATES = 1000  # maximum number in one SELECT; PostgreSQL allows 1,664 columns and SQLite 2,000
 ROWS = "steelyard_rows"
 
 BoundKey = tuple[str, str | None]
@@ -77,7 +77,7 @@ class Piece:
     bits : int
         Number of bits.
     last : bool
-        Whether it is the highest digit, which has the sign.
+        Whether this is the highest digit, which has the sign.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Sum of a SELECT over the product of up to two digits, with the indices of their columns."""
+    """One sum in a SELECT: over the product of up to two digits, with the indices of their columns."""
 
     places: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -333,7 +333,7 @@ class Writer:
         return self._times_power(self._filled(value, number), -number.exponent)
 
     def _counted(self, number: Number) -> Any:
-        """Return the nearest integer, halves upwards, without adding 0.5, which could round."""
+        """Return the nearest integer, halves upwards, without adding 0.5, as that could round."""
         exp = self._exp
         scaled = self._column(number.name)
         below = exp.Cast(this=self._floor(scaled), to=exp.DataType.build("bigint"))

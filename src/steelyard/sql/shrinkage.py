@@ -23,7 +23,7 @@ class Cells:
     Attributes
     ----------
     sum_of : callable
-        Returns the sum of the statistics of some cells, given the class of each.
+        Returns the sum of the statistics of some cells, given a mapping of cell to class.
     folds_and_classes : mapping of label to (int, label)
         Fold and class of every cell.
     n_folds : int
@@ -41,7 +41,7 @@ def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
 
 
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
-    """Return the weight of all rows with the smallest cross-validated error on a slice.
+    """Return the total weight for all rows of the cube with the smallest cross-validated error on a slice.
 
     Parameters
     ----------

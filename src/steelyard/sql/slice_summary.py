@@ -25,7 +25,7 @@ class SliceSummary:
     shares : mapping of str to float
         Fraction of the rows in each class.
     squared_error, own_squared_error : float
-        Exact squared errors of the common model and of the slice's own model on its rows.
+        Exact squared errors of the common model and of the local model on the rows of the slice.
     auc, own_auc, gmean, own_gmean : float
         AUC and G-mean of both models, computed from exact means and variances of the scores under the
         assumption that scores are normal. nan if the slice has fewer than two classes.

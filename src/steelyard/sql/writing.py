@@ -35,7 +35,7 @@ def write_answers(
     into : str
         Name of the new table. An existing table is an error.
     answers : callable
-        Yields lists of lines for a table of rows.
+        Takes a table of rows and yields lists of prediction lines.
 
     Returns
     -------

@@ -34,7 +34,7 @@ class Chunk:
     time : ndarray of shape (n_rows,) or None
         Time of each row, in seconds.
     fixed : ndarray or None
-        The same rows with a fixed number of features, for learners that cannot grow; None where the width
+        The same rows with a fixed number of features, for learners that cannot grow; None if the width
         of ``X`` never changes.
     codes : ndarray of shape (n_rows,) or None
         Code of each label in ``table``, if the stream has encoded them.
@@ -101,7 +101,7 @@ class RowStream:
     n_rows : int or None
         Total number of rows, if it is known.
     drifts : list of (int, int)
-        Rows between which the concept changes, if they are known.
+        Start and end row of each concept drift, if known.
     live : bool
         Whether rows arrive while the stream is read, as from a pipe.
     """

@@ -18,8 +18,8 @@ __all__ = ["SEA", "Drift", "Gaussians", "GeneratedStream", "KOILMixture", "Rotat
 
 Random = np.random.Generator
 
-_BLOCK = 1024  # rows generated together; a block depends only on the seed and its index
-_MAX_DRAWS = 10_000  # rounds of rejection sampling
+_BLOCK = 1024  # rows per generated block; a block depends only on the seed and its index
+_MAX_DRAWS = 10_000  # maximum number of rounds of rejection sampling
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Gaussians(GeneratedStream):
         distance: float = 2.0,
         **options: object,
     ) -> None:
-        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked there
+        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked by the base class
         self.n_features, self.n_classes, self.distance = n_features, n_classes, distance
         rng = np.random.default_rng([self.seed, 2**31])
         directions = rng.normal(size=(len(self.concept_drifts) + 1, n_classes, n_features))
@@ -182,7 +182,7 @@ class Gaussians(GeneratedStream):
 class KOILMixture(GeneratedStream):
     """The two-dimensional mixture of the KOIL paper: a rare Gaussian between four others.
 
-    It is not linearly separable. Each drift rotates the four by an eighth of a circle.
+    The classes are not linearly separable. Each drift rotates the four Gaussians by an eighth of a circle.
     """
 
     def _features(self, rng: Random, labels: IntArray, concepts: IntArray, rows: IntArray) -> FloatArray:  # noqa: ARG002
@@ -209,7 +209,7 @@ class RotatingHyperplane(GeneratedStream):
     def __init__(
         self, n_rows: int = 100_000, *, n_features: int = 10, turn: float = 0.0, **options: object
     ) -> None:
-        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked there
+        super().__init__(n_rows, **options)  # type: ignore[arg-type]  # checked by the base class
         self.n_features, self.turn = n_features, turn
         rng = np.random.default_rng([self.seed, 2**31])
         self._axes = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]

@@ -142,7 +142,7 @@ def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> P
 
 
 def learn_chunk(model: Any, chunk: Chunk) -> None:
-    """Learn the rows of a chunk; a model that can grow first takes in new features."""
+    """Learn the rows of a chunk; a model that can grow first adds the new features."""
     X = chunk.rows_for(model)
     if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
         if X.shape[1] > model.n_features_in_:

@@ -27,7 +27,7 @@ __all__ = ["IncrementalSVC"]
 
 
 _MEGABYTE = 1 << 20
-_MAX_CACHE_MEGABYTES = 1 << 40  # more than any machine has
+_MAX_CACHE_MEGABYTES = 1 << 40  # far more memory than any computer has
 
 
 class _KernelConstraint:
@@ -50,7 +50,7 @@ class IncrementalSVC(ForgettingMixin):
 
     After every call the decision function is that of the soft-margin SVM trained on the current rows only,
     as :class:`sklearn.svm.SVC` finds it with a very small tolerance. Added and forgotten rows change the
-    solution a little, and the solver starts from the previous solution. In the literature this is the
+    solution only a little, so the solver starts from the previous solution. In the literature this is the
     incremental SVM (IncSVM) of Cauwenberghs and Poggio [1]_.
 
     Parameters
@@ -92,8 +92,9 @@ class IncrementalSVC(ForgettingMixin):
     support_vectors_ : ndarray of shape (n_vectors, n_features), or list of sequences
         Rows with a nonzero coefficient in any plane.
     support_ : ndarray of shape (n_vectors,)
-        Their row numbers. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0 are not
-        counted). Later rows get the next numbers; when a row is forgotten, the last row gets its number.
+        Row numbers of the support vectors. After ``fit(X, y)`` these are positions in ``X`` (rows of weight 0
+        are not counted). Later rows get the next numbers; when a row is forgotten, the last row gets that
+        number.
     n_support_ : ndarray of shape (n_classes,)
         Number of support vectors of each class.
     coef_ : ndarray of shape (n_planes, n_features)
@@ -240,7 +241,7 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another by one native call; return False, unchanged, if it cannot.
+        """Learn one row and forget another by one native call; return False, unchanged, if not possible.
 
         A sliding window over single rows calls it for every row.
         """
@@ -293,7 +294,7 @@ class IncrementalSVC(ForgettingMixin):
                 f"kernel={self.kernel!r}."
             )
         normals = np.asarray(expansion.coef @ expansion.vectors)
-        normals.flags.writeable = False  # a change would have no effect
+        normals.flags.writeable = False  # a change of this copy would have no effect on predictions
         return normals
 
     @property

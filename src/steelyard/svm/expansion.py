@@ -15,7 +15,7 @@ from steelyard.kernels import Kernel
 __all__ = ["KernelExpansion"]
 
 
-_MAX_BLOCK_VALUES = 1 << 22  # kernel values in memory at a time
+_MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values in memory at a time
 _MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # up to this number, starting a second thread takes longer
 
 

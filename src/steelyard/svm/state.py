@@ -25,7 +25,7 @@ from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with another tolerance than its learner has now
+_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with another tolerance than the current one
 
 ClassWeight = str | Mapping[Label, float] | None
 # X, the position of the label of each row, the code of each label, and weights or None
@@ -72,7 +72,7 @@ class SupportState:
     kernel : Kernel
         Kernel with a numeric gamma.
     n_features : int
-        Number of features; 1 for sequences, which are represented by their number in a catalogue.
+        Number of features; 1 for sequences, which are represented by their slot in a sequence store.
     cache_bytes : int
         Size of the cache of kernel rows.
     """
@@ -240,8 +240,8 @@ class SupportState:
     def label(self, row: object) -> NDArray[Any] | None:
         """Return the label of a single row for the threshold zero; None if :meth:`predictor` is needed.
 
-        That is the case while another thread changes the state. For one row the score alone is cheaper than
-        an expansion, which the next learned row would invalidate.
+        None is returned while another thread changes the state. For one row, computing the score alone is
+        cheaper than creating an expansion, which the next learned row would invalidate.
         """
         version = self._solver.version
         labels, cached = self._labels.at(version), self._side_labels
@@ -317,7 +317,7 @@ class SupportState:
 
     @classmethod
     def from_tree(cls, kernel: Kernel, tree: dict[str, Any]) -> SupportState:
-        """Return the state that :meth:`to_tree` described; raise ValueError for invalid values."""
+        """Return the state from the result of :meth:`to_tree`; raise ValueError for invalid values."""
         state = cls(kernel, int(tree["n_features"]), int(tree["cache_bytes"]))
         labels, counts = restored_labels(tree["labels"]), [int(count) for count in tree["counts"]]
         row_labels = RowLabels(labels, _codes_of(labels), counts, bool(tree["has_weights"]), slide_key=())
@@ -351,8 +351,8 @@ class SupportState:
     def check_optimal(self, tolerance: float) -> None:
         """Raise ValueError if the optimality conditions do not hold. All sums are computed again.
 
-        It is for solutions from files, which may be damaged or forged. Copies in memory skip this check,
-        which costs as much as a prediction for all rows.
+        Solutions from files are checked, because a file may be damaged or forged. Copies in memory skip this
+        check, which costs as much as a prediction for all rows.
         """
         norms = np.sqrt(self.kernel.diagonal(self._samples(np.arange(len(self._solver)))))
         for problem in range(self._solver.n_problems):
@@ -370,7 +370,7 @@ class SupportState:
 
 
 class _KernelCallback:
-    """Callback of the solver for a kernel function; it copies its arguments, the memory of the solver."""
+    """Callback of the solver for a kernel function; it copies its arguments, which the solver owns."""
 
     def __init__(self, kernel: Kernel, catalogue: SequenceStore | None) -> None:
         self.kernel = kernel
@@ -382,7 +382,7 @@ class _KernelCallback:
 
 
 def _check_solution(problem: Mapping[str, Any]) -> None:
-    """Raise ValueError for an impossible problem of a file, from which the solver might never terminate."""
+    """Raise ValueError for an inconsistent solution in a file, on which the solver might never terminate."""
     values = {name: np.asarray(value) for name, value in problem.items()}
     if not all(np.isfinite(value).all() for value in values.values()):
         raise ValueError("a solution must be finite")

@@ -1,9 +1,9 @@
 """Files and tables, from bytes on a disk to chunks of numbers.
 
-Layers, bottom up: ``files`` opens them, ``text_sources`` and ``arrow_sources`` cut them into tables,
-``columns`` and ``labels`` say what a column is, ``encoding`` turns columns into numbers,
-:class:`TableStream` joins all that into a stream of chunks, and :class:`TableModel` is a learner together
-with the columns it knows.
+Layers, bottom up: ``files`` opens files, ``text_sources`` and ``arrow_sources`` read batches of columns,
+``columns`` and ``labels`` define the roles of columns, ``encoding`` turns columns into numbers,
+:class:`TableStream` combines these layers into a stream of chunks, and :class:`TableModel` is an estimator
+together with the encoder of its columns.
 """
 
 from steelyard.tables.encoding import TableEncoder

@@ -150,7 +150,7 @@ def table_source(table: Any) -> ArrowSource:
     if isinstance(table, dict):
         table = _checked_table(pa.table, table)
     if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
-        table = table.to_arrow()  # polars versions without that interface
+        table = table.to_arrow()  # polars versions without Arrow's C interface
     if not hasattr(table, "__arrow_c_stream__"):
         raise DataTypeError(
             f"expected a path or a table of pandas, polars or pyarrow; got {type(table).__name__}.",

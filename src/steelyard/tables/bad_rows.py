@@ -1,7 +1,7 @@
 """Rows that cannot be used: the first one ends the stream, or bad rows are skipped and counted.
 
-Bad rows are detected in three stages: lines that are no rows, cells that have no value of their column, and
-values that cannot be learned. In each stage all rows before a bad one are returned first.
+Bad rows are detected in three stages: lines that cannot be parsed as rows, cells that are not valid in their
+column, and values that cannot be learned. In each stage all rows before a bad one are returned first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BadRows:
         self.n_skipped, self.messages = 0, list[str]()
 
     def handle(self, error: DataError, row: int | None = None) -> None:
-        """Raise the error, or skip the row; with ``row`` later rows move up in the error messages."""
+        """Raise the error or skip the row; with ``row``, row numbers in later error messages count it."""
         if not self.skip:
             raise error
         self.n_skipped += 1

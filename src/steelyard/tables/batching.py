@@ -11,7 +11,7 @@ from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["BatchReader"]
 
-_MAX_QUEUED_BATCHES = 4  # bounds the memory
+_MAX_QUEUED_BATCHES = 4  # limits the memory of batches that are read ahead
 _POLL_SECONDS = 0.05
 _JOIN_SECONDS = 2.0
 
@@ -32,9 +32,9 @@ class BatchReader:
     Parameters
     ----------
     batches : iterator of ColumnBatch
-        The batches; with ``threaded`` only the thread uses it.
+        The batches; if ``threaded``, only the background thread uses this iterator.
     threaded : bool
-        Whether to read ahead in a thread.
+        Whether to read ahead in a background thread.
     """
 
     def __init__(self, batches: Iterator[ColumnBatch], *, threaded: bool) -> None:
@@ -50,7 +50,7 @@ class BatchReader:
     def chunks(self, size: int, limit: int | None, flush_seconds: float | None) -> Iterator[ColumnBatch]:
         """Yield batches of ``size`` rows, up to ``limit`` rows; an error is raised after all rows before it.
 
-        With ``flush_seconds``, rows that have waited for so long are returned even if they are fewer.
+        With ``flush_seconds``, rows that have waited for this time are returned as a smaller batch.
         """
         for batch in self._resized(size, flush_seconds):
             yield batch if limit is None else batch.take(0, limit)

@@ -19,13 +19,13 @@ from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["ColumnChecks"]
 
-_EARLY_ROWS = 200  # the first check of text columns
+_EARLY_ROWS = 200  # rows after which text columns are checked for the first time
 _CHECKED_ROWS = 1000
 # Dates and counters are recognised by their form. Values that differ, grow or are constant may be so by
 # chance, so these checks need more rows.
 _MIN_ROWS_FOR_FORM = 10
 _MIN_ROWS = 30
-_MAX_COLUMNS = 5000  # checking more would take longer than learning
+_MAX_COLUMNS = 5000  # maximum number of columns to check; checking more would take longer than learning
 _MAX_NAMES = 5
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
 _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
@@ -130,7 +130,7 @@ def _finding(names: list[str], what: str, option: str) -> list[str]:
 
 
 def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
-    """Return what a text column seems to contain if it is not categories, and a hint."""
+    """Return a description of a text column that does not seem to contain categories, and a hint."""
     known = [value for value in values.tolist() if value is not None]
     distinct = set(known)
     if len(known) < _MIN_ROWS_FOR_FORM or 2 * len(distinct) < len(known):

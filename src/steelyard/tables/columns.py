@@ -42,15 +42,15 @@ class Place:
 
     source: str
     first_line: int | None = None  # line of row 0 in a text file; None where rows have no lines
-    skipped: list[int] = field(default_factory=list)  # for each skipped row the kept rows before it, sorted
+    skipped: list[int] = field(default_factory=list)  # kept rows before each skipped row, sorted
 
     def skip(self, row: int) -> None:
-        """Note that ``row`` is skipped, so that later rows have its number."""
+        """Record that a row was skipped, so that the line numbers of later rows stay correct."""
         at = bisect_right(self.skipped, row)
         self.skipped[at:] = [row, *(other - 1 for other in self.skipped[at:])]
 
     def of_row(self, row: int, column: str | None = None) -> str:
-        """Return source, line or row, and column; rows are counted from 0, without skipped ones."""
+        """Describe the location of a row, and column; ``row`` counts from 0, without skipped rows."""
         row += bisect_right(self.skipped, row)
         number = f"row {row + 1:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
@@ -255,7 +255,7 @@ def as_texts(values: Values) -> list[str | None]:
 
 
 def near(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar name, if there is one."""
+    """Return the most similar name, None if no name is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names, n=1)

@@ -26,7 +26,7 @@ _DUCKDB_KINDS = {
     "DECIMAL": "decimal",
     "BOOLEAN": "truth",
 }
-_POSTGRES_KINDS = {  # by type OID; these never change
+_POSTGRES_KINDS = {  # by type OID; OIDs of built-in types never change
     **dict.fromkeys((20, 21, 23), "whole"),
     **dict.fromkeys((700, 701), "double"),
     **dict.fromkeys((18, 19, 25, 1042, 1043), "text"),
@@ -206,7 +206,7 @@ class _Psycopg(Connection):
         from psycopg.pq import TransactionStatus
 
         fresh = self.raw.info.transaction_status == TransactionStatus.IDLE
-        # Inside a transaction of the user this is a savepoint, so that an error does not abort it.
+        # Inside a transaction of the user this is a savepoint, so an error does not abort that transaction.
         with self.raw.transaction(force_rollback=True):
             level = "ISOLATION LEVEL REPEATABLE READ, " if fresh else ""
             self.raw.execute(f"SET TRANSACTION {level}READ ONLY")

@@ -18,7 +18,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["NumberParser", "block_parsers"]
 
 BlockParser = Callable[[bytes], ColumnBatch | None]
-_MAX_FAILURES = 8  # after so many blocks that are not plain numbers, the number parser gives up
+_MAX_FAILURES = 8  # after this many blocks that are not plain numbers, NumberParser is no longer tried
 
 
 def block_parsers(names: Sequence[str], delimiter: str, kinds: Mapping[str, str]) -> list[BlockParser]:

@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "postgres")
-FIRST_ROWS = 256  # used to infer the kinds of columns; the same number fixes the quantizer of a learner
+FIRST_ROWS = 256  # rows from which kinds of columns are inferred; a learner fits its quantizer to as many
 _BATCH_ROWS = 16_384
 _PLAIN_TYPES = {float, int, bool, type(None)}
 _READ_STATEMENTS = ("select", "with", "from", "values", "table")
 # Strings, quoted names and comments, whose content is not SQL.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+(?:"[^."]*)*')
-_NAME_FIELDS = ("this", "db", "catalog")  # of a SQLGlot table, from the last part of the name
-_OWN_OPTIONS = ("table", "query")  # options of an address that the engine does not know
+_NAME_FIELDS = ("this", "db", "catalog")  # fields of a SQLGlot table; the last part of the name is first
+_OWN_OPTIONS = ("table", "query")  # options of an address that are removed before it is passed to the driver
 
 
 def is_address(source: object) -> bool:
@@ -381,7 +381,7 @@ def _driver_connection(address: str, *, writes: bool) -> Any:
         import duckdb
 
         file = Path(unquote(parts.path[1:]))
-        if writes and not file.exists():  # a writable connection would create it
+        if writes and not file.exists():  # a writable connection would create the file
             raise FileNotFoundError(f"there is no file {str(file)!r}")
         return duckdb.connect(str(file), read_only=not writes)
     import psycopg

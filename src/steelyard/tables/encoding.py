@@ -108,9 +108,10 @@ class TableEncoder(BaseEstimator):
     def encode(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
     ) -> tuple[FloatArray, FloatArray | None]:
-        """Return the rows as numbers with growing width, and with fixed width where that differs.
+        """Return the rows as numbers with growing width, and also with fixed width if the two forms differ.
 
-        With ``learn=False`` the encoder does not change; an unknown category is then no category.
+        With ``learn=False`` the encoder does not change; an unknown category is then 0 in all
+        indicator features.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
         if not self.categorical_:
@@ -158,7 +159,7 @@ class TableEncoder(BaseEstimator):
             raise RowError("an infinite value cannot be used.", source=where, row=first_row + row)
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
-        """Fill gaps with the mean of all earlier values; cumulative sums make chunk borders irrelevant."""
+        """Fill missing values with the mean of all earlier values, independent of chunk borders."""
         present = ~np.isnan(X)
         values = np.vstack([self._sums, np.where(present, X, 0.0)]).cumsum(axis=0)
         seen = np.vstack([self._seen, present]).cumsum(axis=0)

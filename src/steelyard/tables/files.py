@@ -19,12 +19,12 @@ from steelyard.exceptions import DataError, DataTypeError, FileAccessError
 __all__ = ["ByteSource", "open_bytes", "without_header"]
 
 _HEAD_BYTES = 1 << 18  # about a thousand rows, from which the kinds of the columns are inferred
-_LIVE_HEAD_LINES = 200  # of a live feed, which is not waited for any longer
-_LIVE_HEAD_SECONDS = 0.3  # the same, once a header and a row have arrived
+_LIVE_HEAD_LINES = 200  # after this many lines of a live feed, the head is complete
+_LIVE_HEAD_SECONDS = 0.3  # time to wait for more lines, once a header and a row have arrived
 _MAX_LINE_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b"
 _STOP_POLL_SECONDS = 0.1  # interval at which a reader that waits for a pipe checks whether to stop
-_DRAIN_SECONDS = 0.5  # a stopped pipe is read for so long; it may be filled faster than it is read
+_DRAIN_SECONDS = 0.5  # limit for reading a stopped pipe, which may be filled faster than it is read
 
 
 class ByteSource(io.RawIOBase):
@@ -197,7 +197,7 @@ class ByteSource(io.RawIOBase):
             self._pipe.stop()
 
     def fingerprint(self) -> str | None:
-        """Return the SHA-256 of the file, or of the bytes received from a pipe; None if the file is gone."""
+        """Return the SHA-256 of the file, or of the bytes read from a pipe; None if the file was deleted."""
         if self._digest is not None:
             return self._digest.hexdigest()
         try:

@@ -13,7 +13,7 @@ from steelyard.tables.columns import Place, RowError
 
 __all__ = ["LabelReader"]
 
-_MIN_ROWS_TO_CHECK = 1000  # the number of labels is compared with the number of rows here
+_MIN_ROWS_TO_CHECK = 1000  # then the number of distinct labels is compared with the number of rows
 _MAX_INTEGER = 2**53 - 1  # larger integers are not exact in float64
 
 

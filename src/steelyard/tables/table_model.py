@@ -26,7 +26,7 @@ from steelyard.tables.table_stream import TableStream, open_stream
 
 __all__ = ["TableModel"]
 
-_MAX_ROWS_PER_CHUNK = 1 << 20  # of a table in memory
+_MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
 
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
@@ -264,8 +264,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def forget(self, source: Any, *, again: bool = False) -> int:
         """Forget the rows of a table and return their number; a failing call changes nothing.
 
-        Rows that were forgotten before raise an error, unless ``again`` says that they had been learned more
-        than once.
+        Rows that were forgotten before raise an error. Set ``again`` if the rows were learned more than once.
         """
         self._check_forgets()
         self._copy_state()
@@ -429,7 +428,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def _aligned(self, other: TableModel) -> tuple[TableEncoder, Any, Any]:
         """Return an encoder with the categories of both models, and both estimators with its features.
 
-        Encoder and own estimator are copies.
+        The encoder and the estimator of this model are copies.
         """
         encoder, ours, theirs = deepcopy(self.encoder), deepcopy(self.estimator), other.estimator
         order = encoder.adopt(other.encoder)

@@ -30,7 +30,7 @@ __all__ = ["ON_BAD_ROW", "TableStream", "has_label", "open_source", "open_stream
 
 _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FLUSH_SECONDS = 0.5  # rows of a live feed wait no longer for the rest of their chunk
+FLUSH_SECONDS = 0.5  # rows of a live feed are returned after this time even if their chunk is not full
 ON_BAD_ROW = ("stop", "skip")
 _MAX_SEARCHED_LABELS = 1 << 20
 
@@ -171,7 +171,7 @@ class TableStream(RowStream):
     def fraction_read(self) -> float | None:
         """Return the fraction of the stream that has been read."""
         fraction: float | None = self._source.fraction_read()
-        if fraction is not None and self._reader is not None:  # the reader is ahead of the chunks
+        if fraction is not None and self._reader is not None:  # the reader has read ahead
             fraction *= min(1.0, self._done / max(self._reader.n_rows, 1))
         return fraction if self.limit is None else max(self._done / self.limit, fraction or 0.0)
 
@@ -269,7 +269,7 @@ def open_stream(
         A fitted encoder, as of a saved model; it does not change if ``target`` is None.
     on_bad_row : {"stop", "skip"}, default="stop"
         A row that cannot be used raises an error after all rows before it, or is skipped: ``n_bad_rows``
-        counts skipped rows and ``bad_rows`` holds their errors.
+        counts skipped rows and ``bad_rows`` contains their errors.
 
     Returns
     -------
@@ -307,7 +307,7 @@ def open_stream(
 def has_label(source: Any, target: str, text: str, limit: int | None = None) -> tuple[bool, list[Any]]:
     """Return whether a label occurs in the label column of a table.
 
-    Reading stops at the label. If the table cannot be read to its end, the answer is True: the error is
+    Reading stops at the label. If the table cannot be read to its end, the result is True: the error is
     reported when the rows are read.
 
     Parameters
@@ -339,7 +339,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
                     break
         finally:
             reader.close()
-    except (DataError, KeyError):  # also a target that is no column
+    except (DataError, KeyError):  # also raised if the target is not a column
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels
 

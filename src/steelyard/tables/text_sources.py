@@ -22,7 +22,7 @@ __all__ = ["CsvSource", "JsonLinesSource", "csv_source", "is_missing"]
 
 BLOCK_BYTES = 1 << 19
 _BATCH_ROWS = 4096
-_SAMPLE_ROWS = 1000  # the kinds of the columns are inferred from them
+_SAMPLE_ROWS = 1000  # number of rows from which the kinds of columns are inferred
 _MAX_TEXT_SHARE = 0.1  # a column with fewer texts among its numbers is a column of numbers with errors
 _MAX_FIELD_CHARACTERS = 1 << 20
 # Cells that mean a missing value; the same as in pyarrow's CSV reader.
@@ -211,7 +211,7 @@ class JsonLinesSource(TextSource):
         known = set(self.names)
         for line in lines:
             if not line.strip():
-                self.place.skip(n_rows)  # keeps the line numbers of later rows right
+                self.place.skip(n_rows)  # keeps the line numbers of later rows correct
                 continue
             try:
                 record = _json_record(line)
@@ -305,7 +305,7 @@ def _converted(
         if n_good:
             yield ColumnBatch({name: values[good] for name, values in columns.items()}, n_good)
         first_row += n_good
-        error = first_error or error  # the earlier of both
+        error = first_error or error  # the error of the earlier row
         if error is not None:
             raise error
         if not batch:

@@ -84,9 +84,9 @@ class AdaptiveWindows(WindowWrapper):
     block : int, default=250
         Number of rows that are predicted and learned together. Every window is a whole number of blocks.
     half_life : float, default=1000
-        Number of rows after which a prediction counts half in the recent recall of a window.
+        Number of rows after which the weight of a prediction in the recent recall of a window is halved.
     rule : {"best", "blend"}, default="best"
-        Whether the best window predicts alone, or scores are averaged with higher weights of better windows.
+        Whether the best window predicts alone, or scores are averaged with larger weights for better windows.
     shrink : bool, default=True
         Whether a longer window is replaced by a shorter one that has become significantly better. Otherwise
         the rows of the old concept leave a long window only gradually.
@@ -353,7 +353,7 @@ class AdaptiveWindows(WindowWrapper):
 
     def _estimator_with_map(self, state: dict[str, Any]) -> Any:
         """Return an estimator with a state that ``_state_without_map`` returned."""
-        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # needs no memory, whatever the file says
+        row = np.broadcast_to(0.0, (1, int(state["n_features"])))  # a view, so a huge number takes no memory
         estimator = self._new_estimator(row)
         estimator._set_state({**state, "map": self._map})
         return estimator

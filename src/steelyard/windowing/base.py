@@ -40,7 +40,7 @@ class RowBuffer:
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any, time: Any, max_features: int) -> RowBuffer:
-        """Return a buffer of arrays from a file; raise ValueError if they do not form one."""
+        """Return a buffer of arrays from a file; raise ValueError if the arrays are inconsistent."""
         X, y, time = np.asarray(X), np.asarray(y), np.asarray(time)
         if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] > max_features:
             raise ValueError("the rows of a window must be a two-dimensional array of numbers")
@@ -71,7 +71,7 @@ def _estimator_has(name: str) -> Callable[[Method], Method]:
 
 
 class WindowWrapper(GrowingMixin, Learner):
-    """Base of learners that decide which rows another learner has learned.
+    """Base class of wrappers that decide which rows of a stream their estimator has learned.
 
     ``estimator`` is the unfitted learner, ``estimator_`` the fitted one. A subclass defines ``_learn_rows``,
     which replaces ``estimator_``.
@@ -123,7 +123,7 @@ class WindowWrapper(GrowingMixin, Learner):
         return self
 
     @transactional
-    def partial_fit(  # type: ignore[override]  # an age replaces the weight of a row
+    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
         self,
         X: ArrayLike,
         y: ArrayLike,
@@ -203,8 +203,8 @@ class WindowWrapper(GrowingMixin, Learner):
         return np.asarray(estimator.decision_function(rows))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        # The estimator alone predicts a single row that needs no conversion. It is read from one attribute,
-        # so no snapshot is necessary.
+        # The estimator alone predicts a single row that needs no conversion. A single attribute is
+        # read, so no snapshot is necessary.
         attributes = self.__dict__
         if "estimator_" in attributes and self._can_delegate(attributes, X):
             return np.asarray(attributes["estimator_"].predict(X))
@@ -268,7 +268,7 @@ class WindowWrapper(GrowingMixin, Learner):
 
     def _set_state(self, state: dict[str, Any]) -> None:
         self.estimator_ = self._checked_estimator(state["learner"])
-        names, self._map = state.get("names"), state.get("map")  # absent in files of earlier versions
+        names, self._map = state.get("names"), state.get("map")  # not in files of earlier versions
         if self._map is not None and not isinstance(self._map, RandomFeatures):
             raise ValueError("the feature map must be an object of class RandomFeatures")
         self._set_features({"n_features": self.estimator_.n_features_in_, "feature_names": names})

@@ -22,7 +22,7 @@ _MIN_CLASS_WEIGHT = 1e-9  # a class whose rows together weigh less is removed
 @renamed_parameters(learner="estimator")
 @storable("ExponentialDecay", former_name="Fading", former_parameters={"learner": "estimator"})
 class ExponentialDecay(WindowWrapper):
-    r"""Exponential decay: after ``half_life`` further rows, a row counts half.
+    r"""Exponential decay: the weight of a row is halved after ``half_life`` further rows.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class ExponentialDecay(WindowWrapper):
     Notes
     -----
     A row of age :math:`a`, the newest having age 0, has the weight :math:`2^{-a/\text{half\_life}}`. The
-    statistics are exactly those of these weights, independent of chunk borders. Balanced class weights depend
-    only on proportions within each class, so a class without new rows keeps its influence; it is removed when
-    its rows together weigh less than 1e-9.
+    statistics are exactly those of rows with these weights, independent of chunk borders. Balanced class
+    weights depend only on proportions within each class, so a class without new rows keeps its influence; it
+    is removed when its rows together weigh less than 1e-9.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class ExponentialDecay(WindowWrapper):
             rows[is_relevant], labels[is_relevant], sample_weight=weights[is_relevant]
         )
         if not is_first:
-            decayed = shallow_copy(self.estimator_)  # the merge may still be refused
+            decayed = shallow_copy(self.estimator_)  # changed as a copy, because the merge may still raise
             decayed.decay(float(np.exp2(-len(labels) / self.half_life)), drop_below=_MIN_CLASS_WEIGHT)
             new.merge(decayed)
         self.estimator_ = new

@@ -55,7 +55,7 @@ def window_size(size: int | str | timedelta) -> int | timedelta:
 @renamed_parameters(learner="estimator")
 @storable("SlidingWindow", former_parameters={"learner": "estimator"})
 class SlidingWindow(WindowWrapper):
-    """Sliding window: the estimator is always as if fitted on the newest rows alone.
+    """Sliding window: the estimator always equals one fitted on the newest rows only.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class SlidingWindow(WindowWrapper):
 
     Notes
     -----
-    The rows of the window are kept, because they are needed to forget them.
+    The rows of the window are stored, because ``forget`` needs their values.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class SlidingWindow(WindowWrapper):
         size = window_size(self.size)
         return size if isinstance(size, int) else None
 
-    def partial_fit(  # type: ignore[override]  # an age replaces the weight of a row
+    def partial_fit(  # type: ignore[override]  # no sample_weight: the age of a row determines its weight
         self,
         X: ArrayLike,
         y: ArrayLike,
@@ -152,7 +152,7 @@ class SlidingWindow(WindowWrapper):
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
-            # An estimator that is changed in place also changes for other threads; the rows change with it.
+            # Other threads see an estimator that is changed in place, so they must see the new rows as well.
             published._window = VersionedValue(_version(estimator), before, after)
             leaving = (joined.X[:n_leaving], joined.y[:n_leaving]) if n_leaving else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)

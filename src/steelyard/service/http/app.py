@@ -47,7 +47,7 @@ from steelyard.tables.table_stream import seconds_of
 __all__ = ["Limits", "Service", "make_app"]
 
 _MAX_ROWS_ON_LOOP = 2_000  # predictions of more rows run in a thread, so that other requests do not wait
-# Smaller bodies are parsed on the event loop, because handing them to a thread takes longer.
+# Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
 _MAX_BYTES_ON_LOOP_WHILE_SERVING = (
     100_000  # parsing 500 kB of Arrow delays a prediction by half a millisecond
@@ -59,8 +59,8 @@ _HEARTBEAT_SECONDS = 15.0
 _MAX_LAG_SECONDS = 15.0  # a follower that lags more is not ready
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
 _MAX_SPEC_BYTES = 1 << 20
-_MAX_PAST_MODELS = 8  # earlier versions in memory
-_MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # in a response
+_MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
+_MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers in a response
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Service:
     def authorize(
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
     ) -> Key | None:
-        """Return the key of a request, or None if the service has no keys; raise Problem if not allowed."""
+        """Return the API key of a request, None without keys; raise Problem if access is denied."""
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -135,14 +135,14 @@ class Service:
         return found
 
     async def submit(self, command: commands.Request) -> dict[str, Any]:
-        """Submit a request to the writer; return its response when it is durable."""
+        """Submit a request to the writer; return its response once the change is durable."""
         response: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         command.future.add_done_callback(lambda done: self._finish(response, done))
         try:
             self.writer.submit(command)
             return await response
         except asyncio.CancelledError:
-            command.future.cancel()  # no effect if it is running
+            command.future.cancel()  # has no effect on a request that is already running
             raise
 
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
@@ -433,7 +433,7 @@ class Service:
     # -- the service itself -------------------------------------------------------------------------
 
     async def live(self, _request: Request) -> Response:
-        """Return 200 while the process responds."""
+        """Return status 200 (liveness probe)."""
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
@@ -491,7 +491,7 @@ def make_app(
     writer : Writer
         The writer; it is started and stopped with the application.
     keys : Keys, optional
-        API keys; without them every request to this machine is allowed, except those of foreign web pages.
+        API keys; without keys, all requests to this machine are allowed except those of foreign web pages.
     limits : Limits, optional
         Limits of requests.
     allowed_hosts : sequence of str, optional
@@ -537,7 +537,7 @@ async def _http_problem(_request: Request, error: HTTPException) -> Response:
 
 
 def _check_identifiers(names: Iterable[str]) -> list[str]:
-    """Return ids or subjects as a list; raise Problem if a row cannot have one of them."""
+    """Return ids or subjects as a list; raise Problem if one of them is not valid."""
     invalid = next((name for name in names if not wire.is_identifier(name)), None)
     if invalid is not None:
         raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")

@@ -34,7 +34,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """Return the first header with this lower-case name."""
+    """Return the value of the first header with this lower-case name."""
     for header_name, value in request.scope["headers"]:
         if header_name == name:
             return str(value, "latin-1")
@@ -102,10 +102,10 @@ def _too_large(max_bytes: int) -> Problem:
 
 
 def form_of(request: Request) -> str:
-    """Return the form of the body by its content type.
+    """Return the format of the body according to its content type.
 
-    A content type is required: browsers send requests without one, or with one of those that are not
-    supported here, to other origins without asking.
+    A content type is required. Without one, or with a type that is not supported here, a browser would send
+    requests to other origins without a preflight request.
     """
     content_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
     form = wire.CONTENT_TYPES.get(content_type)

@@ -53,17 +53,17 @@ class Keys:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._problem: str | None = None
-        self._loaded: tuple[int, int, int] | None = None  # times of the last changes, and size
+        self._loaded: tuple[int, int, int] | None = None  # mtime, ctime and size of the file
         self._keys: dict[str, Key] = {}
         self._refresh()
 
     def find(self, token: str) -> Key | None:
-        """Return the key of a bearer token, compared in constant time; None if there is none."""
+        """Return the key of a bearer token, compared in constant time; None if no key matches."""
         self._refresh()
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         key = self._keys.get(key_id) if prefix == _PREFIX else None
-        # An unknown id takes the same time as a known one.
+        # A lookup takes the same time for unknown and known ids.
         expected = _hash("unknown") if key is None else key.hash
         same = hmac.compare_digest(_hash(secret).encode(), expected.encode())
         return key if same else None
@@ -171,7 +171,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             f"note = {_toml(key.note)}\n",
         ]
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
-    # Created with this mode, so that no other user can ever read it.
+    # The file is created with this mode, so that no other user can ever read it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         _set_owner(path, descriptor)

@@ -15,7 +15,7 @@ from steelyard.service.writer import Writer
 
 __all__ = ["Metrics"]
 
-_VERBS = ("learn", "predict")  # whose latency the page shows
+_VERBS = ("learn", "predict")  # requests whose latency the web page shows
 _LATENCY_REQUESTS = 500
 _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -95,7 +95,7 @@ class _Models(Collector):
             measures = published.measures
             learned.add_metric(
                 [name], published.n_learned
-            )  # repeated requests with the same key are counted once
+            )  # requests repeated with the same idempotency key are counted once
             rows.add_metric([name], published.n_rows)
             version.add_metric([name], published.version)
             for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):

@@ -92,7 +92,7 @@ class PostgresStore(Store):
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
         self._has_changes = False  # whether the transaction must notify followers
-        self._to_erase = set(_TABLES_WITH_ROWS)  # at first all: an earlier process may have deleted rows
+        self._to_erase = set(_TABLES_WITH_ROWS)  # all tables: an earlier process may have deleted rows
         try:
             self._check_schema(self._session())
         except psycopg.Error as error:
@@ -134,7 +134,7 @@ class PostgresStore(Store):
         if db.execute(exists).fetchone() == (False,):
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                if db.execute(exists).fetchone() == (False,):  # no other process has created it meanwhile
+                if db.execute(exists).fetchone() == (False,):  # no other process has created it since
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (_SCHEMA_VERSION,))
         found = db.execute("SELECT version FROM steelyard.about").fetchone()
@@ -147,7 +147,7 @@ class PostgresStore(Store):
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
-            with suppress(psycopg.Error):  # immediately, not when the server notices the end of the session
+            with suppress(psycopg.Error):  # unlock now, not when the server notices the end of the session
                 self._db.execute("SELECT pg_advisory_unlock(%s)", (_WRITE_LOCK,))
         for db in (self._reader, self._db):
             if db is not None:
@@ -253,8 +253,8 @@ class PostgresStore(Store):
         """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
 
         A table that another session has locked, for example a backup, is not waited for longer than
-        ``_ERASE_LOCK_SECONDS``, because learning stops meanwhile; the next call rewrites it. The write-ahead
-        log of the server loses the bytes when the server recycles it.
+        ``_ERASE_LOCK_SECONDS``, because learning stops while waiting; the next call rewrites it. The
+        write-ahead log contains the bytes until the server recycles it.
         """
         db = self._session()
         db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")
@@ -263,7 +263,7 @@ class PostgresStore(Store):
                 if self._rewrite(db, table):
                     self._to_erase.discard(table)
         except psycopg.errors.LockNotAvailable:
-            pass  # the table stays in the set
+            pass  # the table stays in the set and is rewritten by the next call
         finally:
             db.execute("RESET lock_timeout")
         if self._to_erase:
@@ -295,7 +295,7 @@ class _DeadRowCounter:
     n_rows = 0
 
     def __call__(self, notice: Any) -> None:
-        found = re.search(r"\d+", notice.message_detail or "")  # the first number, in any language
+        found = re.search(r"\d+", notice.message_detail or "")  # first number of a localized text
         self.n_rows += int(found.group()) if found else 0
 
 

@@ -12,7 +12,7 @@ from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowRefer
 
 __all__ = ["Store"]
 
-_MAX_PARAMETERS = 500  # in one statement
+_MAX_PARAMETERS = 500  # maximum number of parameters in one statement
 _TABLES_BY_MODEL = (
     "events",
     "snapshots",
@@ -40,7 +40,7 @@ class Store:
     # -- implemented by each database ---------------------------------------------------------------
 
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
-        """Commit all changes or none; a store that commits in a thread runs the background work meanwhile."""
+        """Commit all changes or none; a store that commits in a thread runs other work during the commit."""
         raise NotImplementedError
 
     def read_snapshot(self) -> AbstractContextManager[None]:
@@ -222,7 +222,7 @@ class Store:
     def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete pending rows, selected in one way; return their number."""
+        """Delete pending rows, selected by one argument; return their number."""
         if subject is not None:
             sql = "DELETE FROM waiting WHERE model = ? AND subject = ? RETURNING 1"
             return len(self._do(sql, model, subject))
@@ -274,7 +274,7 @@ class Store:
         subject: str | None = None,
         before: float | None = None,
     ) -> int:
-        """Overwrite stored responses that mention rows selected in one way; return their number."""
+        """Overwrite stored responses that mention rows selected by one argument; return their number."""
         if subject is not None:
             sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
             found = self._do(sql, model, subject)

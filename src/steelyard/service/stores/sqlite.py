@@ -93,7 +93,7 @@ class SQLiteStore(Store):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._lock_file: IO[bytes] | None = None
-        self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # starts its thread when first used
+        self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
         # The writer thread and the request threads use different connections; request threads share one.
         self._reader_lock = threading.Lock()
         try:
@@ -148,7 +148,7 @@ class SQLiteStore(Store):
 
     def _upgrade(self) -> None:
         with self.transaction():
-            if self._db.pragma("user_version") == 1:  # no other process has upgraded it meanwhile
+            if self._db.pragma("user_version") == 1:  # no other process has upgraded it since
                 self._db.execute(_ANSWER_INDEX)
                 self.index_old_responses()
                 self._db.pragma("user_version", _SCHEMA_VERSION)
