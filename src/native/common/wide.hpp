@@ -150,7 +150,7 @@ class Big {
         const unsigned bits = m.bit_length();
         *exponent = 0;
         if (bits <= 53) return sign() * static_cast<double>(m.limbs_[0]);
-        const unsigned drop = bits - 54;  // 54 bits remain, the last one for rounding
+        const unsigned drop = bits - 54;  // 54 bits remain, the last one only for rounding
         Big top = m >> drop;
         const bool below = drop > 0 && m.trailing_zeros() < drop;
         std::uint64_t mantissa = top.limbs_[0];
