@@ -14,7 +14,8 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kBoundaryTaskRows = 64;
-constexpr double kCoincide = 1e-10;  // relative to the squared lengths: smaller squared distances are rounding errors
+// Squared distances below this, relative to the squared lengths, are rounding errors.
+constexpr double kCoincide = 1e-10;
 
 // Calls body(begin, end) for consecutive blocks of rows.
 template <class Body>
@@ -67,8 +68,8 @@ void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, c
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // Square blocks, so that both triangles are read along rows. The hardware does not prefetch short pieces of many
-    // rows, so the next block is prefetched explicitly.
+    // The blocks are square, so that both triangles are read along rows. The hardware does not prefetch short pieces of
+    // many rows, so the next block is prefetched explicitly.
     constexpr std::size_t side = 64, line = 8;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
@@ -98,7 +99,7 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
 
 namespace {
 
-// Numbers of each boundary point that do not depend on the row.
+// Factors of each boundary point that do not depend on the row.
 struct Bumps {
     std::vector<double> rare_part, other_part, inverse;
 
@@ -150,7 +151,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
 
 namespace {
 
-// Squared distances from one boundary point to all; rows are reference rows.
+// Squared distances from one boundary point to all boundary points; the rows of the view are the reference rows.
 class PointDistances {
   public:
     PointDistances(const KernelView& view, const BoundaryPoints& points)

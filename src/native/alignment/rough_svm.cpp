@@ -15,8 +15,8 @@ namespace steelyard {
 namespace {
 
 constexpr double kClosed = std::numeric_limits<double>::infinity();
-constexpr double kMinCurvature = 1e-7;            // relative to the diagonal
-constexpr std::size_t kMaxStepsPerSample = 1000;  // terminates on degenerate kernels
+constexpr double kMinCurvature = 1e-7;            // smallest curvature of a step, relative to the diagonal
+constexpr std::size_t kMaxStepsPerSample = 1000;  // limits the number of steps on degenerate kernels
 
 // Current kernel values among the samples of the working set, computed on demand.
 class WorkingRows {
@@ -139,7 +139,8 @@ class PairSolver {
         return move;
     }
 
-    // Returns the mean over multipliers strictly between their bounds, or else the middle of the feasible interval.
+    // Returns the intercept: the mean over multipliers strictly between their bounds, or else the middle of the
+    // feasible interval.
     double intercept() const {
         double sum = 0.0, low = -kClosed, high = kClosed;
         std::size_t n_between = 0;

@@ -1,19 +1,19 @@
 // Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel, accurate enough to
-// compare decision values. Multipliers start at 0: a warm start would need as many steps.
+// compare decision values. Multipliers start at 0, because a warm start would need as many steps.
 #pragma once
 
 #include <cstddef>
 
 namespace steelyard {
 
-// Samples shared by all machines; fewer than 2^31.
+// Samples shared by all SVMs; fewer than 2^31.
 struct RoughSamples {
     const double* K;  // (n, n), symmetric: kernel values without factors
     const double* signs;
     std::size_t n;
 };
 
-// In signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
+// One SVM in signed multipliers z_i = y_i alpha_i, with 0 <= alpha_i <= bounds[i] and sum(z) = 0.
 struct RoughMachine {
     const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
     const double* bounds;    // 0 for samples that are not used
@@ -25,7 +25,7 @@ struct RoughMachine {
 
 struct RoughAccuracy {
     double tolerance;  // maximum violation of the optimality conditions by a pair in the working set
-    double slack;      // samples outside the working set that violate the margin by more are added to it
+    double slack;      // samples outside the working set are added to it if they violate the margin by more than this
 };
 
 // Kernel values are cached in single precision.

@@ -3,9 +3,10 @@
 
 namespace steelyard {
 
-// RAII mode of the floating-point unit: denormal numbers are kept, or treated as zero in arithmetic and comparisons.
-// Narrow kernels produce many of them. A product with a denormal is about 100 times slower, and it does not change a
-// sum of weights. Changing the mode costs about 50 cycles, so it is changed once for many samples, not in each loop.
+// RAII mode of the floating-point unit: denormal numbers are preserved, or treated as zero in arithmetic and
+// comparisons. Narrow kernels produce many denormal numbers. A product with a denormal number is about 100 times
+// slower, and it does not change a sum of weights. Changing the mode costs about 50 cycles, so it is changed once for
+// many samples, not in each loop.
 class Denormals {
   public:
 #if defined(__SSE2__)
@@ -15,7 +16,7 @@ class Denormals {
     ~Denormals() { set(before_); }
 
   private:
-    static constexpr unsigned kAsZero = 0x8040;  // results, operands
+    static constexpr unsigned kAsZero = 0x8040;  // flush-to-zero (results) and denormals-are-zero (operands)
     static void set(unsigned mode) {
         if (mode != __builtin_ia32_stmxcsr()) __builtin_ia32_ldmxcsr(mode);
     }

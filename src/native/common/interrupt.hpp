@@ -1,5 +1,5 @@
-// Interruption of long computations. The native loops do not know the interpreter: the bindings register a check, and
-// the loops call it periodically.
+// Interruption of long computations. The native loops do not depend on the Python interpreter: the bindings register a
+// check, and the loops call it periodically.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Throws if the computation shall end. It is called from any thread, only while the state is consistent.
+// Function that throws if the computation shall stop. Any thread may call it, but only while its state is consistent.
 using InterruptCheck = void (*)();
 
 void set_interrupt_check(InterruptCheck check) noexcept;

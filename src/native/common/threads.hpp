@@ -11,8 +11,8 @@
 
 namespace steelyard {
 
-// Calls body(task) for every task in [0, n_tasks). Tasks must write to separate memory, and results must not depend on
-// which thread runs a task; then they do not depend on the number of threads. body must not throw.
+// Calls body(task) for every task in [0, n_tasks). Tasks must write to separate memory, and their results must not
+// depend on the thread that runs them; then results do not depend on the number of threads. body must not throw.
 template <class Body>
 void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     if (n_threads <= 1 || n_tasks <= 1) {
@@ -31,7 +31,7 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     // The helper threads join when they go out of scope, also if starting one of them failed.
 }
 
-// Spinning barrier. Threads arrive within microseconds of each other, which is less than sleeping and waking takes;
+// Spinning barrier. Threads arrive within microseconds of each other, faster than a thread could sleep and wake up;
 // after some iterations a waiting thread yields its core.
 class SpinBarrier {
   public:
@@ -69,7 +69,7 @@ void run_team(unsigned n_threads, Body&& body) {
     helpers.reserve(n_threads - 1);
     try {
         for (; started < n_threads; ++started) helpers.emplace_back(help, started);
-    } catch (const std::system_error&) {  // the system cannot start more threads; fewer do the work
+    } catch (const std::system_error&) {  // the system cannot start more threads, so the started threads do the work
     }
     SpinBarrier here(started);
     meeting.store(&here);

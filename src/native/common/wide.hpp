@@ -20,7 +20,7 @@ class Big {
     static constexpr std::size_t kMaxLimbs = 96;
 
     Big() { limbs_[0] = 0; }
-    Big(std::int64_t x) { limbs_[0] = static_cast<std::uint64_t>(x); }  // NOLINT: numbers convert
+    Big(std::int64_t x) { limbs_[0] = static_cast<std::uint64_t>(x); }  // NOLINT: implicit conversion from numbers
     Big(const Big& other) : n_(other.n_) { std::memcpy(limbs_, other.limbs_, n_ * sizeof *limbs_); }
     Big& operator=(const Big& other) {
         n_ = other.n_;
@@ -41,7 +41,7 @@ class Big {
         x.trim();
         return x;
     }
-    // From a finite double with an integer value.
+    // Returns the value of a finite double that is an integer.
     static Big of_whole(double x) {
         int exponent;
         const double fraction = std::frexp(x, &exponent);
@@ -115,7 +115,7 @@ class Big {
         x.trim();
         return x;
     }
-    Big operator>>(unsigned bits) const {  // towards minus infinity
+    Big operator>>(unsigned bits) const {  // rounds towards minus infinity
         const std::size_t whole = bits / 64, part = bits % 64;
         Big x;
         x.n_ = n_;
@@ -144,13 +144,13 @@ class Big {
         return static_cast<unsigned>(64 * i + std::countr_zero(limbs_[i]));
     }
 
-    // The nearest double is fraction * 2^exponent; ties go to the even one.
+    // Returns the fraction of the nearest double, fraction * 2^exponent; ties are rounded to even.
     double nearest(int* exponent) const {
         const Big m = magnitude();
         const unsigned bits = m.bit_length();
         *exponent = 0;
         if (bits <= 53) return sign() * static_cast<double>(m.limbs_[0]);
-        const unsigned drop = bits - 54;  // keep one extra bit, and whether any lower bit is set
+        const unsigned drop = bits - 54;  // 54 bits remain, the last one only for rounding
         Big top = m >> drop;
         const bool below = drop > 0 && m.trailing_zeros() < drop;
         std::uint64_t mantissa = top.limbs_[0];
@@ -176,7 +176,7 @@ class Big {
         const bool negative = a.is_negative();
         const Big p = a.magnitude();
         Big quotient, rest;
-        if (b.n_ == 1) {  // limb by limb
+        if (b.n_ == 1) {  // divide limb by limb
             uint128 left = 0;
             quotient.n_ = grown(p.n_);
             quotient.limbs_[p.n_] = 0;

@@ -9,8 +9,8 @@
 
 namespace steelyard {
 
-// Members have slots 0 .. size() - 1. All data that the solver reads between two passes over all samples is stored here
-// contiguously, in slot order.
+// Members have slots 0 .. size() - 1. The active set stores, contiguously and in slot order, all data that the solver
+// reads between two passes over all samples.
 class ActiveSet {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -23,18 +23,18 @@ class ActiveSet {
     std::uint32_t slot(std::size_t i) const { return slot_of_[i]; }
     bool holds(std::size_t i) const { return slot_of_[i] != kNone; }
 
-    // Returns kernel values of a member with all members, by slot. Valid until the next add.
+    // Returns the kernel values of a member with all members, in slot order. Valid until the next add.
     const double* row(std::size_t slot) const { return values_.data() + slot * capacity_; }
-    // Returns kernel values of any sample with all members.
+    // Computes the kernel values of any sample with all members.
     void evaluate(std::size_t i, double* out) { rows_.evaluate(i, samples_, packed_, out); }
 
     // Sets the number of samples to n; new samples are not members.
     void resize(std::size_t n) { slot_of_.resize(n, kNone); }
-    // Makes the sample the member with the last slot. Changes nothing if it throws.
+    // Makes sample i the member with the last slot. Changes nothing if it throws.
     void add(std::size_t i);
     // Removes a member; the member with the last slot moves to the free slot.
     void drop(std::size_t slot);
-    // Removes sample i, which is not a member; the last sample gets its number.
+    // Removes sample i, which must not be a member; the last sample gets the number i.
     void swap_remove(std::size_t i);
     void clear();
 

@@ -17,14 +17,14 @@ namespace steelyard {
 
 namespace {
 
-// Number of values of one block of rows: small enough to stay in the cache from product to comparison.
+// Distances computed for one block of rows: few enough to stay in the cache until they are compared.
 constexpr std::size_t kBlockValues = 1 << 15;
 constexpr std::size_t kMaxBlockRows = 64;
-// Below this many multiply-adds a second thread does not pay off.
+// With fewer multiply-adds than this, a second thread does not pay off.
 constexpr double kThreadWork = 1e6;
 constexpr double kNearlyEqual = 1e-14;
 
-// Distances of a block of rows; `scratch` has scratch_width() values per row.
+// Computes squared distances of a block of rows to all spheres; `scratch` has scratch_width() values per row.
 class Spheres {
   public:
     explicit Spheres(Rows<double> centers) : packed_(centers) {}
@@ -63,7 +63,8 @@ class Ellipsoids {
     std::span<const std::size_t> starts_;
 };
 
-// Calls body(begin, block, scratch) for blocks of rows; `extra` values per row follow the scratch memory.
+// Calls body(begin, block, scratch) for blocks of rows; the buffer has `extra` more values per row after the scratch
+// memory.
 template <class Bodies, class Body>
 void for_blocks(const Bodies& bodies, Rows<double> X, std::size_t extra, unsigned n_threads, Body&& body) {
     const std::size_t n = X.n_rows, d = X.n_features;
@@ -88,7 +89,7 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
     });
 }
 
-// Finds the smallest ratio of distance to radius among the squared distances of a row to all bodies.
+// Finds the body with the smallest ratio of distance to radius, given the squared distances of a row to all bodies.
 class NearestRule {
   public:
     explicit NearestRule(std::span<const double> radii) : radii_(radii), factors_(radii.size()) {
@@ -97,7 +98,7 @@ class NearestRule {
     std::size_t n_bodies() const { return radii_.size(); }
     double ratio(double squared_distance, std::size_t body) const { return std::sqrt(squared_distance) / radii_[body]; }
 
-    // Square roots and divisions are slow, so squares decide; nearly equal candidates are compared exactly.
+    // Square roots and divisions are slow, so squares are compared; only nearly equal candidates are compared exactly.
     void decide(const double* distances, std::size_t i, Nearest out) const {
         const NearLeast near = near_least_(distances, factors_.data(), 1.0 + kNearlyEqual, n_bodies());
         std::size_t nearest = near.count == 1 ? near.at : 0;
@@ -128,8 +129,9 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
     });
 }
 
-// Approximate distances to spheres from products, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers. They
-// suffer from cancellation, so they decide only which sphere is the nearest, and only beyond the rounding error.
+// Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers. They suffer
+// from cancellation, so they are used only to find the nearest sphere, and only if it is nearest by more than the
+// rounding error.
 class SphereScreen {
   public:
     SphereScreen(Rows<double> centers, std::span<const double> radii)
@@ -200,7 +202,7 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
     const std::size_t n_tasks = (values.size() + kTask - 1) / kTask;
     std::atomic<bool> beyond{false};
     parallel_for(n_tasks, n_tasks < 4 ? 1u : n_threads, [&](std::size_t task) {
-        std::int64_t found = 0;  // as wide as a value, so that the loop vectorizes
+        std::int64_t found = 0;  // an integer as wide as a double, so that the loop vectorizes
         for (const double value : values.subspan(task * kTask, std::min(kTask, values.size() - task * kTask)))
             found |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
         if (found) beyond.store(true, std::memory_order_relaxed);
@@ -228,7 +230,7 @@ void nearest_sphere(Rows<double> X, Rows<double> centers, std::span<const double
     for_blocks(screen, X, 0, n_threads, [&](std::size_t begin, Rows<double> block, double* scratch) {
         std::array<std::size_t, kMaxBlockRows> found;
         screen.nearest(block, scratch, found.data());
-        // The scratch memory is free again and has space for the undecided rows and their distances.
+        // The scratch memory is no longer needed and has space for the undecided rows and their distances.
         std::size_t n_undecided = 0;
         for (std::size_t i = 0; i < block.n_rows; ++i) {
             const double* row = block.data + i * d;

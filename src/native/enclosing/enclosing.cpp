@@ -16,9 +16,9 @@ namespace steelyard {
 namespace {
 
 constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
-constexpr std::size_t kCoarsestRows = 400;  // up to this number of rows there is no coarser problem to start from
+constexpr std::size_t kCoarsestRows = 400;  // a problem with at most this many rows is solved directly
 constexpr std::size_t kCoarsening = 4;      // the coarser problem has every fourth row
-constexpr double kCoarseTolerance = 1e-3;   // sufficient for a starting point
+constexpr double kCoarseTolerance = 1e-3;   // tolerance of the coarser problem; its solution is only a starting point
 constexpr std::size_t kStepsPerShrink = 1000;
 constexpr std::size_t kStepsPerPoll = 16;
 constexpr int kMaxRefreshes = 20;
@@ -63,7 +63,8 @@ Values heights_of(const Values& diagonal, const Values& products) {
     return heights;
 }
 
-// Puts the weight on the highest rows, each up to its bound; ties go to the first.
+// Returns weights that sum to 1: the highest rows get their bounds until the sum is reached. Among equal heights the
+// first row comes first.
 Values load_highest(const Values& heights, std::span<const double> bounds) {
     std::vector<std::uint32_t> order(heights.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -100,12 +101,12 @@ class Solver {
     }
 
   private:
-    // Data that a step reads and writes, contiguous for the active rows.
+    // Data that a step reads and writes, stored contiguously for the active rows.
     struct Local {
         Values alpha, heights, diagonal, bounds, closed;  // closed: infinity if alpha is at its bound, else 0
     };
 
-    // Recomputes everything from alpha: all rows active, no accumulated rounding errors.
+    // Recomputes heights from alpha: all rows become active, and accumulated rounding errors disappear.
     void refresh() {
         const std::size_t n = problem_.rows.n_rows;
         active_.resize(n);
@@ -159,7 +160,7 @@ class Solver {
         highest_ = move_heights(2.0 * moved, row_i, row_j);
     }
 
-    // Returns the row with weight whose exchange with row i has the largest gain.
+    // Returns the row with positive weight whose exchange of weight with row i has the largest gain.
     std::size_t best_partner(std::size_t i, const double* row_i) const {
         double best = -1.0;
         std::size_t partner = support_.front();
@@ -172,7 +173,8 @@ class Solver {
         return partner;
     }
 
-    // Returns the squared distance of rows i and j, bounded away from 0 so that equal rows exchange all they can.
+    // Returns the squared distance of rows i and j, bounded away from 0 so that equal rows exchange as much weight as
+    // possible.
     double curvature_of(std::size_t i, std::size_t j, const double* row_i) const {
         return std::max(local_.diagonal[i] + local_.diagonal[j] - 2.0 * row_i[j], kRounding * largest_ + 1e-300);
     }
@@ -203,7 +205,7 @@ class Solver {
 
     double allowed_gap() const { return settings_.tolerance * objective_ + kRounding * largest_; }
 
-    // Shrinking: drops rows at a bound that are far from changing, if there are many of them.
+    // Shrinking: drops rows at a bound that are unlikely to change, if there are many such rows.
     void shrink(RowCache& cache) {
         const double low = lowest_support(), high = local_.heights[highest_];
         std::vector<std::uint32_t> kept;
@@ -244,10 +246,10 @@ class Solver {
 
     const BallProblem& problem_;
     const BallSettings& settings_;
-    Values diagonal_, alpha_;            // of all rows
+    Values diagonal_, alpha_;            // one entry per row, also for inactive rows
     std::vector<std::uint32_t> active_;  // rows that steps consider
     Local local_;
-    std::vector<std::uint32_t> support_;  // active rows with weight, as positions among the active rows
+    std::vector<std::uint32_t> support_;  // positions, among the active rows, of those with positive weight
     std::size_t highest_ = 0;             // the highest active row that may gain weight
     double objective_ = 0.0, largest_ = 0.0;
     std::size_t steps_ = 0;
@@ -255,7 +257,7 @@ class Solver {
 
 Ball solve(const BallProblem& problem, const BallSettings& settings);
 
-// Returns approximate weights from the problem of every fourth row.
+// Returns approximate weights: the solution for every fourth row.
 Values starting_weights(const BallProblem& problem, const BallSettings& settings) {
     const auto [data, n, d] = problem.rows;
     Values alpha(n, 0.0);

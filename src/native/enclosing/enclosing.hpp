@@ -16,22 +16,22 @@
 namespace steelyard {
 
 struct BallProblem {
-    KernelSpec spec;  // positive definite; otherwise the solution is a stationary point
+    KernelSpec spec;  // should be positive definite; otherwise the solution is only a stationary point
     Rows<double> rows;
     std::span<const double> bounds;  // one per row, positive; their sum is at least 1
 };
 
 struct BallSettings {
-    double tolerance;         // of the optimality conditions, relative to R^2
-    std::size_t cache_bytes;  // for kernel rows; at least two rows are cached
+    double tolerance;         // largest violation of the optimality conditions, relative to R^2
+    std::size_t cache_bytes;  // size of the cache of kernel rows; at least two rows are cached
     std::size_t max_steps;    // per refinement level
     unsigned n_threads;
 };
 
 struct Ball {
     std::vector<double> alpha;
-    std::vector<double> squared_distances;  // of every row to the center
-    double squared_radius;                  // the mean over the rows with 0 < alpha < bound
+    std::vector<double> squared_distances;  // squared distance of every row to the center
+    double squared_radius;                  // mean squared distance of the rows with 0 < alpha < bound
     double gap;                             // remaining violation of the optimality conditions, relative to R^2
     std::size_t steps;
 };

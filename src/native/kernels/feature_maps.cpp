@@ -11,7 +11,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kMapTaskRows = 256;  // rows per task
-constexpr std::size_t kMinPackedRows = 8;  // from this number of rows on, packing the weights of a block pays off
+constexpr std::size_t kMinPackedRows = 8;  // with at least this many rows, packing the weights of a block pays off
 constexpr std::size_t kTaskValues = 1 << 16;
 
 unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_features, std::size_t n_outputs) {
@@ -19,12 +19,12 @@ unsigned threads_for_map(unsigned wanted, std::size_t n_rows, std::size_t n_feat
     return work < 2e6 ? 1u : wanted;
 }
 
-// Clamps a value to [-limit, limit]; NaN becomes a number.
+// Clamps a value to [-limit, limit]; NaN becomes `limit`.
 double between(double value, double limit) { return value < limit ? (value > -limit ? value : -limit) : limit; }
 
 double to_step(double value) { return ((value * 0x1p19 + 0x1.8p52) - 0x1.8p52) * 0x1p-19; }
 
-// Transforms feature values as they enter the sums; `feature(i)` is the feature of value i.
+// Transforms feature values as described at FeatureMap; feature(i) is the feature of value i.
 template <class Feature>
 void enter(const FeatureMap& map, const double* values, std::size_t n, Feature feature, double* entries) {
     const double *shift = map.shift.data(), *scale = map.scale.data();
@@ -48,7 +48,7 @@ double entry(const FeatureMap& map, std::size_t feature, double x) {
     return result;
 }
 
-// The weights of blocks of outputs, packed contiguously, or unpacked for a few rows.
+// Weights of blocks of outputs: packed contiguously, or not packed if there are only a few rows.
 class Blocks {
   public:
     Blocks(const FeatureMap& map, std::size_t n_rows)
@@ -89,7 +89,8 @@ void map_task(const FeatureMap& map, const double* rows, std::size_t n, double* 
     }
 }
 
-// The entries of a sparse row that enter the sums: its values, and features whose zero has a nonzero contribution.
+// Entries of a sparse row that contribute to the sums: its stored values, and features whose zeros contribute because
+// of a shift.
 struct SparseRow {
     std::vector<double> values;
     std::vector<std::size_t> features;

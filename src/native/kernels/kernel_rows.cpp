@@ -12,7 +12,7 @@ namespace {
 
 // Number of rows whose sum is computed in float before it is added in double.
 constexpr std::size_t kTogether = 8;
-// Half a unit of a value, plus the rounding of a dozen products and sums in float.
+// Error of a fixed-point value: half a unit, plus the rounding of a dozen products and sums in float.
 constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
 // Rounding errors per term: the value, its weight, their product and three pairwise sums, with some reserve.
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
@@ -20,12 +20,13 @@ constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    if (has_function) return Precision::full;  // its values may have any range, and computing them is the main cost
+    // Values of a function may have any range, and computing them is the main cost.
+    if (has_function) return Precision::full;
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;
 }
 
-// Two rows share a scale. Returns the error of the sum that is caused by rounding the weights to integers.
+// Rounds the weights of a pair of rows, which share a scale, to integers. Returns the resulting error of the sum.
 double put_weights(FixedWeights& fixed, std::size_t pair, const double* weights) {
     constexpr double largest_part = 32767.0;
     const double largest = std::max(std::abs(weights[0]), std::abs(weights[1]));
@@ -57,7 +58,7 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
 // -- samples ------------------------------------------------------------------------------------------------------
 
 std::size_t KernelRows::max_kept() const {
-    constexpr std::size_t least = kFixedRows;  // this many rows are in use at the same time
+    constexpr std::size_t least = kFixedRows;  // number of rows that are in use at the same time
     return std::max(least, budget_ / (bytes_of_value() * std::max<std::size_t>(1, capacity_)));
 }
 
@@ -84,7 +85,7 @@ void KernelRows::append(const double* x) {
     samples_.insert(samples_.end(), x, x + n_features_);
     diagonal_.push_back(diagonal);
     norms_.push_back(std::sqrt(std::abs(diagonal)));
-    largest_norm_ = std::max(largest_norm_, norms_.back());  // an upper bound once samples have been removed
+    largest_norm_ = std::max(largest_norm_, norms_.back());  // only an upper bound after samples have been removed
     slot_of_.push_back(kNone);
     if (!function_) packed_.append(x);
     ++size_;
@@ -321,7 +322,7 @@ double KernelRows::add_full(const std::vector<std::uint32_t>& samples, const std
 }
 
 double KernelRows::sum_rows(const double* z, double* out) {
-    if (precision_ == Precision::fixed) {  // too coarse for large coefficients
+    if (precision_ == Precision::fixed) {  // fixed point is too coarse for large coefficients
         exact_sums(z, out);
         return 0.0;
     }

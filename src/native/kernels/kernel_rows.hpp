@@ -1,4 +1,4 @@
-// Samples that are added and removed, and a cache of rows of their kernel matrix within a memory budget.
+// Samples that can be added and removed, and a cache of rows of their kernel matrix within a memory budget.
 #pragma once
 
 #include <cstddef>
@@ -12,44 +12,45 @@
 
 namespace steelyard {
 
-// Source of kernel values: out[i * n_z + j] = k(x_i, z_j) for rows of the given number of features. Changes nothing if
-// it throws.
+// Kernel function: writes out[i * n_z + j] = k(x_i, z_j) for rows with the given number of features. The class
+// KernelRows does not change if the function throws.
 using KernelFunction =
     std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
 
-// Storage type of cached kernel values, by its size: fixed point if all values are in [0, 1], float or double.
+// Storage type of cached kernel values, numbered by its size in bytes: fixed point if all values are in [0, 1], float
+// or double.
 enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
 
 // The samples have the numbers 0 .. size() - 1. A cached row of the kernel matrix is updated with every change of the
 // samples, so kernel values are computed only once.
 //
-// Rows are cached in the smallest sufficient type, which reduces memory traffic; sums over them come with an error
-// bound. widen() switches permanently to the next type. Single values are always computed in double: exact_sum,
-// exact_sums, evaluate.
+// Rows are cached in the smallest sufficient type, which reduces memory traffic; sums over cached rows come with an
+// error bound. widen() switches permanently to the next larger type. exact_sum, exact_sums and evaluate always compute
+// kernel values in double.
 class KernelRows {
   public:
-    // `function` is empty for native kernels.
+    // `function` is empty if `spec` is a native kernel.
     KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
-    // Only for native kernels.
+    // Valid only for native kernels.
     const KernelSpec& kernel() const { return spec_; }
     bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
     double diagonal(std::size_t i) const { return diagonal_[i]; }
-    // Square roots of the diagonal.
+    // Square roots of the diagonal of the kernel matrix.
     const std::vector<double>& norms() const { return norms_; }
     double largest_norm() const { return largest_norm_; }
 
     void append(const double* x);
-    // Removes sample i; the last one gets its number.
+    // Removes sample i; the last sample gets the number i.
     void swap_remove(std::size_t i);
     // Removes the last sample.
     void pop();
 
-    // Returns k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The last two rows returned stay
-    // valid.
+    // Returns k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The two most recently returned rows
+    // stay valid.
     template <class T>
     const T* row(std::size_t i) {
         if constexpr (std::is_same_v<T, float>)
@@ -72,17 +73,19 @@ class KernelRows {
     // Caches a row.
     void keep(std::size_t i) { kept_row(i); }
 
-    // out += sum over k of weights[k] * row(samples[k]). Returns a bound on the error of an entry beyond the rounding
-    // of doubles.
+    // out += sum over k of weights[k] * row(samples[k]). Returns an error bound for each entry of out, in addition to
+    // the rounding errors of doubles.
     double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
-    // out[i] = sum over j of z[j] * k(x_j, x_i), with more precision and the same kind of bound.
+    // out[i] = sum over j of z[j] * k(x_j, x_i), more precisely than add_rows(). Returns an error bound as add_rows()
+    // does.
     double sum_rows(const double* z, double* out);
 
-    // Returns sum over j of z[j] * k(x_j, x_i), in double; the argument is the number of nonzero z[j].
+    // Returns the sum over j of z[j] * k(x_j, x_i), computed in double; n_nonzero is the number of nonzero z[j].
     double exact_sum(std::size_t i, const double* z, std::size_t n_nonzero);
-    // The same for all i.
+    // out[i] = exact_sum(i, z, ...) for all i.
     void exact_sums(const double* z, double* out) const;
-    // Computes k(x_i, x) for the given samples; `packed` contains them unless the kernel is a function.
+    // Computes k(x_i, x) for the given samples x; `packed` contains these samples, or is unused if the kernel is a
+    // function.
     void evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
                   double* out);
 

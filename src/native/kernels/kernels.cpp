@@ -10,8 +10,8 @@ namespace steelyard {
 
 namespace {
 
-// Rows of one task: few enough to stay in the second-level cache with a panel, and a multiple of every tile and panel
-// size, so that tasks of a symmetric matrix meet at panel boundaries.
+// Rows per task: few enough to stay in the second-level cache together with a panel, and a multiple of every tile and
+// panel size, so that tasks of a symmetric matrix meet at panel boundaries.
 constexpr std::size_t kKernelTaskRows = 64;
 
 // Below this many features, computing a value again is faster than copying it to the other triangle.

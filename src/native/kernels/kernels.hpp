@@ -1,4 +1,4 @@
-// Kernel values for learners: blocks, one row against stored vectors, sums over support vectors.
+// Kernel values for learners: blocks of a kernel matrix, one row against stored vectors, sums over support vectors.
 //
 // Entry points:
 //   stored vectors against a stream of samples (a budget, support vectors)   PackedRows + kernel_row, kernel_rows
@@ -22,9 +22,9 @@ namespace steelyard {
 // Vectors in the layout for fast kernel values: panels of a few vectors side by side, interleaved by feature, so that
 // one loop step processes a full register of vectors.
 //
-// Rows are T, sums and results are Sum. PackedRows<double> and PackedRows<float> sum in their own type;
-// PackedRows<float, double> stores float32 rows for sums in float64. The panels store Sum: converting once, when a row
-// is added, is cheaper than at every use.
+// T is the type of rows, Sum the type of sums and results. PackedRows<double> and PackedRows<float> sum in the type of
+// their rows; PackedRows<float, double> stores float32 rows for sums in float64. The panels store Sum, because
+// converting a row once, when it is added, is cheaper than converting it at every use.
 template <class T, class Sum = T>
 class PackedRows {
   public:
@@ -38,10 +38,10 @@ class PackedRows {
     // Allocates memory for this many vectors; append allocates only beyond it.
     void reserve(std::size_t capacity);
     void append(const T* row);
-    // i < size() in all of these.
+    // i < size() in the following functions.
     void replace(std::size_t i, const T* row);
     void copy_row(std::size_t i, T* row) const;
-    // Removes vector i; the last one moves to its position.
+    // Removes vector i; the last vector moves to position i.
     void swap_remove(std::size_t i);
     void clear() { size_ = 0; }
 
@@ -58,11 +58,12 @@ class PackedRows {
     AlignedBuffer<Sum> panels_;
 };
 
-// out[j] = k(x, z_j) for j < Z.size(). Neither allocates nor starts threads; for loops over a stream.
+// out[j] = k(x, z_j) for j < Z.size(). Does not allocate memory or start threads, so it is suitable for loops over a
+// stream.
 template <class T, class Sum>
 void kernel_row(const KernelSpec& spec, const T* x, const PackedRows<T, Sum>& Z, Sum* out) noexcept;
 
-// out[i * ld + j] = k(x_i, z_j); several rows in one call are cheaper than one by one.
+// out[i * ld + j] = k(x_i, z_j). Several rows in one call are cheaper than one call per row.
 template <class T, class Sum>
 void kernel_rows(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z, Sum* out, std::size_t ld,
                  unsigned n_threads);
@@ -85,7 +86,7 @@ template <class T>
 void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out);
 
 // Converts products[i * ld + j] = x_i'z_j, for example from a sparse product, to k(x_i, z_j) in place. rbf needs the
-// squared norms of both sides, the others take null; laplacian and squared_distance are not supported.
+// squared norms of the rows of X and Z; for other kernels pass null. laplacian and squared_distance are not supported.
 template <class T>
 void kernel_from_products(const KernelSpec& spec, T* products, std::size_t n_x, std::size_t n_z, std::size_t ld,
                           const T* x_norms, const T* z_norms, unsigned n_threads);

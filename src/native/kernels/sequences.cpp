@@ -16,7 +16,7 @@ namespace steelyard {
 
 namespace {
 
-// Rows of one task: a panel is reused this often before the next one replaces it in the cache.
+// Rows per task: each panel is reused for this many rows before the next panel replaces it in the cache.
 constexpr std::size_t kSequenceTaskRows = 8;
 constexpr double kLn2 = 0.69314718055994530942;
 
@@ -25,7 +25,8 @@ double log_value(double mantissa, double exponent) {
     return std::log(mantissa) + exponent * kLn2;
 }
 
-// Positions sorted by length, so that a panel contains sequences of similar length and little padding.
+// Returns the positions of all sequences, sorted by length, so that the sequences of a panel have similar lengths and
+// little padding.
 template <class Symbol>
 std::vector<std::size_t> by_length(const Sequences<Symbol>& X) {
     std::vector<std::size_t> order(X.n_sequences);
@@ -82,7 +83,7 @@ std::size_t longest_of(const auto& panels) {
     return longest;
 }
 
-// Memory of one thread, allocated before the threads start so that no task can fail.
+// Scratch memory of one thread, allocated before the threads start so that no task can fail.
 struct Work {
     AlignedBuffer<double> cells;
     alignas(64) double mantissa[kSequenceLanes], exponent[kSequenceLanes];
@@ -94,7 +95,7 @@ std::vector<Work> make_work(unsigned n_threads, std::size_t longest) {
     return work;
 }
 
-// Calls body(task, work) for every task on several threads, each with its own memory; can be interrupted.
+// Calls body(task, work) for every task on several threads, each with its own scratch memory; can be interrupted.
 template <class Body>
 void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     std::atomic<std::size_t> next{0};
@@ -115,7 +116,7 @@ void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Sy
     const std::size_t row_tasks = (rows.size() + kSequenceTaskRows - 1) / kSequenceTaskRows, ld = Z.n_sequences;
     auto work = make_work(n_threads, longest_of(panels));
     for_tasks(row_tasks * panels.size(), work, [&](std::size_t task, Work& own) {
-        // Longest rows first: the last tasks are short, so no thread waits for a long one.
+        // Longest rows first, so that the last tasks are short and no thread waits for a long task.
         const std::size_t block = row_tasks - 1 - task / panels.size();
         const Panel<Symbol>& panel = panels[task % panels.size()];
         const std::size_t begin = block * kSequenceTaskRows, end = std::min(rows.size(), begin + kSequenceTaskRows);

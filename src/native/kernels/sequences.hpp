@@ -1,6 +1,6 @@
 // Logarithms of sequence kernels, for all pairs of two collections of sequences of any lengths.
 //
-// A value depends only on its two sequences, not on the panel that contains them or the number of threads.
+// A kernel value depends only on its two sequences, not on the panel that contains them or the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequenc
 void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
                     unsigned n_threads);
 
-// The same for a collection with itself: one triangle is computed and mirrored.
+// log_alignment_block() for X with itself: computes one triangle and mirrors it.
 void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
 void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
 

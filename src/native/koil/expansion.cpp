@@ -10,7 +10,7 @@ namespace steelyard {
 
 namespace {
 
-// Vectors closer to the span than this, relative to their length, are in the span up to rounding.
+// A vector whose distance to the span, relative to its length, is smaller than this is in the span up to rounding.
 constexpr double kInSpan = 1e-7;
 
 }  // namespace
@@ -102,8 +102,8 @@ void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
     std::vector<T> vector(rows_.n_features());
     rows_.copy_row(removed, vector.data());
     // psi(phi) = a phi^2 + b phi is the cost of removing the vector after shrinking by phi. phi is the largest value in
-    // (0, 1] for which the sum of all costs stays below 15/32 of the number of mistakes. The slack is positive because
-    // it was not negative before this mistake.
+    // (0, 1] for which the sum of all costs stays below 15/32 of the number of mistakes. The slack is positive, because
+    // it was nonnegative before this mistake.
     const double weight = std::abs(coef_[removed]), sign = coef_[removed] < 0.0 ? -1.0 : 1.0;
     const double margin = sign * score(vector.data());
     const double a = weight * weight - 2.0 * weight * margin, b = 2.0 * weight;
@@ -114,8 +114,8 @@ void KernelExpansion<T>::step(const ForgetronRule& rule, const T* x, int y) {
     remove(removed);
 }
 
-// Computes the point of the span nearest to x from the kernel values in similarities_: its weights are in projection_,
-// the solution of the forward substitution in solution_. Returns the squared distance to the span.
+// Computes the point of the span nearest to x from the kernel values in similarities_. Writes the weights of this point
+// to projection_ and the result of the forward substitution to solution_. Returns the squared distance to the span.
 template <class T>
 double KernelExpansion<T>::project(const T* x) {
     const std::size_t n = rows_.size();
@@ -142,7 +142,7 @@ void KernelExpansion<T>::extend_factor(double residual) {
 
 template <class T>
 void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
-    if (factor_.empty() && !coef_.empty()) {  // constructed from a state
+    if (factor_.empty() && !coef_.empty()) {  // the learner was restored from a state, which has no factor
         std::vector<T> vector(rows_.n_features());
         const PackedRows<T, double> all = std::move(rows_);
         rows_ = PackedRows<T, double>(all.n_features());
@@ -158,7 +158,7 @@ void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
     if (achieved > 0.0 && !(rule.margin && achieved < 1.0)) return;
     const double squared = project(x), distance = std::sqrt(squared);
     const double length = dot(solution_.data(), solution_.data(), solution_.size());
-    double weight = 0.0;  // of the projection
+    double weight = 0.0;  // weight of the projection
     if (achieved > 0.0) {
         const double loss = 1.0 - achieved, gain = loss - distance / rule.threshold;
         if (gain > 0.0 && length > 0.0) weight = std::min({loss / length, 2.0 * gain / length, 1.0});

@@ -16,30 +16,31 @@ struct NormaRule {
     double learning_rate;   // eta
     double regularization;  // lambda; eta * lambda < 1
     double nu;
-    std::uint64_t memory;  // samples after which a support vector is dropped; 0: never
+    std::uint64_t memory;  // number of samples after which a support vector is dropped; 0: never
 };
 
-// Randomized budget perceptron: a full budget removes a random support vector.
+// Randomized budget perceptron: if the budget is full, removes a random support vector.
 struct RandomBudgetRule {
     std::size_t budget;
     std::uint64_t seed;
 };
 
-// Forgetron: a full budget shrinks all weights as little as a bound allows, then removes the oldest support vector.
+// Forgetron: if the budget is full, shrinks all weights as little as a bound allows, then removes the oldest support
+// vector.
 struct ForgetronRule {
     std::size_t budget;
 };
 
 // Projectron: a sample close to the span of the support vectors is projected onto it instead of being stored.
 struct ProjectronRule {
-    double threshold;  // largest distance to the span
+    double threshold;  // maximal distance to the span of a sample that is projected
     bool margin;       // also update on correct samples with a margin below 1 (Projectron++)
 };
 
 template <class T>
 class KernelExpansion {
   public:
-    // Learned numbers other than the support vectors; each rule uses some of them.
+    // Learned scalars besides the support vectors; each rule uses some of them.
     struct Numbers {
         double bias = 0.0;
         double margin = 0.0;     // rho of NORMA
@@ -49,7 +50,7 @@ class KernelExpansion {
     };
 
     KernelExpansion(const KernelSpec& kernel, std::size_t n_features) : kernel_(kernel), rows_(n_features) {}
-    // Restores a list; `times` are the sample numbers of the vectors.
+    // Restores a list of support vectors; `times` are the numbers of the samples at which they were stored.
     KernelExpansion(const KernelSpec& kernel, Rows<T> vectors, std::vector<double> coef,
                     std::vector<std::uint64_t> times, const Numbers& numbers);
 
@@ -83,7 +84,7 @@ class KernelExpansion {
     std::vector<double> coef_;
     std::vector<std::uint64_t> times_;
     Numbers numbers_;
-    // Lower Cholesky factor of the kernel matrix of the vectors, packed by rows; only the Projectron uses it.
+    // Lower Cholesky factor of the kernel matrix of the support vectors, packed by rows; used only by the Projectron.
     std::vector<double> factor_;
     // Scratch memory for one sample.
     std::vector<double> similarities_, solution_, projection_;

@@ -67,7 +67,8 @@ KoilEnsemble<T>::KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, 
             }
         member.machine.fill_matrix(member);
     }
-    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);  // leaves the counts of the machines
+    // Only the references held by machines remain.
+    for (std::uint32_t id = 0; id < vectors.n_rows; ++id) shared_.release(id);
 }
 
 template <class T>

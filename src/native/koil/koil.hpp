@@ -1,8 +1,8 @@
 // Kernelized online imbalanced learning (KOIL): one buffer of support vectors per class, and for every sample a
 // gradient step on the pairwise losses with its nearest opposite support vectors.
 //
-// KoilMachine is the algorithm for two classes and one kernel, in terms of kernel values. KoilEnsemble runs several
-// machines on one stream (one per target and kernel) and shares distances and products between them if that is faster.
+// KoilMachine is the algorithm for two classes and one kernel; it uses only kernel values. KoilEnsemble runs several
+// machines on one stream (one per target and kernel), which share distances and products if that is faster.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@
 
 namespace steelyard {
 
-// Replacement policy of a full buffer. The "plus" policies add the weight of a removed vector to the most similar
-// remaining one (compensation).
+// Replacement policy of a full buffer. The "plus" policies compensate: they add the weight of a removed vector to the
+// most similar remaining vector.
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
-// Maximum number of vectors of the negative [0] and of the positive side [1]; 0 means unbounded.
+// Maximum number of vectors: entry 0 for the negative side, entry 1 for the positive side; 0 means unbounded.
 using KoilBudgets = std::array<std::size_t, 2>;
 
 struct KoilRule {
@@ -33,7 +33,7 @@ struct KoilRule {
     BufferPolicy policy;
     double weight_rate;          // rate at which the losses of a kernel reduce its weight
     double rate_decay = 0.0;     // the t-th sample of a machine uses learning_rate / t^rate_decay
-    bool nearest_first = false;  // (3.9): violators among the nearest vectors; otherwise the nearest violators
+    bool nearest_first = false;  // equation (3.9): violators among the nearest vectors; otherwise the nearest violators
     bool store_all = false;      // algorithm 3 as printed: samples of weight 0 enter the buffers too
 };
 
@@ -53,42 +53,43 @@ struct KoilMachineState {
     struct Side {
         std::vector<std::uint32_t> ids;    // the vector in each slot
         std::vector<double> coef, scores;  // both divided by `scale`
-        std::vector<double> applied;       // weights that the scores of the stale side include
+        std::vector<double> applied;       // weights that are included in the scores of the stale side
         std::size_t oldest = 0;            // the next slot that a full FIFO buffer replaces
         std::uint64_t seen = 0;            // samples of this class, stored or not
     };
     Side sides[2];
     int stale_side = 0;       // the side whose scores correspond to `applied`
     double scale = 1.0;       // accumulated decay of all weights since the last refresh
-    double log_weight = 0.0;  // of this kernel among several
-    std::uint32_t steps = 0;  // since the last refresh
+    double log_weight = 0.0;  // log weight of this kernel among the kernels of its target
+    std::uint32_t steps = 0;  // number of steps since the last refresh
 };
 
 // Id of an empty slot.
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
-// A sample needs only the scores of the opposite side. Scores of its own side become stale; they are updated when a
-// sample of the other class needs them, so many changes of one weight are applied as one. If that class is rare, its
-// samples mostly need the scores of a few neighbours only, and the side stays stale.
+// A sample needs only the scores of the opposite side. The scores of its own side become stale; they are updated when a
+// sample of the other class needs them, so that many changes of one weight are applied as one change. If that class is
+// rare, its samples usually need only the scores of a few neighbours, and the side stays stale.
 //
 // Real is the type of kernel values, weights and scores. A float64 and a float32 machine on the same samples differ by
 // rounding until a rounding difference decides whether a vector violates its margin or which vector is removed; from
-// then on they are different machines of the same quality. A state stores doubles, which represent float32 exactly.
+// then on they have different support vectors, with the same quality of predictions. A state stores doubles, which
+// represent float32 exactly.
 template <class Real>
 class KoilMachine {
   public:
-    // A sample of class y = +1 or -1 with a random number in [0, 1).
+    // Sample of class y = +1 or -1, with a random number in [0, 1).
     struct Sample {
         int y;
         double uniform;
-        Real* similarities;  // with the vectors in the slots; has one entry per slot
+        Real* similarities;  // kernel values of the sample with the vectors in the slots, one entry per slot
         Real self_similarity;
         int side() const { return y > 0; }
     };
     struct Outcome {
         double loss = 0.0;                   // sum of the (squared) losses of the updated pairs
         std::uint32_t position = kNoVector;  // position on its side at which the sample was stored
-        bool evicted = false;                // whether it replaced another vector
+        bool evicted = false;                // whether the sample replaced another vector
     };
 
     KoilMachine(const KernelSpec& kernel, const KoilBudgets& budgets);
@@ -100,21 +101,21 @@ class KoilMachine {
     std::size_t slot(int side, std::size_t i) const { return static_cast<std::size_t>(side) * capacity_ + i; }
     std::uint32_t* ids(int side) { return ids_.data() + slot(side, 0); }
     const std::uint32_t* ids(int side) const { return ids_.data() + slot(side, 0); }
-    // Number of slots of a row of kernel values, including unused ones.
+    // Length of a row of kernel values, including unused slots.
     std::size_t n_slots() const { return 2 * capacity_; }
     const Real* coef(int side) const { return coef_.data() + slot(side, 0); }
     double scale() const { return scale_; }
     double log_weight = 0.0;
 
-    // Allocates space for one more vector on this side; slots move when their number grows.
+    // Allocates space for one more vector on this side. If the capacity grows, slot numbers change.
     void reserve(int side);
-    // `outcome` must be default-initialized. (Returning it by value would copy it, and the copy would stall on
-    // preceding stores.) Call with denormals flushed to zero, see denormals.hpp.
+    // Learns one sample. `outcome` must be default-initialized. (Returning it by value would copy it, and the copy
+    // would stall on preceding stores.) Call with denormals flushed to zero, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
     // Call after learn(), when the sample is among the stored vectors.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // Call once on a machine constructed from a state.
+    // Call once after constructing a machine from a state.
     void fill_matrix(const KernelAccess<Real>& access);
     // Returns the largest difference between a cached and a recomputed score; for tests.
     double cache_error(const KernelAccess<Real>& access) const;
@@ -122,7 +123,8 @@ class KoilMachine {
   private:
     struct Side {
         std::size_t count = 0;
-        std::uint64_t seen = 0;  // between the two others: avoids a store-forwarding stall when they are read together
+        // Declared between the other two members: avoids a store-forwarding stall when they are read together.
+        std::uint64_t seen = 0;
         std::size_t oldest = 0;
     };
     // Pending additions to scores: factors times kernel rows.
@@ -132,11 +134,11 @@ class KoilMachine {
         std::size_t count = 0;
     };
 
-    // Score of a sample divided by the scale: with the current weights, and with the applied ones.
+    // Score of a sample divided by the scale: with the current weights, and with the applied weights.
     struct Scores {
         Real current, applied;
     };
-    // A vector that is removed.
+    // Removed vector.
     struct Removed {
         Real applied;      // its applied weight
         bool compensates;  // whether its weight goes to the most similar remaining vector
@@ -168,7 +170,7 @@ class KoilMachine {
 
     KernelSpec kernel_;
     KoilBudgets budgets_;
-    std::size_t capacity_ = 0;  // slots of each side
+    std::size_t capacity_ = 0;  // number of slots of each side
     Side sides_[2];
     double scale_ = 1.0;
     std::uint32_t steps_ = 0;
@@ -186,13 +188,13 @@ class KoilMachine {
     Changes changes_;
 };
 
-// Reference-applied vectors that several machines share.
+// Reference-counted vectors that several machines share.
 template <class T>
 class SharedRows {
   public:
     explicit SharedRows(std::size_t n_features) : rows_(n_features) {}
     const PackedRows<T>& rows() const { return rows_; }
-    std::uint32_t add(const T* row);  // with a count of one
+    std::uint32_t add(const T* row);  // the new vector has a reference count of one
     void hold(std::uint32_t id) { ++holders_[id]; }
     void release(std::uint32_t id);
 
@@ -201,12 +203,12 @@ class SharedRows {
     std::vector<std::uint32_t> holders_, free_;
 };
 
-// Machines on the same stream: n_kernels for every target (a class against the rest), grouped by target.
+// Machines on the same stream, grouped by target: n_kernels machines for every target (one class against the rest).
 template <class T>
 class KoilEnsemble {
   public:
     KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed);
-    // Restores the result of states() and vectors(); ids are rows of `vectors`.
+    // Restores an ensemble from the results of states() and vectors(); ids are row numbers of `vectors`.
     KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                  std::uint64_t n_seen, std::span<const KoilMachineState> states);
 
@@ -220,13 +222,14 @@ class KoilEnsemble {
     void add_target();
     void copy_target(std::size_t target);
 
-    // signs[target * X.n_rows + i] is the class of row i to a target, +1 or -1. Values finite.
+    // signs[target * X.n_rows + i] is +1 if row i belongs to the class of the target, else -1. All values of X must be
+    // finite.
     void learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads);
-    // out[machine * X.n_rows + i] = f(x_i)
+    // out[machine * X.n_rows + i] = decision value f(x_i) of the machine.
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
-    // Returns the states, with ids that are rows of `vectors`, and the stored vectors in an order that depends only
-    // on the machines.
+    // Returns the states of all machines and writes the stored vectors to `vectors`; ids are row numbers of `vectors`.
+    // The order of the vectors depends only on the machines.
     std::vector<KoilMachineState> states(std::vector<T>& vectors) const;
     double cache_error() const;
 

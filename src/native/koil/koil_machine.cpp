@@ -11,19 +11,20 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kSpareRows = 16;  // kernel rows computed before they are added to the scores
+constexpr std::size_t kSpareRows = 16;  // maximal number of kernel rows computed before they are added to the scores
 constexpr std::size_t kBits = 64;
 constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other one has this many times as many samples
-constexpr std::size_t kMaxLazyNeighbors = 16;  // up to this number, scores of neighbours are computed individually
-constexpr std::size_t kProbedScores = 4;       // stale scores that are probed before doing so
+constexpr std::size_t kMaxLazyNeighbors = 16;  // for at most this many neighbours, scores may be computed individually
+// Number of stale scores that are probed before neighbours are scored individually.
+constexpr std::size_t kProbedScores = 4;
 // Number of steps after which scores are recomputed, because their rounding errors accumulate.
 template <class Real>
 constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
 
-// Weights are stored divided by a decreasing scale, so they grow as it falls.
+// Smallest scale. Weights are stored divided by a decreasing scale, so the stored numbers grow.
 template <class Real>
 constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-15;
-// Smaller weights are set to 0: far below rounding, far above the slow denormal numbers.
+// Smaller weights are set to 0: this limit is far below rounding errors and far above the slow denormal numbers.
 template <class Real>
 constexpr Real kNegligibleWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
 
@@ -124,7 +125,8 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
                                                sides_[1].count);
 }
 
-// Kernel values of one vector with those of a side; without a stored matrix they are valid until `spare` is reused.
+// Returns kernel values of one vector with all vectors of a side; if no matrix is stored, they are valid until `spare`
+// is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
@@ -184,7 +186,8 @@ void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     apply_changes(stale_side_);
 }
 
-// Returns the score of the sample; if it may be stored, also its score with the applied weights.
+// Returns the score of the sample with the current weights; if the sample may be stored, also its score with the
+// applied weights.
 template <class Real>
 typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
     if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
@@ -194,8 +197,8 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
     return {query.products[0], query.products[1]};
 }
 
-// Chooses the support vectors of the other side that the step updates: the nearest violators, or with nearest_first the
-// violators among the nearest.
+// Chooses the support vectors of the other side whose weights the step updates: the nearest violators, or with
+// nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -210,7 +213,8 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
         n_chosen_ = nearest(base, slope);
         return;
     }
-    const std::size_t n_nearest = nearest(Real(1), Real(0));  // every vector has loss 1
+    // With base 1 and slope 0 every vector has loss 1, so the nearest vectors are found.
+    const std::size_t n_nearest = nearest(Real(1), Real(0));
     n_chosen_ = 0;
     for (std::size_t v = 0; v < n_nearest; ++v) {
         const std::uint32_t i = chosen_[v];
@@ -220,8 +224,9 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
 }
 
 // Called when the scores of the stale side are needed. If the nearest neighbours all violate, only their scores are
-// computed, which is less work for a rare class: many weights have changed since its last sample. Otherwise the whole
-// side is updated. (Not inlined, to keep it out of the code that runs for every sample.)
+// computed. This is less work for a rare class, because many weights have changed since its last sample. Otherwise the
+// scores of the whole side are updated. (Not inlined, to keep this function out of the code that runs for every
+// sample.)
 template <class Real>
 [[gnu::noinline]] void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
                                                                   const KernelAccess<Real>& access) {
@@ -240,7 +245,7 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     if (max_count > kMaxLazyNeighbors || n < max_count) return false;
     const double score = scale_ * dot(coef_.data(), sample.similarities);
     const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
-    // Probe stale scores first: if some of these do not violate, probably one of the nearest does not either.
+    // Probe stale scores first: if one of these vectors does not violate, probably one of the nearest does not either.
     const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
     if (!std::all_of(scores, scores + std::min(n, kProbedScores), [&](Real g) { return base + slope * g > 0; }))
         return false;
@@ -256,7 +261,7 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     return n_chosen_ == max_count;
 }
 
-// Updates the weights of the violators, (3.10); returns the weight of the sample.
+// Updates the weights of the violators, equation (3.10); returns the weight of the sample.
 template <class Real>
 Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                                          const KernelAccess<Real>& access) {
@@ -279,7 +284,7 @@ Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& r
     return weight;
 }
 
-// Returns the position of the sample on its side if it is stored, or the budget if reservoir sampling rejects it.
+// Returns the position on its side at which the sample is to be stored, or the budget if reservoir sampling rejects it.
 template <class Real>
 std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilRule& rule) const {
     const Side& own = sides_[sample.side()];
@@ -291,8 +296,8 @@ std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilR
     return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
-// Stores the sample at position i and removes the vector there, if any. `applied_score` is the score of the sample with
-// the applied weights, without that of the removed vector; it is used only if the side is stale.
+// Stores the sample at position i and removes the vector at this position, if any. `applied_score` is the score of the
+// sample with the applied weights, without the removed vector; it is used only if the side is stale.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
                               const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {
@@ -315,8 +320,8 @@ void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, 
         matrix_.write_row_and_column(at, sample.similarities, counts());
 }
 
-// Removes the vector in a slot, which the sample will take, from all scores, and compensates its weight if the policy
-// does. Returns the weight that goes to the sample.
+// Removes the vector in a slot, which the sample will occupy, from all scores, and transfers its weight if the policy
+// compensates. Returns the part of this weight that the sample receives.
 template <class Real>
 Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Removed& removed,
                                const KernelAccess<Real>& access) {
@@ -333,7 +338,8 @@ Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Remov
     if (!removed.compensates) return 0;
     // The other side is stale only if a matrix is stored, see prepare_opposite_scores().
     Real* own_row = side == stale_side_ ? row : matrix_.row(at) + first;
-    own_row[at - first] = sample.similarities[at];  // the sample takes this slot and may be the most similar vector
+    // The sample will be in this slot and may itself be the most similar vector.
+    own_row[at - first] = sample.similarities[at];
     const std::size_t most_similar =
         first + (side == stale_side_ ? loops().online.of<Real>().add_and_argmax(own_row, factor, scores, count)
                                      : loops().online.of<Real>().argmax(own_row, count));
@@ -355,7 +361,8 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     ++sides_[own].seen;
     ++steps_;
     if (stale_side_ != own) prepare_opposite_scores(sample, rule, access);
-    // The vector that would be removed is known before the scores are computed, so its weight can be left out of them.
+    // The vector that would be removed is known before the scores are computed, so its weight can be excluded from the
+    // scores.
     const std::size_t i = choose_position(sample, rule), at = slot(own, i);
     const bool is_accepted = i < sides_[own].count || !is_full(own);
     const bool compensates = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;

@@ -44,8 +44,8 @@ void KoilMatrix<Real>::complete_row(std::size_t at) {
         row(at)[fresh] = row(fresh)[at];
 }
 
-// Writes columns in groups of slots. The rows of the group itself contain some of the values already and are completed
-// individually.
+// Writes columns in groups of slots. The rows of the group itself already contain some of the values and are completed
+// one by one.
 template <class Real>
 void KoilMatrix<Real>::complete_columns(const Counts& counts) {
     if (fresh_begin_ == fresh_end_) return;

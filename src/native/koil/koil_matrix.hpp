@@ -9,13 +9,14 @@
 
 namespace steelyard {
 
-// Two sides of `capacity` slots each; slot `at` of side s is at - s * capacity. The row of a new vector is written at
-// once, its column only when it is needed, a group of slots at a time: single entries of a column are in as many cache
-// lines. Above a size that fits no cache, no matrix is stored, and rows are computed on demand.
+// The matrix has two sides (classes) of `capacity` slots each; slot `at` is position at - s * capacity of side s. The
+// row of a new vector is written immediately. Its column is written only when it is needed, for a group of slots at a
+// time, because every entry of a column is in a different cache line. If the matrix would be too large for the cache,
+// it is not stored, and rows are computed on demand.
 template <class Real>
 class KoilMatrix {
   public:
-    static constexpr std::size_t kGroup = kLineOf<Real>;  // slots per cache line; a side starts on one
+    static constexpr std::size_t kGroup = kLineOf<Real>;  // slots per cache line; each side starts at a cache line
     using Counts = std::array<std::size_t, 2>;
 
     static constexpr std::size_t rounded_up(std::size_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
@@ -23,21 +24,21 @@ class KoilMatrix {
     bool is_kept() const { return 2 * capacity_ <= kMaxSlots; }
     // Moves slots to the new start of each side; columns must be complete.
     void grow(std::size_t capacity, const Counts& counts);
-    // Values of the vector in a slot with all slots. Values with vectors added by write_row() may be missing until
-    // complete_row() or complete_columns().
+    // Kernel values of the vector in a slot with all slots. Values with vectors added by write_row() may be missing
+    // until complete_row() or complete_columns() is called.
     Real* row(std::size_t at) { return values_.data() + at * stride_; }
-    // Stores a new vector in a slot, given its values with all slots, including itself.
+    // Stores a new vector in a slot, given its kernel values with all slots, including itself.
     void write_row(std::size_t at, const Real* values, const Counts& counts);
-    // The same, and writes the column at once.
+    // Stores a new vector as write_row() does, and writes its column immediately.
     void write_row_and_column(std::size_t at, const Real* values, const Counts& counts);
     // Fills in the missing values of a row.
     void complete_row(std::size_t at);
     void complete_columns(const Counts& counts);
 
   private:
-    // Up to this number, writing columns individually is faster than writing their group.
+    // Up to this number of columns, writing them one by one is faster than writing their group.
     static constexpr std::size_t kMaxSingleColumns = 2;
-    static constexpr std::size_t kMaxSlots = 4096;  // 128 MB of doubles
+    static constexpr std::size_t kMaxSlots = 4096;  // maximal number of slots of a stored matrix: 128 MB of doubles
 
     void complete_one_by_one(const Counts& counts);
 

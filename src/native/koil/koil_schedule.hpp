@@ -14,14 +14,15 @@
 
 namespace steelyard {
 
-// Samples that every machine processes at its own pace before all machines synchronize.
+// Number of samples that every machine processes at its own pace before all machines synchronize.
 constexpr std::size_t kWindowRows = 256;
 
-// Kernel l of a target learns sample t with probability w_l / max_j w_j, with the weights before the sample:
+// A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j,
+// computed from the weights before the sample:
 //     log(u) < log w_l - max_j log w_j
-// Weights never grow. The largest weight is therefore at least the largest of the machines that have reached t, and at
-// most the largest last known weight of all machines, and mostly one of these bounds decides. If not, the machine waits
-// for the others; the machine that is furthest behind never waits. The result is the same as processing all machines
+// Weights never grow. So the largest weight is at least the largest weight of the machines that have reached t, and at
+// most the largest last known weight of all machines. Usually one of these bounds decides; if not, the machine waits
+// for the others. The machine that is furthest behind never waits. The result is the same as processing all machines
 // sample by sample, for any order of the machines and any number of threads.
 class KoilSchedule {
   public:
@@ -33,7 +34,7 @@ class KoilSchedule {
           courses_(std::make_unique<Course[]>(n_machines)),
           leaders_(std::make_unique<Leader[]>(n_machines / n_kernels)) {}
 
-    // Starts a window at the sample of this number; call it for every machine.
+    // Starts a window for a machine; first_sample is the number of its first sample. Call it for every machine.
     void start(std::size_t machine, std::uint64_t first_sample, std::size_t n_rows, double log_weight) {
         Course& course = courses_[machine];
         course.reached.store(0, std::memory_order_relaxed);
@@ -56,7 +57,7 @@ class KoilSchedule {
         return course.log_weights[course.reached.load(std::memory_order_acquire)];
     }
 
-    // Decides about the next sample of the machine.
+    // Returns whether the machine learns or skips its next sample, or must wait for other machines.
     Decision decide(std::size_t machine) {
         if (n_kernels_ == 1) return Decision::learn;
         Course& course = courses_[machine];
@@ -70,7 +71,7 @@ class KoilSchedule {
         return is_below(draw, own - largest.lower) ? Decision::wait : Decision::skip;
     }
 
-    // Returns the probability that the machine learns the next samples, given the weights known now.
+    // Returns the probability that the machine learns the next samples, given the currently known weights.
     double probability(std::size_t machine) const {
         if (n_kernels_ == 1) return 1.0;
         const std::size_t t = reached(machine);
@@ -92,11 +93,11 @@ class KoilSchedule {
     struct alignas(64) Course {
         std::atomic<std::uint32_t> reached{0};
         double bound;                         // upper bound of the largest weight
-        double log_weights[kWindowRows + 1];  // before each sample, as far as reached
+        double log_weights[kWindowRows + 1];  // log weight before each sample that the machine has reached
         double draws[kWindowRows] = {};
     };
     // The largest weight of a target before each sample, among the kernels that have processed the sample. If two
-    // threads write at the same time, one value may be lost; every value here is a valid lower bound.
+    // threads write at the same time, one value may be lost; any written value is a valid lower bound.
     struct alignas(64) Leader {
         std::atomic<double> log_weights[kWindowRows + 1];
 
@@ -109,7 +110,7 @@ class KoilSchedule {
         double lower, upper;
     };
 
-    // Returns whether log(draw) < bound; usually 1 - 1 / draw <= log(draw) <= draw - 1 decides.
+    // Returns whether log(draw) < bound; usually the inequality 1 - 1 / draw <= log(draw) <= draw - 1 is sufficient.
     static bool is_below(double draw, double bound) {
         if (draw - 1.0 < bound) return true;
         if (draw - 1.0 >= bound * draw) return false;

@@ -15,15 +15,15 @@
 
 namespace steelyard {
 
-// Samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
+// Number of samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
-// A machine advances as far as it can before another one runs, so that its kernel matrix stays in the cache; the
+// A machine advances as far as it can before the next machine runs, so that its kernel matrix stays in the cache; the
 // matrices of all machines together are larger than the cache.
 //
-// Kernel values of a machine come from its own vectors, or from sums (distances, products) of the samples with all
-// vectors of the ensemble, which machines with suitable kernels share. Both ways give the same bits. Sharing is less
-// work if the machines store mostly the same vectors and most of them learn a sample.
+// Kernel values of a machine are computed either from its own vectors, or from sums (distances, products) of the
+// samples with all vectors of the ensemble, which machines with suitable kernels share. Both ways give the same bits.
+// Sharing is less work if the machines store mostly the same vectors and most of them learn each sample.
 template <class T>
 class KoilEnsemble<T>::Window {
   public:
@@ -73,8 +73,8 @@ class KoilEnsemble<T>::Window {
         }
     }
 
-    // Called by every thread: advances machines until all are done. A thread prefers the same machines as long as they
-    // can advance, because their kernel matrices are in its cache.
+    // Called by every thread: advances machines until all machines have finished the window. A thread prefers the same
+    // machines as long as they can advance, because their kernel matrices are in its cache.
     void process(unsigned thread, unsigned n_threads) {
         std::vector<std::size_t> own, others;
         for (std::size_t index = 0; index < n_machines_; ++index)
@@ -83,14 +83,14 @@ class KoilEnsemble<T>::Window {
             if (!advance_heaviest(own) && !advance_heaviest(others)) std::this_thread::yield();
     }
 
-    // Called by one thread: records the vectors that machines have stored and removed in the shared table.
+    // Called by one thread: updates the shared table with the vectors that the machines have stored and removed.
     void commit() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
         for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
                 const std::uint32_t current = ensemble_.members_[index].machine.ids(stored.side)[stored.position];
-                if (current != n_shared_ + stored.sample) continue;  // it has been replaced since
+                if (current != n_shared_ + stored.sample) continue;  // the vector has been replaced since
                 std::uint32_t& id = ids[stored.sample];
                 if (id == kNoVector) id = shared.add(row(stored.sample));
                 shared.hold(id);
@@ -104,26 +104,27 @@ class KoilEnsemble<T>::Window {
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != kNoVector) shared.release(id);  // leaves the counts of the machines
+            if (id != kNoVector) shared.release(id);  // only the references held by machines remain
         ensemble_.n_seen_ += n_rows();
     }
 
   private:
-    // Cost of fetching a shared sum, relative to one feature of a distance.
+    // Cost of fetching a shared sum, in units of the cost of one feature in a distance.
     static constexpr double kFetchCost = 12.0;
     // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
     static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values of samples that a machine will probably learn with its vectors, updated when a sample replaces a
-    // vector.
+    // Kernel values of the samples that a machine will probably learn with the vectors of the machine. They are updated
+    // when a sample replaces a vector.
     struct Batch {
         AlignedVector<T> values;    // one row per sample, and one for a sample outside the batch
-        AlignedVector<T> pairwise;  // of the samples with each other
+        AlignedVector<T> pairwise;  // kernel values of the samples of the batch with each other
         std::vector<T> rows;
         PackedRows<T> packed{0}, single{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
-        const T* first = nullptr;  // the samples, contiguous: in X, or in `rows` if they are not consecutive
+        // First sample of the batch; samples are contiguous, in X or, if not consecutive there, in `rows`.
+        const T* first = nullptr;
         bool has_pairwise = false;
 
         void reset(std::size_t d) {
@@ -138,16 +139,17 @@ class KoilEnsemble<T>::Window {
         Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
-        std::uint32_t sample, position, evicted;  // evicted: the id that was there, or kNoVector
+        std::uint32_t sample, position, evicted;  // evicted: id of the replaced vector, or kNoVector
         int side;
     };
     // Progress of a machine in the window.
     struct alignas(64) Track {
-        std::atomic_flag taken;  // by a thread that advances it
+        std::atomic_flag taken;  // set while a thread advances the machine
         Batch batch;
         std::vector<Stored> stored;
     };
-    // Sums from which some of the kernels are computed: of the samples with the shared rows, then with each other.
+    // Sums from which some of the kernels are computed: sums of the samples with the shared rows, then of the samples
+    // with each other.
     struct Sums {
         KernelSpec source;
         AlignedVector<T> values;
@@ -192,8 +194,9 @@ class KoilEnsemble<T>::Window {
 
     // -- one machine ------------------------------------------------------------------------------------------------
 
-    // Advances the machine of largest weight that can advance: the one with the largest weight of all never waits, and
-    // the further it is, the less the others wait. Returns whether a machine advanced; removes those that are done.
+    // Advances the machine with the largest weight that can advance. The machine with the largest weight of all never
+    // waits, and the further it has advanced, the less the others wait. Returns whether a machine advanced; removes
+    // finished machines from the list.
     bool advance_heaviest(std::vector<std::size_t>& machines) {
         std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;
@@ -207,7 +210,8 @@ class KoilEnsemble<T>::Window {
         Track& track = tracks_[index];
         if (schedule_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
         const std::size_t begin = schedule_.reached(index);
-        const Denormals as_zero(false);  // set once for many samples; kernel values are computed with denormals
+        // The mode is set once for many samples; kernel values are computed with denormals.
+        const Denormals as_zero(false);
         std::size_t i = begin;
         for (; i < n_rows(); ++i) {
             const KoilSchedule::Decision decision = schedule_.decide(index);
@@ -240,7 +244,7 @@ class KoilEnsemble<T>::Window {
         std::uint32_t& id = member.machine.ids(side)[outcome.position];
         const auto sample = static_cast<std::uint32_t>(i);
         track.stored.push_back({sample, outcome.position, outcome.evicted ? id : kNoVector, side});
-        id = static_cast<std::uint32_t>(n_shared_) + sample;  // until commit()
+        id = static_cast<std::uint32_t>(n_shared_) + sample;  // temporary id of the sample; commit() replaces it
         member.store(side, outcome.position, row(i));
         update_batch(track.batch, member, i, member.machine.slot(side, outcome.position));
     }
@@ -294,7 +298,7 @@ class KoilEnsemble<T>::Window {
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
 
-    // Computes a batch: sample i and later ones that the machine will probably learn.
+    // Computes a batch: sample i and later samples that the machine will probably learn.
     void evaluate(Batch& batch, std::size_t index, std::size_t i) {
         const std::size_t d = rows_.n_features;
         batch.clear();
@@ -339,12 +343,12 @@ class KoilEnsemble<T>::Window {
     std::size_t signs_stride_, begin_ = 0;
     Rows<T> rows_{};
     PackedRows<T> packed_;      // the samples
-    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; ids of samples follow
+    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; temporary ids of samples follow
     KoilSchedule schedule_;
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;
     std::vector<Sums> sums_;
-    std::atomic<std::size_t> n_left_{0};  // machines that are not done
+    std::atomic<std::size_t> n_left_{0};  // number of machines that have not finished the window
 };
 
 }  // namespace steelyard

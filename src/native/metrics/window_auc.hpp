@@ -16,7 +16,7 @@ namespace steelyard {
 class RankTree {
   public:
     void insert(double score, bool positive);
-    // The score must have been inserted for that class and not yet erased.
+    // Removes a score, which must have been inserted for this class.
     void erase(double score, bool positive);
     // Twice the number of (positive, negative) pairs in the right order; a tie counts as half a pair.
     std::int64_t doubled_wins() const { return doubled_wins_; }
@@ -29,7 +29,7 @@ class RankTree {
         std::uint32_t count[2][kFanout];  // rows below the entry, [negative, positive]
         std::uint32_t child[kFanout];     // unused in a leaf
     };
-    // Rows of the other class with a lower and with an equal score.
+    // Number of rows of the other class with a lower score, and with an equal score.
     struct Rank {
         std::int64_t below = 0, equal = 0;
     };
@@ -54,7 +54,7 @@ class RankTree {
     std::int64_t doubled_wins_ = 0;
 };
 
-// The last `window` scored rows of a stream, with pairwise order counts.
+// The last `window` scored rows of a stream, with counts of correctly ordered pairs.
 //
 // One column: two classes, the score is for class 1. K >= 2 columns: K classes, column i is the score of
 // class i, and every ordered pair of classes (i, j) has its own tree over column i.
@@ -70,10 +70,10 @@ class AucWindow {
     std::size_t n_classes() const { return counts_.size(); }
     std::size_t size() const { return codes_.size(); }
     std::span<const std::int64_t> counts() const { return counts_; }
-    // For column i and class j: twice the pairs in which the row of class i scores higher than that of
-    // class j. With one column, [0] holds the wins of class 1 over class 0.
+    // For column i and class j: twice the number of pairs in which the row of class i scores higher than the row of
+    // class j. With one column, wins[0] is the number for class 1 over class 0.
     void doubled_wins(std::int64_t* wins) const;
-    // Copies the content, oldest row first.
+    // Copies all rows of the window, oldest row first.
     void content(std::int32_t* codes, double* scores) const;
 
   private:
@@ -84,7 +84,7 @@ class AucWindow {
     std::size_t window_, n_columns_;
     std::vector<RankTree> trees_;
     std::vector<std::int64_t> counts_;
-    std::vector<std::int32_t> codes_;  // a ring buffer once it is full; the oldest row is at head_
+    std::vector<std::int32_t> codes_;  // ring buffer once the window is full; the oldest row is at head_
     std::vector<double> scores_;
     std::size_t head_ = 0;
 };

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::int64_t kLongWeight = 1 << 28;  // rows with larger weights are added one by one
 
-// Rows grouped by weight; each group is added at once. Rows too large for the digit loops are listed apart.
+// Rows grouped by weight; all rows of a group are added together. Rows too large for the digit loops are listed
+// separately.
 struct Runs {
     std::map<std::int64_t, std::vector<std::uint32_t>> by_weight;
     std::vector<std::uint32_t> beyond;
@@ -64,7 +65,7 @@ std::vector<double> largest_of(std::span<const double> rows, std::size_t d) {
     return largest;
 }
 
-// Pending rows from `first` on.
+// Returns the groups of the pending rows, starting with row `first`.
 Runs pending_runs(const ExactBlock& block, std::size_t first, std::size_t d) {
     Runs runs;
     for (auto i = static_cast<std::uint32_t>(first); i < block.weights.size(); ++i) {
@@ -90,8 +91,8 @@ void add_pending(Triangle& sums, const ExactBlock& block, std::size_t i, std::si
 
 constexpr std::size_t kMaxRowsOneByOne = 8;  // up to this number, rows are added one by one to sums that are not shared
 
-// Adds the pending rows from `first` on to sums that are not shared, by one atomic call. Returns false, without
-// changes, if several calls would be needed.
+// Adds the pending rows, starting with row `first`, to sums that are not shared, in one atomic call. Returns false,
+// without changes, if several calls would be needed.
 bool fold_in_place(Triangle& sums, const ExactBlock& block, std::size_t first, std::size_t d, unsigned n_threads) {
     const Runs runs = pending_runs(block, first, d);
     if (runs.by_weight.size() != 1 || !runs.beyond.empty() || std::abs(runs.by_weight.begin()->first) > kLongWeight)

@@ -29,12 +29,12 @@ inline void count_row(const float* x, std::size_t d, Steps steps, double* out) {
 ExactBlock& mutable_block(std::shared_ptr<ExactBlock>& block);
 std::shared_ptr<Triangle> copy_sums(const ExactBlock& block, std::size_t d);
 
-// Adds the pending rows of a block to given sums, or to its own sums.
+// The first function adds the pending rows of a block to the given sums, the second one to the sums of the block.
 void fold_pending(Triangle& sums, const ExactBlock& block, std::size_t d, unsigned n_threads);
 void fold_pending(ExactBlock& block, std::size_t d, unsigned n_threads);
 void form_sums(std::shared_ptr<ExactBlock>& slot, std::size_t d, unsigned n_threads);
 
-// Returns whether n more rows of a class stay pending; if not, they are added to the sums at once.
+// Returns whether n more rows of a class may stay pending; if not, they are added to the sums immediately.
 bool may_stay_pending(const ExactBlock* block, std::size_t n, std::size_t d);
 // Appends rows to the pending rows.
 template <class T>
@@ -52,7 +52,7 @@ void add_beyond(Triangle& sums, Rows<T> rows, std::uint32_t row, const StepTable
 void merge_block(std::shared_ptr<ExactBlock>& mine, const ExactBlock& theirs, int sign, std::size_t d,
                  unsigned n_threads);
 
-// Subtracts weight from equal rows, the newest first; returns the weight that is left.
+// Subtracts weight from the stored rows equal to `row`, newest first; returns the weight that could not be subtracted.
 std::int64_t cancel(const std::vector<double>& rows, std::vector<std::int64_t>& weights, const double* row,
                     std::size_t d, std::int64_t weight, const std::vector<std::int32_t>* slots, std::int32_t slot,
                     std::span<const std::uint8_t> mixed = {});
@@ -60,7 +60,7 @@ void drop_zero_weights(std::vector<double>& rows, std::vector<std::int64_t>& wei
                        std::size_t d);
 
 Big count_of(const ExactBlock& block);
-// Finishes a removal: returns false if no rows can have the sums that are left; resets an empty slot.
+// Finishes a removal: returns false if the remaining sums are impossible for any rows; resets an empty slot.
 bool finish_removal(std::shared_ptr<ExactBlock>& slot, std::size_t d, const Quantizer& quantizer, unsigned n_threads);
 
 }  // namespace steelyard

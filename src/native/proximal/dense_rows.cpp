@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxPendingRows = 512;
 
-// Fast path: appends rows to the pending rows without a copy of the state. Nothing can throw after the first change.
+// Fast path: appends rows to the pending rows without copying the state. Nothing can throw after the first change.
 template <class T>
 bool add_in_place(ExactState& state, const ExactBatch<T>& batch) {
     const std::size_t d = state.n_features, n = batch.slots.size();
@@ -72,7 +72,7 @@ std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::
 
 namespace {
 
-// Scans some rows only; all others are assumed to fit the digit loops.
+// Scans only some rows; all other rows are assumed to fit the digit loops.
 template <class T>
 ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, const StepTables& tables) {
     ScanResult found{std::vector<double>(rows.n_features, 0.0), std::vector<double>(rows.n_features, 0.0),
@@ -83,7 +83,7 @@ ScanResult scan_some(Rows<T> rows, const std::vector<std::uint32_t>& index, cons
     return found;
 }
 
-// Adds large classes without a separate scan of their rows; rows of small classes are scanned and stay pending. Returns
+// Adds the rows of large classes without a separate scan; rows of small classes are scanned and stay pending. Returns
 // false, without changes, if this is not faster or if steps must be refined first.
 template <class T>
 bool add_unscanned(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots, unsigned n_threads) {

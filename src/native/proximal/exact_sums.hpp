@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Statistics with one mutex and one version. Every update is one atomic call; readers see the state before or after it.
+// Statistics with one mutex and one version number. Every update is atomic; readers see the state before or after it.
 class ExactSums {
   public:
     explicit ExactSums(ExactState state, std::uint64_t version = 0) : version_(version), state_(std::move(state)) {}
@@ -27,8 +27,8 @@ class ExactSums {
         const std::scoped_lock lock(mutex_);
         return state_;
     }
-    // The sums that the view forms are also stored here for the next view, unless they need much memory: the rows of
-    // small classes take less.
+    // Sums that the view computes are also cached here for the next view, unless they need much memory; then the
+    // pending rows of small classes need less.
     ExactView view(SlotGroups classes, unsigned n_threads) const {
         std::vector<std::int32_t> slots;
         for (const auto& each : classes) slots.insert(slots.end(), each.begin(), each.end());
@@ -51,15 +51,15 @@ class ExactSums {
     template <class Update>
     auto update(Update&& update) {
         const std::scoped_lock lock(mutex_);
-        ++version_;  // even if the update changes nothing; a superfluous recomputation does no harm
+        ++version_;  // incremented even if the update changes nothing; a superfluous recomputation does no harm
         return update(state_);
     }
-    // Updates the state if it still has this version; returns whether it had. `version` becomes the new version.
+    // Updates the state if it still has this version, and returns whether it did. `version` becomes the new version.
     template <class Update>
     bool update_at(std::uint64_t& version, Update&& update) {
         const std::scoped_lock lock(mutex_);
         if (version != version_) return false;
-        update(state_);  // atomic: all of it, or it throws
+        update(state_);  // atomic: if it throws, the state is unchanged
         version = ++version_;
         return true;
     }
@@ -84,7 +84,7 @@ class ExactSums {
 
     mutable std::mutex mutex_;
     std::uint64_t version_;
-    mutable ExactState state_;  // mutable, because readers form sums; the numbers do not change
+    mutable ExactState state_;  // mutable, because readers cache sums; the values do not change
 };
 
 }  // namespace steelyard

@@ -14,7 +14,7 @@ namespace steelyard {
 
 namespace {
 
-// Rows of one block: a panel of 8 doubles takes 24 KiB and stays in the L1 cache, while the panels of a column group
+// Rows per block: a panel of 8 doubles per row has 24 KiB and stays in the L1 cache, while the panels of a column group
 // stay in the L2 cache.
 constexpr std::size_t kBlockRows = 384;
 constexpr std::size_t kBandPanels = 32;
@@ -40,15 +40,15 @@ struct Plan {
     std::vector<std::uint32_t> high;  // features with a high digit, if only some have one
     std::size_t size;                 // columns of a block
     std::size_t n_blocks;
-    std::size_t most_rows;  // maximal number of rows with exact sums
+    std::size_t most_rows;  // maximal number of rows whose sums are exact
 
     explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
     Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Either three products of all features, or one product of all low digits and the high digits: cost 3 or (1 +
-        // share)^2.
+        // Either three products of all features (cost 3), or one product of all low digits and some high digits (cost
+        // (1 + share of features with a high digit)^2).
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -81,7 +81,7 @@ struct Task {
     PanelRange rows;
 };
 
-// Band by band: the row panels of a band stay in the L2 cache for all column groups.
+// Returns the tasks band by band: the row panels of a band stay in the L2 cache for all column groups.
 std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     std::vector<Task> tasks;
     for (std::size_t begin = 0; begin < n_panels; begin += kBandPanels) {
@@ -91,7 +91,7 @@ std::vector<Task> tiles(std::size_t n_panels, std::size_t group) {
     return tasks;
 }
 
-// Another thread is useful if its share of a block takes much longer than one barrier.
+// Returns the number of useful threads: the share of each thread must take much longer than one barrier.
 unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_blocks, std::size_t size) {
     const double products = 0.5 * static_cast<double>(n_rows) * static_cast<double>(size * size);
     const double share = products / static_cast<double>(std::max<std::size_t>(n_blocks, 1));
@@ -126,7 +126,7 @@ void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t 
     std::fill_n(low, row + 1, 0.0);
 }
 
-// Products with the high digits of some features; their rows follow those of the low digits.
+// Moves the products with the high digits of some features; the rows of high digits follow those of the low digits.
 void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
@@ -147,7 +147,7 @@ void clear(const Plan& plan, double* scratch) {
         std::fill_n(scratch + row * plan.size, row % plan.size + 1, 0.0);
 }
 
-// Upper bound of the bits by which sums grow.
+// Returns log2 of an upper bound of the growth of the sums.
 double growth(std::size_t n, double largest, std::int64_t weight) {
     return std::log2(static_cast<double>(n)) + 2.0 * std::log2(std::max(1.0, largest)) + 2.0 +
            std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
@@ -159,7 +159,7 @@ struct SharedSums {
     std::mutex busy;
 };
 
-// Adds blocks of unscanned rows to the thread's own sums of digits.
+// Adds blocks of rows that were not scanned to the digit sums of one thread.
 template <class T>
 class UnscannedRows {
   public:
@@ -178,7 +178,7 @@ class UnscannedRows {
     bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
         if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
         sums_ = &sums;
-        // Most blocks have the same plan as the previous one.
+        // Most blocks can use the same plan as the previous block.
         if (plan_.digits != Digits::some && packed(index)) {
             sum(index.size());
             return true;
@@ -279,7 +279,7 @@ double largest_magnitude(std::span<const T> values, unsigned n_threads) {
     });
     double top = 0.0;
     for (double value : largest)
-        if (!(value <= top)) top = std::isnan(top) ? top : value;  // NaN is kept
+        if (!(value <= top)) top = std::isnan(top) ? top : value;  // NaN is propagated
     return top;
 }
 
@@ -332,7 +332,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // Counters of tasks taken for each part, and of rows drained each time the sums are full.
+    // Counters: next task of each part, and next row to drain each time the digit sums are full.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
@@ -340,8 +340,9 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
     sums.reserve(growth(n, most, weight));
 
-    // The threads pack a part together, wait at a barrier, and take its tasks one by one. While one thread still sums a
-    // part, another may pack the next part into the second buffer; its tasks start after the next barrier.
+    // The threads pack a part together, wait at a barrier, and then process its tasks one by one. While one thread
+    // still sums a part, another may pack the next part into the second buffer; the tasks of that part start after the
+    // next barrier.
     run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);

@@ -24,7 +24,7 @@ unsigned width(uint128 x) {
     return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x)));
 }
 
-// x * mantissa / 2^shift rounded to the nearest integer, halves away from zero; mantissa < 2^53, shift >= 53.
+// Returns x * mantissa / 2^shift rounded to the nearest integer, halves away from zero; mantissa < 2^53, shift >= 53.
 int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
     const uint128 m = magnitude(x);
     const uint128 low = (m & ~std::uint64_t{0}) * mantissa;
@@ -50,7 +50,7 @@ void Triangle::reserve(double bits) {
         bits_ = wanted;
         return;
     }
-    bits_ = log2_sum(largest_bits(), bits);  // the old bound may be too high after removals, so it is computed again
+    bits_ = log2_sum(largest_bits(), bits);  // recomputed, because the old bound may be too high after removals
     if (bits_ >= limit_bits(limbs_)) resize(static_cast<std::size_t>(bits_ + 2.0) / 64 + 1);
 }
 
@@ -211,7 +211,7 @@ void Triangle::translate(std::span<const Big> by) {
             m[j] = static_cast<uint128>(moved[j].narrow());
             b[j] = static_cast<uint128>(by[j].narrow());
         }
-        // Computed modulo 2^128; the result fits.
+        // Intermediate values wrap modulo 2^128; the result fits.
         for (std::size_t i = 0, at = 0; i < d; ++i)
             for (std::size_t j = 0; j <= i; ++j, ++at)
                 narrow()[at] = static_cast<int128>(static_cast<uint128>(narrow()[at]) - b[i] * s[j] - m[i] * b[j]);

@@ -13,8 +13,8 @@
 namespace steelyard {
 
 // Row-major lower triangle of size x size numbers; the last row contains the sums of v and the sum of the weights.
-// Numbers have two 64-bit limbs; when a bound on their magnitude exceeds these, all get more limbs. They never
-// overflow.
+// Numbers have two 64-bit limbs. When a bound on their magnitude exceeds two limbs, all numbers get more limbs, so they
+// never overflow.
 class Triangle {
   public:
     explicit Triangle(std::size_t size) : size_(size), data_(2 * entries(size), 0) {}
@@ -37,7 +37,7 @@ class Triangle {
 
     // Reserves limbs for numbers that grow by at most 2^bits; called before every addition.
     void reserve(double bits);
-    void add_at(std::size_t place, int128 value);  // only after reserve
+    void add_at(std::size_t place, int128 value);  // call reserve() first
 
     void add(const Triangle& other, int sign);
     // Adds one row of weight w, with values up to 2^62 or of any size.
@@ -47,13 +47,13 @@ class Triangle {
     void refine(std::span<const unsigned> shifts, unsigned weight_shift);
     // Translates feature j: v becomes v - by[j].
     void translate(std::span<const Big> by);
-    void decay(double factor);  // multiplies and rounds
+    void decay(double factor);  // multiplies by the factor and rounds
     void shrink();              // releases limbs that are no longer needed
     bool is_zero() const;
-    // Returns the triangle whose feature j is feature from[j] of this one; zero if from[j] is negative.
+    // Returns a triangle whose feature j is feature from[j] of this triangle, or zero if from[j] is negative.
     Triangle permute_features(std::span<const std::int64_t> from) const;
 
-    // Little-endian numbers with as few bytes each as the largest needs.
+    // Returns little-endian numbers, all with the smallest number of bytes that is sufficient for the largest number.
     std::vector<std::uint8_t> to_bytes(std::size_t* bytes_each) const;
     static Triangle from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each);
 
@@ -81,7 +81,7 @@ class TriangleSum {
     bool is_narrow() const;                // whether all numbers and their sums fit in two limbs
     Big get(std::size_t row, std::size_t column) const;
     Big count() const { return get(size_ - 1, size_ - 1); }
-    // The numbers of one row of a narrow sum; `buffer` stores the result if an addition is needed.
+    // Returns the numbers of one row of a narrow sum; `buffer` stores the result if an addition is needed.
     const int128* row(std::size_t row, std::vector<int128>& buffer) const;
     Triangle formed() const;
 

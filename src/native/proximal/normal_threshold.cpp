@@ -9,8 +9,8 @@ namespace steelyard {
 
 namespace {
 
-// log(phi(x) / Phi(x)) and its derivative. The logarithm is needed because both quotients underflow between two distant
-// classes, where the best threshold is.
+// log(phi(x) / Phi(x)) and its derivative. The logarithm is needed because phi / Phi of both classes underflows between
+// two distant classes, where the best threshold is.
 struct LogHazard {
     double value, fall;
 
@@ -20,7 +20,7 @@ struct LogHazard {
         if (x < far) {
             double rest = 0.0;
             for (int k = terms; k > 0; --k) rest = k / (rest - x);
-            fall = rest;  // phi / Phi + x without cancellation
+            fall = rest;  // phi / Phi + x, computed without cancellation
             value = std::log(rest - x);
         } else {
             value = -0.5 * x * x - std::log(std::erfc(-x / std::numbers::sqrt2)) + kLogOfRoot;

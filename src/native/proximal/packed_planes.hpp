@@ -1,4 +1,4 @@
-// PackedPlanes: normals of planes in the memory order of the SIMD loops, and products of rows with them.
+// PackedPlanes: normals of planes in the memory order of the SIMD loops, and products of rows with these normals.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace steelyard {
 
 namespace {
 
-// Limits for solving several systems at once, one per SIMD lane: least number of planes, largest number of features.
+// Limits for solving several systems at once, one per SIMD lane: smallest number of planes, largest number of features.
 constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 
 // Sums of a view: coordinates are z = (x - origin) / unit, and matrices are lower triangles of sums of e e', e = [z,
@@ -19,11 +19,12 @@ constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 struct PlaneSums {
     const ExactView& view;
     std::vector<double> unit, counts, sums;  // sums of z, class by class
-    std::vector<double> smaller;             // factors of the coordinates of the view; empty if all are 1
-    AlignedBuffer<double> total;             // matrix of all rows
-    std::vector<double> all;                 // sums of z of all rows
+    // Factors from the coordinates of the view to those here; empty if all are 1.
+    std::vector<double> smaller;
+    AlignedBuffer<double> total;  // matrix of all rows
+    std::vector<double> all;      // sums of z over all rows
     double n_rows = 0.0;
-    // Total and sums with each class multiplied by its factor, if there are factors.
+    // `total` and `all` with each class multiplied by its factor; empty without factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
@@ -87,8 +88,8 @@ struct PlaneSums {
         }
     }
 
-    // The penalty of raw features is 1 / unit^2, which overflows for small units. So units below 1 become 1; tiny
-    // features are then practically constant.
+    // The penalty of raw features is 1 / unit^2, which overflows for small units. So units below 1 are replaced by 1;
+    // tiny features are then practically constant.
     void keep_large_units() {
         if (std::all_of(unit.begin(), unit.end(), [](double u) { return u >= 1.0; })) return;
         smaller.resize(unit.size());
@@ -149,8 +150,8 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
 }
 
 // Coefficients of the total matrix and of the matrix of the class, and the right-hand side, for targets +1 and -1.
-// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total; without a rest all weights are
-// zero.
+// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total. If there are no other classes,
+// all weights are zero.
 struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
 
@@ -171,7 +172,7 @@ struct Margin {
     }
 };
 
-// Means and variances of the scores e'u of a class and of the rest.
+// Means and variances of the scores e'u of a class and of all other classes.
 struct Moments {
     double means[2], variances[2];
 
@@ -184,10 +185,10 @@ struct Moments {
             variances[side] = std::max(square - means[side] * means[side], 0.0);
         }
     }
-    // Leave-one-out moments for given mean leverages of both sides: the leave-one-out score of a (weighted) ridge
-    // regression is y - (y - s) / (1 - leverage).
+    // Returns leave-one-out moments, given the mean leverages of the class and of the rest: the leave-one-out score of
+    // a (weighted) ridge regression is y - (y - s) / (1 - leverage).
     Moments left_out(const double (&leverages)[2]) const {
-        constexpr double most = 0.95;  // a class with a single row has leverage 1
+        constexpr double most = 0.95;  // largest leverage used; a class with a single row has leverage 1
         Moments moments = *this;
         for (std::size_t side = 0; side < 2; ++side) {
             const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
@@ -200,15 +201,15 @@ struct Moments {
     double slope() const {  // slope of the log-odds
         constexpr double least = 1e-9, rounding = 1e-12;
         const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);
-        // If a plane has the same score for all rows (a class of weight zero), the gap is only rounding error.
+        // If a plane gives all rows the same score (for a class of weight zero), the gap is only a rounding error.
         if (std::abs(gap) <= rounding * std::max(std::abs(means[0]), std::abs(means[1]))) return least;
         const double slope = spread > 0.0 ? gap / spread : std::numeric_limits<double>::infinity();
         return std::clamp(slope, least, 1e9);
     }
 };
 
-// Writes a solution [w; b], every stride-th number of u, in units of the raw features. For a subnormal feature the
-// exact coefficient may overflow; it is clipped to the largest double.
+// Writes a solution [w; b], whose entries are every stride-th number of u, in units of the raw features. For a
+// subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
 void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double threshold, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
@@ -275,7 +276,8 @@ class OnePlane {
         for (std::size_t j = 0; j <= d_; ++j) solution_[j] = margin.right(sums_, positive_, j);
     }
 
-    // Scatter of both sides and the difference of their means; without a rest only the penalty remains.
+    // Sets the scatter matrices of the class and of the rest and the difference of their means. Without a rest only the
+    // penalty remains.
     void set_pairs() {
         std::fill_n(matrix_.get(), d_ * stride_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
@@ -300,7 +302,8 @@ class OnePlane {
         return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
     }
 
-    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with the matrix A of the plane and M of the side.
+    // The mean leverage of a side is weight * trace(inv(A) M) / rows, where A is the matrix of the plane and M that of
+    // the side.
     Moments left_out(const Moments& moments) const {
         AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
         steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());

@@ -1,4 +1,4 @@
-// Native solver of the proximal SVM for small systems: class-wise sums to planes by Cholesky factorization.
+// Native solver of the proximal SVM for small systems: computes planes from class-wise sums by Cholesky factorization.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ struct PlaneRule {
     bool standardize = true;
     bool pairs = false;  // squared loss over all pairs (AUC) instead of targets +1 and -1
     bool penalize_intercept = true;
-    // Threshold with the largest G-mean for normal scores, of two classes from leave-one-out moments; not with `pairs`.
-    // If false, the threshold is zero (with `pairs`, the middle of the mean scores).
+    // If true, each threshold maximizes the G-mean of normally distributed scores; for two classes, from leave-one-out
+    // moments. Not with `pairs`. If false, the threshold is zero (with `pairs`, the middle of the mean scores).
     bool gmean = false;
     std::vector<double> factors = {};  // weight of a row of each class, if not balanced; empty if all are 1
 };
 
-// Two classes share one plane, positive for the second class.
+// Two classes share one plane, whose positive side is the second class.
 inline std::size_t n_planes_of(std::size_t n_classes) { return n_classes > 2 ? n_classes : 1; }
 
-// Writes normals (one row per plane), intercepts and the mean slope of the log-odds. Returns false, with undefined
-// output, if a matrix is not positive definite in floating-point arithmetic.
+// Writes the normals (one row per plane), the intercepts and the mean slope of the log-odds. Returns false, with
+// undefined output, if a matrix is not positive definite in floating-point arithmetic.
 bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope);
 
 }  // namespace steelyard

@@ -18,7 +18,8 @@ int exponent_of(double x) {  // floor(log2 |x|); x must not be 0
     return exponent - 1;
 }
 
-// Steps of rounded features are powers of 16, so that similar rows in several places give equal steps.
+// Returns an exponent rounded down to a multiple of 4. Steps of rounded features are powers of 16, so that similar rows
+// at several sites get equal steps.
 int coarse(int exponent) { return exponent >= 0 ? exponent / 4 * 4 : -((3 - exponent) / 4 * 4); }
 
 }  // namespace
@@ -51,7 +52,7 @@ Quantizer empty_quantizer(std::size_t d) {
 }
 
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero) {
-    // Each value once: two equal rows and one row of weight 2 give the same quantizer.
+    // Use each distinct value once, so that two equal rows and one row of weight 2 give the same quantizer.
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     const double middle = values[(values.size() - 1) / 2];
@@ -90,7 +91,8 @@ Quantizer common_quantizer(const Quantizer& a, const Quantizer& b) {
     Quantizer quantizer = a;
     for (std::size_t j = 0; j < a.exponent.size(); ++j) {
         const std::int32_t finest = std::min(a.exponent[j], b.exponent[j]);
-        const auto coarser = [&](const Quantizer& g) {  // bits by which values may have been rounded more coarsely
+        // Number of bits by which values may have been rounded more coarsely.
+        const auto coarser = [&](const Quantizer& g) {
             return g.rounds[j] || g.mixed[j] ? g.exponent[j] + g.mixed[j] - finest : 0;
         };
         quantizer.mixed[j] = static_cast<std::uint8_t>(std::min(255, std::max(coarser(a), coarser(b))));

@@ -1,5 +1,5 @@
 // Quantization: fitting the steps to the first rows, the common quantizer of two states, and a scan of rows for values
-// that need other treatment.
+// that need refined steps or arithmetic with more digits.
 #pragma once
 
 #include <cmath>
@@ -20,18 +20,19 @@ constexpr int kCoarsestFast = 20;   // for larger steps, 1e-300 / step underflow
 constexpr double kWhole = 0x1p53;
 
 int lowest_bit(double x);  // x must not be 0
-// Exponent of the step for values that deviate this much from an origin.
+// Returns the exponent of the step for values that deviate this much from an origin.
 int wanted_exponent(double deviation, double origin);
-// The nearest integer multiple of the step, halves upwards, for any finite value.
+// Returns the nearest integer multiple of the step, halves upwards, for any finite value.
 Big nearest_step(double x, int exponent);
 
 Quantizer empty_quantizer(std::size_t d);
-// Fits one feature to some of its values, which are sorted.
+// Fits step and origin of one feature to some of its values, which must be sorted.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
 // Returns whether values beyond the limit may have few steps.
 bool is_coarse(const Quantizer& quantizer);
-// The quantizer that represents both, with the origin of the first if that stays an integer.
+// Returns the quantizer that represents the values of both quantizers, with the origin of the first one if it stays an
+// integer.
 Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
 // Fits a quantizer to the first rows, whose values are value(i, j).
@@ -64,12 +65,13 @@ struct StepTables {
             if (quantizer.exponent[j] > kCoarsestFast) coarse.push_back(j);
         }
     }
-    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}  // for integers
+    // For rows that are already integers.
+    explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}
     Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
-// Result of a scan: for each feature the largest integer and the largest rounding error; for each row whether it is too
-// large for the digit loops.
+// Result of a scan: for each feature the largest integer and the largest rounding error; for each row whether its
+// values are too large for the digit loops.
 struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
@@ -81,7 +83,8 @@ ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
                      std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;  // unknown here: values are checked one by one
+    // Not known here; the values are checked one by one.
+    for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;
 }

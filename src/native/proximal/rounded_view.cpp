@@ -12,10 +12,11 @@ namespace steelyard {
 
 namespace {
 
-// The squares of larger or smaller deviations could overflow or underflow; such features get their own unit.
+// The squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow; such features have a
+// unit other than 1.
 constexpr int kExtreme = 200;
 
-constexpr unsigned kRegister = 124;  // bits; the sum of three such numbers fits in 128 bits
+constexpr unsigned kRegister = 124;  // bits of a number such that the sum of three numbers fits in 128 bits
 
 unsigned width(int128 x) {
     const uint128 m = x < 0 ? -static_cast<uint128>(x) : static_cast<uint128>(x);
@@ -25,7 +26,8 @@ unsigned width(int128 x) {
 
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
-// The nearest double (ties to even) of a number below 2^104: both halves are exact, and their sum is rounded once.
+// Returns the double nearest (ties to even) to a number below 2^104: both halves are exact, and their sum is rounded
+// once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
@@ -37,7 +39,7 @@ double nearest(int128 x) {
     return of_halves(x);
 }
 
-// The same functions for 128-bit integers and for Big.
+// The same set of functions for 128-bit integers and for Big.
 int sign(int128 x) { return (x > 0) - (x < 0); }
 int sign(const Big& x) { return x.sign(); }
 unsigned width(const Big& x) { return x.bit_length(); }
@@ -65,13 +67,13 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
-// Sum of products a b after translation to the origin. It is computed modulo 2^128, and the result fits.
+// Returns the sum of products a b after translation to the origin. It is computed modulo 2^128; the result fits.
 int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translation of sums of products to the origin and conversion to doubles, by the width of the intermediate values.
+// Translation of sums of products to the origin and conversion to doubles, for three widths of the intermediate values.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
@@ -94,7 +96,7 @@ struct Short {  // everything has 64 bits
     }
 };
 
-// The sum of one feature over the rows of a block.
+// Returns the sum of one feature over the rows of a block.
 Big sum_of(const ExactBlock& block, std::size_t d, std::size_t j) {
     if (const Triangle* ready = block.formed()) return ready->get(d, j);
     int128 waiting = 0;
@@ -124,7 +126,7 @@ ExactView::ExactView(ExactState state, SlotGroups classes, unsigned n_threads)
       units_(state_.n_features, 0),
       finer_(state_.n_features, 0),
       pivot_(state_.n_features) {
-    freeze_quantizer(state_, n_threads_);  // a preliminary quantizer, if there are too few rows
+    freeze_quantizer(state_, n_threads_);  // fits a preliminary quantizer if there are too few rows for the final one
     if (!state_.is_frozen) {
         Quantizer plain;
         plain.exponent.assign(state_.n_features, 0);
@@ -242,13 +244,13 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
     write_moved<Wide>(triangle, *sums, out);
 }
 
-// Chooses the origin of a feature: the multiple of about a sixteenth of its standard deviation that is next to the
-// mean. Exponents follow from the values, not from the number of steps, so finer steps give the same origin.
+// Chooses the origin of a feature: the multiple of about a sixteenth of its standard deviation that is nearest to the
+// mean. Exponents depend on the values, not on the number of steps, so finer steps give the same origin.
 void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
     const unsigned n_bits = n.bit_length(), sum_bits = sum.bit_length();
-    // Then all intermediate values below have fewer than 124 bits.
+    // If true, all intermediate values below have fewer than 124 bits.
     const bool fits = n_bits <= 30 && n_bits + std::max(sum_bits, squares.bit_length()) < 115 && 2 * sum_bits < 124;
     if (fits)
         choose_origin(j, n.narrow(), sum.narrow(), squares.narrow());
@@ -378,7 +380,7 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, relative to the origin; computed from the rows if all rows are pending.
+// Single columns of the matrix of one class, relative to the origin; computed from the rows if all of them are pending.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
@@ -429,7 +431,7 @@ class ExactView::Columns {
 std::vector<double> ExactView::factor(std::size_t k, std::span<const double> scale) const {
     const std::size_t size = state_.n_features + 1;
     const Columns columns(*this, k);
-    std::vector<double> left(size), column(size), rows;  // left: the remaining diagonal in units of scale
+    std::vector<double> left(size), column(size), rows;  // left: remaining diagonal in units of `scale`
     columns.diagonal(left.data());
     for (std::size_t j = 0; j < size; ++j) left[j] /= scale[j] * scale[j];
     const double first = *std::max_element(left.begin(), left.end());

@@ -1,5 +1,5 @@
-// Hash of a row that depends on its values only: it is equal for float and double, dense and sparse rows, and on every
-// machine.
+// Hash of a row that depends only on its values: it is the same for float and double, for dense and sparse rows, and on
+// every computer.
 #pragma once
 
 #include <bit>

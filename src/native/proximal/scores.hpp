@@ -17,7 +17,7 @@ struct Planes {
 template <class T>
 bool linear_scores(Rows<T> rows, const Planes& planes, double* scores, unsigned n_threads);
 
-// labels[i] = the label of the plane with the highest score, the first of equal scores; with one plane labels_of[1] if
+// labels[i] = label of the plane with the highest score, the first one of equal scores. With one plane: labels_of[1] if
 // its score is positive, else labels_of[0]. Labels are any items of 8 bytes. Returns whether all scores are finite.
 template <class T>
 bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint64_t> labels_of, std::uint64_t* labels,

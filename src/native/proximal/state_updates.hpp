@@ -1,4 +1,4 @@
-// Non-atomic updates of a state that is not yet published: refinement of steps, adding and removing rows.
+// Non-atomic updates of a state that is not yet published: refining steps, adding and removing rows.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@ namespace steelyard {
 // -- refinement of steps; the represented values do not change (requantization.cpp) -------------------
 
 void refine_weights(ExactState& state, unsigned shift);
-// Returns weights in weight steps, which are refined if a weight is not an integer. Empty if all weights and the step
-// are 1.
+// Returns the weights in units of the weight step, which is refined first if a weight is not an integer. The result is
+// empty if all weights and the step are 1.
 std::vector<std::int64_t> steps_of(ExactState& state, std::span<const double> weights, std::size_t n);
-// Refines the steps of features that do not round so that they represent these rows exactly; returns whether anything
-// changed.
+// Refines the steps of features that do not round, so that these features represent the rows exactly. Returns whether a
+// step changed.
 template <class T>
 bool refine_for(ExactState& state, Rows<T> rows, std::span<const double> remainder, unsigned n_threads);
-// Converts a state to a quantizer whose steps are not coarser than its own.
+// Converts a state to another quantizer, whose steps must be equal or finer.
 void bring_to(ExactState& state, const Quantizer& quantizer, int weight_exponent, unsigned n_threads);
 
 // -- rows (dense_rows.cpp) ----------------------------------------------------------------------------
 
 void make_slots(ExactState& state, std::span<const std::int32_t> slots);
-// Row numbers of each slot, in order.
+// Returns the row numbers of each slot, in ascending order.
 std::map<std::int32_t, std::vector<std::uint32_t>> by_slot(std::span<const std::int32_t> slots,
                                                            std::span<const std::int64_t> weights);
-// Fixes the quantizer and quantizes the early rows.
+// Fixes the quantizer and quantizes the rows that were stored as raw values.
 void freeze_with(ExactState& state, const Quantizer& quantizer, unsigned n_threads);
 template <class T>
 void add_quantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
@@ -42,7 +42,7 @@ void add_unquantized(ExactState& state, Rows<T> rows, std::span<const std::int32
 template <class T>
 Removal remove_from(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                     std::span<const std::int64_t> weights, unsigned n_threads);
-// Checks that each class has at least the weight that is to be removed.
+// Checks that each class has at least as much weight as is to be removed.
 Removal check_enough(const ExactState& state, std::span<const std::int32_t> slots,
                      std::span<const std::int64_t> weights);
 inline Removal never_learned(std::int32_t slot) { return {Refusal::never_learned, slot, 0.0, 0.0}; }

@@ -17,7 +17,7 @@ namespace steelyard::bind {
 namespace {
 
 using Weights = std::optional<Array<const double, 1>>;
-using RefusalTuple = std::tuple<int, int, double, double>;  // kind of refusal, slot, wanted, present
+using RefusalTuple = std::tuple<int, int, double, double>;  // kind of refusal, slot, weight to remove, weight present
 
 std::span<const double> span_of(const Weights& weights) { return weights ? span(*weights) : std::span<const double>{}; }
 

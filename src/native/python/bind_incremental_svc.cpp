@@ -174,10 +174,10 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
 }
 
 // Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed:
-// for unusual input, another version of the solution, or while another thread changes it. The GIL is held during the
-// whole call, so no thread can take the lock of the learner meanwhile; long computations use the general path.
+// for unusual input, if the solution has another version, or while another thread changes it. The GIL is held during
+// the whole call, so no thread can acquire the lock of the learner meanwhile; long computations use the general path.
 int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
-    constexpr std::size_t kMaxProducts = 1 << 16;  // products; a longer computation would hold the GIL too long
+    constexpr std::size_t kMaxProducts = 1 << 16;  // a longer computation would hold the GIL too long
     if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
     const std::size_t d = self.rows().n_features();
     const ArrayView row(X.ptr());
@@ -201,7 +201,7 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> 
     return {vectors, coef, intercept};
 }
 
-// Returns the position of a row to forget that was never learned, or None; Python raises the error.
+// Returns the position of a row to forget that was never learned, or None; Python code raises the error.
 std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
                                   const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
                                   Array<const double, 2> class_bounds, double tolerance) {

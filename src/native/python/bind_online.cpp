@@ -17,8 +17,8 @@ using SignRows = Array<const std::int8_t, 2>;
 
 const std::int8_t* row_of(const SignRows& signs, std::size_t k) { return signs.data() + k * signs.shape(1); }
 
-// One machine per target: row k of the signs belongs to machine k. All machines learn in one call, so that an
-// interruption never leaves some of them before and others after the rows.
+// One learner per target: row k of the signs belongs to learner k. All learners learn in one call, so that after an
+// interruption either all or none of them have learned the rows.
 template <class T, class Rule>
 void learn(const std::vector<KernelExpansion<T>*>& machines, const Samples<T>& X, const SignRows& signs,
            const Rule& rule) {

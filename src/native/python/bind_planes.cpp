@@ -62,7 +62,7 @@ class BoundSingleRowModel {
 
     std::span<const double> values(const ArrayView& row) const { return {row.doubles(), model_.n_features()}; }
 
-    // Returns whether these attributes are still those of the learner, and no other thread is changing them.
+    // Returns whether the learner still has these attributes and no other thread is changing them.
     static bool is_free(nb::handle learner, const Attributes& attributes) {
         static PyObject* const name = PyUnicode_InternFromString("_lock");
         const nb::object now = nb::steal(PyObject_GenericGetDict(learner.ptr(), nullptr));

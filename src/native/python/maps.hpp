@@ -1,4 +1,4 @@
-// Feature maps from their Python arguments.
+// Conversion of feature maps from their Python arguments.
 #pragma once
 
 #include <string>

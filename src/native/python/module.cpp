@@ -19,7 +19,7 @@ void check_signals() {
 }
 
 // The bindings rely on the GIL to protect state. A free-threaded Python enables the GIL when it imports this module,
-// unless an option forbids it.
+// unless the user forbids it by an option.
 void require_gil() {
     const nanobind::object sys = nanobind::module_::import_("sys");
     if (!nanobind::hasattr(sys, "_is_gil_enabled") || nanobind::cast<bool>(sys.attr("_is_gil_enabled")())) return;

@@ -27,7 +27,8 @@ inline const PyTypeObject* array_type() {
     return reinterpret_cast<const PyTypeObject*>(type);
 }
 
-// RAII view of the buffer of a C-contiguous numpy.ndarray. It stays closed for other objects, including subclasses.
+// RAII view of the buffer of a C-contiguous numpy.ndarray. For other objects, including subclasses, no buffer is
+// acquired.
 class ArrayView {
   public:
     explicit ArrayView(PyObject* array) {
@@ -74,7 +75,7 @@ struct PlainRow {
         if (found) code = nb::cast<std::int32_t>(nb::handle(found));
     }
 
-    // The row and the label of a tuple (X, y).
+    // Reads the row and the label from a tuple (X, y).
     PlainRow(nb::handle pair, std::size_t n_features, const LabelCodes& codes)
         : PlainRow(item(pair, 0), item(pair, 1), n_features, codes) {}
 

@@ -1,12 +1,11 @@
-// threading.RLock seen from C++.
+// Access to threading.RLock from C++.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace steelyard::bind {
 
-// Whether this thread can acquire a lock without waiting. The answer stays valid until the interpreter's lock is
-// released.
+// Returns whether this thread can acquire a lock without waiting. The result stays valid until the GIL is released.
 inline bool can_acquire(PyObject* lock) {
     static PyObject* const acquire = PyUnicode_InternFromString("acquire");
     static PyObject* const release = PyUnicode_InternFromString("release");

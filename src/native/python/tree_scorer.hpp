@@ -1,4 +1,4 @@
-// Tree ensemble that was validated once, when it was made from arrays.
+// Tree ensemble that is validated once, when it is constructed from arrays.
 #pragma once
 
 #include "arrays.hpp"

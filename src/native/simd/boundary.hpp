@@ -7,7 +7,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 static void raise_to_bump(const BumpRows& b, const double* self, const double* factor, double* out, size_t n) {
-    const BumpRows bump = b;  // a local copy, which cannot alias `out`
+    const BumpRows bump = b;  // local copy, so that `out` cannot alias it
     for (size_t x = 0; x < n; ++x) {
         const double products = bump.rare_weight * bump.rare[x] + bump.other_weight * bump.other[x];
         const double squared = self[x] + bump.length - factor[x] * products;

@@ -1,4 +1,4 @@
-// Blocked Cholesky factorization, four rows at a time: the common row is loaded once for all four.
+// Blocked Cholesky factorization, four rows at a time: the row that all four need is loaded once.
 #pragma once
 
 #include "simd/loops_factor.hpp"
@@ -26,13 +26,13 @@ template <size_t Rows>
 // all columns to the left are subtracted, one register tile at a time; then the panel itself is factored. The rows of a
 // block stay in the L2 cache, and the rows above are read in groups of columns that stay in the L1 cache.
 
-// Columns of a tile of four rows: the sums stay in registers; with AVX2, twelve sums leave just enough others.
+// Columns of a tile of four rows: all sums fit in registers; with AVX2, twelve sums leave just enough other registers.
 constexpr size_t kTile = kDoubles == 8 ? 4 : kDoubles == 4 ? 3 : 2;
 constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;  // columns; a multiple of the vector width and of the tile width
 constexpr size_t kRowBlock = 4 * kPanel;
-constexpr size_t kColumnBlock = 48 * kPanel;  // columns over which products are summed at a time
+constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns over which products are summed at a time
 
-[[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise
+[[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise sum of all lanes
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
         for (size_t lane = 0; lane < half; ++lane) v[lane] += v[lane + half];
     return v[0];
@@ -71,7 +71,7 @@ static void subtract_products(const double* rows, const double* above, size_t st
         for (size_t k = 0; k < width; ++k) entries[r * stride + k] -= products[r][k];
 }
 
-// Solves the entries of a panel in rows below its diagonal block.
+// Solves for the entries of a panel in the rows below its diagonal block.
 template <size_t Rows>
 static void finish_rows(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
     for (size_t c = 0; c < width; ++c) {
@@ -126,7 +126,7 @@ static bool factor_matrix(double* matrix, size_t n, size_t stride) {
             const double* above = matrix + left * stride;
             size_t i = first;
             if (left >= first) {
-                // In the diagonal block some entries above the diagonal change too; they are never read.
+                // In the diagonal block some entries above the diagonal are overwritten too; they are never read.
                 subtract_left(matrix, stride, left, width, left, end);
                 if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
                 i = left + width;
@@ -171,7 +171,7 @@ template <size_t Rows>
 
 static void invert_factored(const double* factor, size_t n, size_t stride, double* work, double* inverse) {
     constexpr size_t together = 4;
-    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), from the rows above
+    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), computed from the rows above
         const double* row = factor + i * stride;
         double* mine = work + i * stride;
         const double pivot = 1.0 / row[i];
@@ -183,7 +183,7 @@ static void invert_factored(const double* factor, size_t n, size_t stride, doubl
         mine[i] = pivot;
     }
     size_t i = 0;
-    for (; i + together <= n; i += together)  // inv(L)' inv(L)
+    for (; i + together <= n; i += together)  // computes inv(L)' inv(L)
         for (size_t a = 0; a < i + together; ++a) {
             const double* rows = work + i * stride;
             const double factors[together] = {rows[a], rows[stride + a], rows[2 * stride + a], rows[3 * stride + a]};

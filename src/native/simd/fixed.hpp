@@ -23,7 +23,7 @@ typedef float HalfVecF __attribute__((vector_size(STEELYARD_VECTOR_BYTES / 2)));
     return __builtin_convertvector(half, VecD);
 }
 
-// y[0 .. kFloats) += x, written by hand because the compiler emits a dozen shuffles.
+// y[0 .. kFloats) += x. Written with intrinsics, because the compiler would emit a dozen shuffles.
 [[gnu::always_inline]] static inline void add_widened(VecF x, double* y) {
 #if defined(__AVX512DQ__)
     const VecD first = (VecD)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
@@ -50,7 +50,7 @@ constexpr size_t kShorts = STEELYARD_VECTOR_BYTES / sizeof(std::int16_t);
     return v;
 }
 
-// a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1]
+// Returns a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for each i.
 [[gnu::always_inline]] static inline Ints add_products(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
     return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
@@ -75,7 +75,7 @@ template <size_t First>
     return shuffled<interleaved_from<First>>(a, b);
 }
 
-// Restores the order of results of interleaved<0> and interleaved<4>, from number First on.
+// Restores the original order of results computed from interleaved<0> and interleaved<4>, from number First on.
 template <size_t First>
 constexpr size_t in_order_from(size_t lane) {
     const size_t four = (First + lane) / 4;
@@ -116,7 +116,7 @@ static void add_fixed16(const FixedWeights& weights, const std::int16_t* const* 
 }
 
 static void to_fixed(const double* x, std::int16_t* fixed, size_t n) {
-    constexpr double round_to_int = 0x1.8p52;  // adding it puts the nearest integer into the low bits
+    constexpr double round_to_int = 0x1.8p52;  // adding this number puts the nearest integer into the low bits
     for (size_t i = 0; i < n; ++i) {
         const double shifted = (x[i] - 0.5) * kFixedScale + round_to_int;
         std::int64_t bits;

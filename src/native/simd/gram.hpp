@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// The first values of a vector as doubles; the others are zero.
+// Loads the first values of a vector as doubles; the other lanes are zero.
 [[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
 [[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
@@ -46,8 +46,8 @@ template <class T>
 
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// The integer multiple of the step nearest to a value, halves upwards. The product with a power of two and the
-// differences are exact, including that with the origin; so the result does not depend on the origin.
+// Returns the integer multiple of the step nearest to a value, halves upwards. The product with a power of two and all
+// differences, including that with the origin, are exact; so the rounding does not depend on the origin.
 struct Counted {
     VecD steps, whole;
 };
@@ -68,7 +68,7 @@ static void count(const T* x, size_t d, Steps steps, double* out) {
     std::memcpy(out + j, rest, (d - j) * sizeof(double));
 }
 
-// Scans rows by features, one vector of features at a time, while they are in the cache.
+// Scans rows one vector of features at a time, while the rows are in the cache.
 template <class T>
 static void scan(const T* X, const std::uint32_t* index, size_t rows, size_t d, Steps steps, Scan found) {
     constexpr size_t kFew = 64;
@@ -139,7 +139,7 @@ template <Digits digits>
 template <class T, Digits digits>
 static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
                     PackedBlock block) {
-    constexpr size_t kFew = 32;                              // rows between two checks for errors
+    constexpr size_t kFew = 32;                              // number of rows between two checks for errors
     const size_t whole = d / kDoubles, rest = d % kDoubles;  // full panels of features, and the remaining features
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
@@ -166,7 +166,7 @@ static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps step
     return true;
 }
 
-// Low digits and a 1, then the high digits of some features.
+// Packs low digits and a 1, then the high digits of some features.
 template <class T>
 static void pack_some(const T* X, size_t d, const std::uint32_t* index, Steps steps, const std::uint32_t* high_of,
                       size_t n_high, double* low, PackedBlock block) {
@@ -223,7 +223,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
     const double* right = block.data + first_panel * block.panel_stride;
     for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
-        // Prefetch of the matrix, which is needed after the sums.
+        // Prefetch the entries of the matrix, which are needed after the sums.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
                 __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
@@ -249,7 +249,7 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Magnitudes are compared as integers: without the sign bit, numbers, infinity and NaN are ordered this way, so a
+// Magnitudes are compared as integers: without the sign bit, numbers, infinity and NaN are in ascending order, so a
 // comparison cannot miss a NaN.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {

@@ -9,14 +9,14 @@ namespace steelyard {
 
 // One boundary point for the loop over many rows.
 struct BumpRows {
-    const double* rare;  // kernel values of its two rows with all rows
+    const double* rare;  // kernel values of the two rows of the point with all rows
     const double* other;
     double rare_weight, other_weight;  // twice the weights of the two rows, times their factors
     double length;                     // squared length in feature space
     double inverse_width;
 };
 
-// All boundary points: a point is rare_part[c] of row rare[c] and other_part[c] of row other[c].
+// All boundary points: point c is rare_part[c] times row rare[c] plus other_part[c] times row other[c].
 struct PointParts {
     const std::int64_t *rare, *other;
     const double *rare_part, *other_part;
@@ -26,7 +26,7 @@ struct PointParts {
 struct BoundaryLoops {
     // out[x] = max(out[x], -squared distance of row x to the point / width); self[x] is the squared length of row x.
     void (*raise)(const BumpRows& bump, const double* self, const double* factor, double* out, std::size_t n);
-    // out[c] = inner product of a point, given by kernel rows and parts of its two rows, with point c.
+    // out[c] = inner product of point c with a point that is given by the kernel rows and the parts of its two rows.
     void (*products)(const PointParts& points, const double* rare_row, double rare_part, const double* other_row,
                      double other_part, double* out);
 };

@@ -11,7 +11,7 @@ namespace steelyard {
 struct PackedBlock {
     double* data;
     std::size_t rows;
-    std::size_t panel_stride;  // doubles from one panel to the next
+    std::size_t panel_stride;  // number of doubles from one panel to the next
 };
 
 struct PanelRange {
@@ -21,23 +21,23 @@ struct PanelRange {
 // Quantizer of each feature: value = (integer + origin) / inverse.
 struct Steps {
     const double* inverse;  // 1 / step, a power of two
-    const double* origin;   // in steps, an integer
+    const double* origin;   // integer number of steps
     const double* slack;    // allowed rounding error in steps: zero or one
 };
 
-// Result of a scan of rows; the arrays by feature are running maxima.
+// Result of a scan of rows; arrays with one entry per feature are running maxima.
 struct Scan {
     double* largest;       // largest |integer| of each feature
     double* remainder;     // largest rounding error of each feature, in steps
-    std::uint8_t* beyond;  // for each row, whether a value is beyond kTwoDigits or NaN
+    std::uint8_t* beyond;  // for each row, whether a value exceeds kTwoDigits or is NaN
 };
 
 constexpr double kDigit = 0x1p21;      // base of the digits
 constexpr double kOneDigit = 0x1p20;   // largest magnitude of a digit
 constexpr double kTwoDigits = 0x1p41;  // largest magnitude of a number of two digits
 
-// Layout of integers in panels: one digit each; or low digits, high digits and their sums (Karatsuba) in three
-// consecutive blocks; or low digits of all features, then high digits of some.
+// Layout of integers in panels: one digit per integer; or low digits, high digits and their sums (Karatsuba) in three
+// consecutive blocks; or the low digits of all features, then the high digits of some features.
 enum class Digits { one, three, some };
 
 struct GramLoops {
@@ -47,7 +47,7 @@ struct GramLoops {
     // Quantizes one row.
     void (*count_f64)(const double* x, std::size_t d, Steps steps, double* out);
     void (*count_f32)(const float* x, std::size_t d, Steps steps, double* out);
-    // Scans rows index[0..rows) of X, or the first rows without an index.
+    // Scans the rows index[0..rows) of X, or the first rows if there is no index.
     void (*scan_f64)(const double* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
                      Scan scan);
     void (*scan_f32)(const float* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
@@ -64,7 +64,7 @@ struct GramLoops {
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);
 
-    // Largest |x|; NaN if any value is NaN.
+    // Returns the largest |x|; NaN if any value is NaN.
     double (*largest_f64)(const double* values, std::size_t n);
     double (*largest_f32)(const float* values, std::size_t n);
 

@@ -7,8 +7,8 @@ namespace steelyard {
 
 enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock, lookup };
 
-// Table of kernel values of samples that are not vectors: a row is then one number, the position of its sample in the
-// table. Callers ensure that positions are in range. Values may change between calls.
+// Table of precomputed kernel values: a row is then a single number, the position of its sample in the table. Callers
+// ensure that positions are in range. Values may change between calls.
 struct KernelTable {
     const double* values = nullptr;  // n by n
     std::size_t n = 0;
@@ -17,8 +17,8 @@ struct KernelTable {
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
 //   sigmoid     tanh(gamma x'z + coef0)
-// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels: together with linear they are the sums of which
-// all kernels are functions (sum_kind, KernelFinishLoops::from_sums), for several kernels of the same rows.
+// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels: together with linear they are the sums from which
+// all kernels are computed (sum_kind, KernelFinishLoops::from_sums), for several kernels of the same rows.
 // lookup is table->values[x * n + z]; the table must outlive the spec.
 // All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. Each kind ignores parameters that are not in
 // its formula.
@@ -30,7 +30,7 @@ struct KernelSpec {
     const KernelTable* table = nullptr;
 };
 
-// The sum of which a kernel is a function.
+// Returns the kind of sum from which a kernel is computed.
 constexpr KernelKind sum_kind(KernelKind kind) {
     switch (kind) {
         case KernelKind::rbf: return KernelKind::squared_distance;
@@ -42,12 +42,12 @@ constexpr KernelKind sum_kind(KernelKind kind) {
     }
 }
 
-// Rows of one panel for sums of type Sum: two of the widest registers, so all SIMD levels read the same layout.
+// Number of rows per panel for sums of type Sum: two of the widest registers, so all SIMD levels read the same layout.
 template <class Sum>
 constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
 
 // Loops for rows of T against panels of Sum; T is Sum, or float where Sum is double.
-// Every entry is summed from the first feature to the last in every tile: an entry depends on its two rows only, and
+// Every entry is summed from the first feature to the last in every tile: an entry depends only on its two rows, and
 // k(x, z) and k(z, x) have the same bits.
 template <class T, class Sum>
 struct KernelBlockLoops {
@@ -59,13 +59,13 @@ struct KernelBlockLoops {
 
 template <class Sum>
 struct KernelFinishLoops {
-    // Replaces products[j] = x'z_j by k(x, z_j). rbf uses the squared norms; the others ignore them. Not for laplacian.
+    // Replaces products[j] = x'z_j by k(x, z_j). Only rbf uses the squared norms. Not for laplacian.
     void (*finish)(const KernelSpec& spec, Sum x_norm, const Sum* z_norms, Sum* products, std::size_t n);
-    // Replaces sums[j], of sum_kind(spec.kind), by the kernel value, bit-identical to `block`.
+    // Replaces sums[j], of the kind sum_kind(spec.kind), by the kernel value, bit-identical to `block`.
     void (*from_sums)(const KernelSpec& spec, Sum* sums, std::size_t n);
     // out[i] = x_i'x_i, with the rounding of `block`.
     void (*norms)(const Sum* X, std::size_t n, std::size_t d, Sum* out);
-    // sum of a[j] * b[j]
+    // Returns the sum of a[j] * b[j].
     Sum (*dot)(const Sum* a, const Sum* b, std::size_t n);
 };
 

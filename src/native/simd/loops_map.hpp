@@ -5,7 +5,7 @@
 
 namespace steelyard {
 
-// Outputs that are computed together: a multiple of the tile of every SIMD level.
+// Number of outputs that are computed together: a multiple of the tile width of every SIMD level.
 constexpr std::size_t kMapBlock = 64;
 
 // An output value is step * round(...), an integer times a power of two.
@@ -23,8 +23,8 @@ struct MapSpec {
     double ceiling = 1.0;
 };
 
-// Weights of a block of outputs: those of feature k are at weights + k * stride, adjacent for its outputs; `starts` is
-// used by the first two kinds only.
+// Weights of a block of outputs: the weights of feature k start at weights + k * stride, one per output. `starts` is
+// used only by the first two kinds.
 struct MapBlock {
     const double* weights;
     std::size_t stride;
@@ -32,13 +32,13 @@ struct MapBlock {
 };
 
 // Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first two
-// kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; all other products are
-// protected from fusing.
+// kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other products,
+// fusing is prevented.
 struct MapLoops {
-    // out[i * ld + c] for n rows of d features and a full block of outputs.
+    // Writes out[i * ld + c] for n rows of d features and a full block of outputs.
     void (*block)(const MapSpec& spec, const double* X, std::size_t n, std::size_t d, MapBlock block, double* out,
                   std::size_t ld);
-    // A sparse row with `n` stored values: values[k] belongs to feature features[k].
+    // Maps a sparse row with `n` stored values: values[k] belongs to feature features[k].
     void (*sparse)(const MapSpec& spec, const double* values, const std::size_t* features, std::size_t n,
                    MapBlock block, double* out);
     // values = step * round(factor * values), factor a power of two.

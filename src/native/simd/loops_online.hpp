@@ -1,5 +1,5 @@
-// Hot loops of the online kernel learners, executed for every sample and support vector. Sums of products are slow with
-// subnormal numbers (denormals.hpp); the selection distinguishes subnormal numbers in any mode.
+// Hot loops of the online kernel learners, executed for every sample and support vector. Subnormal numbers make sums of
+// products slow (denormals.hpp); the selection distinguishes subnormal numbers in any floating-point mode.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace steelyard {
 
-// Keys are written in groups of this size.
+// Keys are written in groups of this many keys.
 constexpr std::size_t kKeyPadding = 16;
 
-// Integer type with which a number is compared.
+// Integer type as which a floating-point number is compared.
 template <class Real>
 struct KeyOf;
 template <>
@@ -22,12 +22,12 @@ struct KeyOf<float> {
     using Type = std::int32_t;
 };
 
-// Numbers per cache line. Arrays can be read, and if documented written, up to the next multiple of it.
+// Numbers per cache line. Arrays must be readable, and where documented writable, up to the next multiple of it.
 template <class Real>
 constexpr std::size_t kLineOf = 64 / sizeof(Real);
 
-// Query for the support vectors of the opposite class that violate the margin of a sample. The arrays can be read, and
-// `losses` written, up to the end of a cache line.
+// Query for the support vectors of the opposite class that violate the margin of a sample. The arrays must be readable,
+// and `losses` writable, up to the end of a cache line.
 template <class Real>
 struct ViolatorQuery {
     const Real* scores;        // g_i, unscaled
@@ -36,12 +36,12 @@ struct ViolatorQuery {
     Real base, slope;                  // loss_i = base + slope * g_i
     std::size_t most;                  // maximal number of chosen vectors
     Real* losses;                      // out: the loss of each of the n vectors, also if it is not positive
-    typename KeyOf<Real>::Type* keys;  // room for n, rounded up to a multiple of kKeyPadding
-    std::uint32_t* chosen;             // out: chosen positions, ascending; room for n + kKeyPadding
+    typename KeyOf<Real>::Type* keys;  // space for n keys, rounded up to a multiple of kKeyPadding
+    std::uint32_t* chosen;             // out: chosen positions, ascending; space for n + kKeyPadding entries
 };
 
-// Products of one row with two rows of weights, for two sides that are `apart` numbers apart. Numbers up to the end of
-// a cache line are included, so the weights are zero there.
+// Products of one row with two rows of weights, for two sides that are `apart` numbers apart. The products include the
+// numbers up to the end of a cache line, so the weights must be zero there.
 template <class Real>
 struct TwoDots {
     const Real* weights[2];
@@ -54,14 +54,14 @@ template <class Real>
 struct OnlineLoopsOf {
     // out[j] = values[index[j]]
     void (*gather)(const Real* values, const std::uint32_t* index, Real* out, std::size_t n);
-    // Chooses every i with loss_i > 0, or, if there are more than `most`, the `most` of them with the largest
-    // similarity; of equal ones the lower positions. Returns their number.
+    // Chooses every i with loss_i > 0; if there are more than `most`, the `most` of them with the largest similarity,
+    // and of equal similarities those at lower positions. Returns the number of chosen vectors.
     std::size_t (*violators)(const ViolatorQuery<Real>& query);
     // target[j] += sum over r of factors[r] * rows[r][j], up to the end of a cache line.
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
     // Sums of a[i] * b[i] and of c[i] * d[i], up to the end of a cache line, where a and c are zero.
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
-    // Bit-identical to dot_sides() called one by one.
+    // Computes two results of dot_sides() at once; bit-identical to two calls of dot_sides().
     void (*dot_sides_twice)(TwoDots<Real>& query);
     // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k, with k numbers per cache line and n a multiple
     // of k.

@@ -7,9 +7,9 @@ namespace steelyard {
 
 struct ScoreLoops {
     std::size_t width;  // planes per panel
-    std::size_t group;  // maximal number of panels of one call of many_planes
+    std::size_t group;  // maximal number of panels per call of many_planes
 
-    // out[i] = row i of X times normal. n rows of length d.
+    // out[i] = product of row i of X with the normal, for n rows of length d.
     void (*one_plane_f64)(const double* X, std::size_t n, std::size_t d, const double* normal, double* out);
     void (*one_plane_f32)(const float* X, std::size_t n, std::size_t d, const double* normal, double* out);
 

@@ -10,8 +10,8 @@ struct Sums {
     double sum, size;
 };
 
-// L by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj. Full vectors are read, so each column is
-// followed by kReadBehind finite values.
+// Triangular factor L, stored by columns: L_ij = columns[j * stride + i], i >= j; inverse[j] = 1 / L_jj. Full vectors
+// are read, so each column is followed by kReadBehind finite values.
 constexpr std::size_t kReadBehind = 8;
 struct TriangularFactor {
     const double *columns, *inverse;
@@ -34,14 +34,14 @@ struct FixedWeights {
 struct SolverLoops {
     // y[i] += a * x[i]
     void (*axpy)(double a, const double* x, double* y, std::size_t n);
-    // y[i] += sum over k < 4 of a[k] * x[k][i]: four rows for one pass over y.
+    // y[i] += sum over k < 4 of a[k] * x[k][i]: adds four rows in one pass over y.
     void (*axpy4)(const double* a, const double* const* x, double* y, std::size_t n);
     // y[i] += a * x[i], accumulated in double.
     void (*axpy_narrow)(double a, const float* x, double* y, std::size_t n);
     // y[i] += sum over k < 8 of a[k] * x[k][i]; the sum is computed in float.
     void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
-    // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]; products and sums of two are exact, other sums are
-    // float.
+    // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]. Products and sums of two products are exact; other
+    // sums are computed in float.
     void (*add_fixed16)(const FixedWeights& weights, const std::int16_t* const* x, double* y, std::size_t n);
     void (*to_fixed)(const double* x, std::int16_t* fixed, std::size_t n);
     void (*from_fixed)(const std::int16_t* fixed, float* x, std::size_t n);
@@ -53,23 +53,24 @@ struct SolverLoops {
     // same array.
     void (*rotate)(double c, double s, const double* x, double* carry, double* out, std::size_t n);
     // steps[i] = largest step for which z[i] + step * dz[i] stays in [lower[i], upper[i]]; infinite if dz[i] is 0.
-    // Returns the smallest.
+    // Returns the smallest of these steps.
     double (*steps_to_bounds)(const double* z, const double* lower, const double* upper, const double* dz,
                               std::size_t n, double* steps);
     // z[i] += step * dz[i], clipped to the bounds.
     void (*move_within)(double step, const double* dz, const double* lower, const double* upper, double* z,
                         std::size_t n);
-    // The largest of -(e[i] + b) where z[i] < upper[i] and of e[i] + b where z[i] > lower[i]; 0 if none is positive.
+    // Returns the maximum of -(e[i] + b) over i with z[i] < upper[i] and of e[i] + b over i with z[i] > lower[i]; at
+    // least 0.
     double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
                     std::size_t n);
-    // Writes the i with e[i] + b < limit if z[i] < upper[i], or -(e[i] + b) < limit if z[i] > lower[i], in order, for
-    // limit = slack - exact_at[i]; returns their number. The output has room for n.
+    // Writes, in ascending order, all i with e[i] + b < limit and z[i] < upper[i], or -(e[i] + b) < limit and z[i] >
+    // lower[i], where limit = slack - exact_at[i]. Returns their number. The output must have space for n entries.
     std::size_t (*suspects)(const double* e, double b, const double* z, const double* lower, const double* upper,
                             double slack, const double* exact_at, std::size_t n, std::uint32_t* found);
     std::size_t (*count_nonzero)(const double* a, std::size_t n);
-    // The sum of a[i], and that of |a[i]|.
+    // Returns the sum of a[i] and the sum of |a[i]|.
     Sums (*sums)(const double* a, std::size_t n);
-    // sum of |a[i]| * b[i]
+    // Returns the sum of |a[i]| * b[i].
     double (*absolute_dot)(const double* a, const double* b, std::size_t n);
 };
 

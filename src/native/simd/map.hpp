@@ -19,7 +19,7 @@ namespace steelyard::STEELYARD_LEVEL {
     return product;
 }
 
-// The nearest integer, halves to even, for numbers below 2^51; never -0.
+// Returns the nearest integer, halves to even, for numbers below 2^51; never -0.
 [[gnu::always_inline]] static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);
     return (x + magic) - magic;

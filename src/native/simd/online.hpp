@@ -1,4 +1,4 @@
-// The loops of loops_online.hpp. Selection is in select.hpp.
+// The loops of loops_online.hpp except the selection, which is in select.hpp.
 #pragma once
 
 #include "select.hpp"
@@ -11,7 +11,7 @@ static void gather(const Real* values, const std::uint32_t* index, Real* out, si
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
 }
 
-// As many columns as there are registers for their sums, so every row is read once.
+// Processes as many columns at a time as there are registers for their sums, so every row is read once.
 template <size_t Columns, class Real>
 static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
     constexpr size_t width = kLanes<Real>;
@@ -30,7 +30,8 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // A budget of 100, the most common one, is handled at once, or in two halves if these fit in the registers.
+    // A budget of 100, the most common one, is processed in one pass, or in two halves if only these fit in the
+    // registers.
     constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
@@ -38,7 +39,7 @@ static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows
     for (; j < n; j += width) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-// Adds the products of N rows of weights with one row to sums in four chains each.
+// Adds the products of N rows of weights with one row to sums with four independent chains each.
 template <class Real, size_t N>
 [[gnu::always_inline]] static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
                                                        Vec<Real> (&sums)[N][4]) {
@@ -120,7 +121,7 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// Maximum of the keys as integers, which distinguish subnormal numbers in any floating-point mode.
+// Returns the maximum of the keys. Keys are integers, which distinguish subnormal numbers in any floating-point mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;
@@ -138,7 +139,7 @@ static size_t argmax_of_keys(const Real* values, size_t n) {
     return first;
 }
 
-// One bit per lane, set if a == b.
+// Returns one bit per lane, set if a == b.
 template <class Real>
 [[gnu::always_inline]] static inline std::uint64_t bits_equal(Vec<Real> a, Vec<Real> b) {
 #if defined(__AVX512F__)

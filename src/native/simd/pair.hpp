@@ -1,4 +1,4 @@
-// Loops of SMO steps: each visits every sample once, without branches.
+// Loops of SMO steps: each loop visits every sample once, without branches.
 #pragma once
 
 #include "simd/loops_pair.hpp"

@@ -1,4 +1,4 @@
-// Products of rows with normals: vectorized over features for one plane, over planes for many.
+// Products of rows with normals: vectorized over features for one plane, over planes for several planes.
 #pragma once
 
 #include "simd/loops_score.hpp"
@@ -16,7 +16,7 @@ constexpr size_t kScoreGroup = 3;
     return __builtin_convertvector(half, VecD);
 }
 
-// Rows with fewer features than a vector.
+// For rows with fewer features than a vector has lanes.
 template <class T>
 static void one_plane_narrow(const T* X, size_t n, size_t d, const double* normal, double* out) {
     for (size_t i = 0; i < n; ++i) {
@@ -45,7 +45,7 @@ template <size_t Rows, class T>
 template <class T>
 static void one_plane(const T* X, size_t n, size_t d, const double* normal, double* out) {
     if (d < kDoubles) return one_plane_narrow(X, n, d, normal, out);
-    // The remaining features are read together with some before them, which are multiplied by zero.
+    // The vector with the remaining features also contains some features before them, which are multiplied by zero.
     const size_t left = d % kDoubles;
     VecD last = {};
     for (size_t c = kDoubles - left; c < kDoubles; ++c) last[c] = normal[d - kDoubles + c];
@@ -88,7 +88,7 @@ static void many_planes(const T* X, size_t n, size_t d, const double* panel, siz
 }
 
 static double add_intercepts(double* scores, size_t n_rows, const double* intercepts, size_t n) {
-    VecD doubts{};  // x - x is NaN for infinity and NaN
+    VecD doubts{};  // sum of x - x, which is NaN if a score is infinite or NaN
     for (const double* end = scores + n_rows * n; scores != end; scores += n)
         for (size_t k = 0; k < n; k += kDoubles) {
             const VecD score = load(scores + k) + load(intercepts + k);

@@ -1,9 +1,10 @@
-// Selection of the k nearest violators. Similarities are compared as integers of the same order.
+// Selection of the k nearest violators. Similarities are compared as integers that have the same order.
 //
-// For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many: the
-// k-th largest of the maxima of 16 groups leaves little more than k candidates, whose ranks are counted pair by pair.
-// Only if the last chosen and the first other word are equal, all bits or the positions decide. For large k, the
-// threshold is found by bisection of the keys, whose cost does not depend on k.
+// For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many of
+// them: the k-th largest of the maxima of 16 groups is a threshold above which there are little more than k candidates,
+// whose ranks are counted by pairwise comparisons. Only if the last selected word and the first rejected word are
+// equal, all bits or the positions decide. For large k, the threshold is found by bisection of the keys, whose cost
+// does not depend on k.
 #pragma once
 
 #include "functions.hpp"
@@ -46,7 +47,7 @@ template <class Real>
     return key - IntVec<Real>{};
 }
 
-// j, j + 1, ...
+// Returns the lanes j, j + 1, ...
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> positions_from(size_t j) {
     IntVec<Real> at;
@@ -55,7 +56,7 @@ template <class Real>
     return at + static_cast<Key<Real>>(j);
 }
 
-// One bit per lane, the lowest for the first lane, of a mask vector.
+// Returns one bit per lane of a mask vector; the lowest bit is the first lane.
 template <class Real>
 [[gnu::always_inline]] static inline std::uint64_t lane_bits(IntVec<Real> mask) {
     if constexpr (sizeof(Real) == 8) {
@@ -82,7 +83,7 @@ template <class Real>
     return bits;
 }
 
-// One bit per lane, set if a >= b. Written by hand because GCC stores the comparison in memory.
+// Returns one bit per lane, set if a >= b. Written with intrinsics, because GCC stores the comparison in memory.
 [[gnu::always_inline]] static inline std::uint64_t bits_at_least(WordVec a, WordVec b) {
 #if defined(__AVX512F__)
     typedef int IntWords __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
@@ -117,7 +118,7 @@ template <class V>
     return a + b;
 }
 
-// Reduction of all lanes, broadcast to each lane.
+// Reduces all lanes; the result is in each lane.
 template <class Real, auto Combine, class V>
 [[gnu::always_inline]] static inline V over_all_lanes(V v) {
     if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
@@ -131,7 +132,7 @@ template <class Real, auto Combine, class V>
 }
 
 #if defined(__AVX512F__)
-// Appends the lanes whose mask bit is set to the first n entries. Full vectors are written.
+// Appends the lanes whose mask bit is set after the first n entries. Writes full vectors.
 template <class Out>
 [[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
     static_assert(sizeof(Out) == sizeof(Word));
@@ -156,8 +157,8 @@ struct GroupWords {
     WordVec largest[kGroupVectors];
 };
 
-// The bits of the similarities if the loss is positive, else all ones (NaN). Losses are written. Lanes out of range are
-// excluded.
+// Returns the bits of the similarities where the loss is positive, elsewhere all ones (NaN). Writes the losses. Lanes
+// out of range count as not positive.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
     typedef IntVec<Real> VecI;
@@ -170,11 +171,11 @@ template <class Real, bool InRange>
     return violates ? (VecI)load(q.similarities + j) : none;
 }
 
-// The upper halves of two vectors of doubles.
+// Returns the upper halves of two vectors of doubles.
 constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
 
-// Words in the order of the similarities, kNoWord for non-violators. The lower half of a double is dropped, so
-// different words are ordered like the numbers. -0 and 0 are equal.
+// Returns words in the order of the similarities, kNoWord for non-violators. The lower half of a double is dropped, so
+// different words have the order of the numbers. -0 and 0 are equal.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
     WordVec bits;
@@ -247,7 +248,7 @@ template <size_t... Shift>
     return static_cast<size_t>(over_lanes<float, sum_of<WordVec>>(counts));
 }
 
-// Positions of the words >= `bound`, ascending.
+// Writes the positions of the words >= `bound`, ascending.
 [[gnu::always_inline]] static inline size_t positions_above(const void* words, size_t n, WordVec bound,
                                                             std::uint32_t* positions) {
     size_t found = 0;
@@ -272,7 +273,7 @@ struct FewWords {
     Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
 };
 
-// The words >= `bound`, if there are at most kMostCounted; else the first of them.
+// Collects the words >= `bound`; stops if there are more than kMostCounted.
 [[gnu::always_inline]] static inline void collect(const void* words, size_t n, WordVec bound, FewWords& few) {
     size_t count = 0;
 #if defined(__AVX512F__)
@@ -283,7 +284,7 @@ struct FewWords {
         count = append(few.positions, count, positions_from<float>(j), lanes);
     }
 #else
-    // Computes all bits first, because the branch predictor cannot guess which vectors have some.
+    // Compute the masks of all vectors first, because the branch predictor cannot guess which vectors have bits set.
     for (size_t first = 0; first < n; first += 64) {
         std::uint64_t above = 0;
         for (size_t j = first; j < n && j < first + 64; j += kWords)
@@ -300,7 +301,7 @@ struct FewWords {
     few.count = count;
 }
 
-// One bit for each word of up to `Groups` groups, set if fewer than `most` words are larger.
+// Returns one bit for each word of up to `Groups` groups, set if fewer than `most` words are larger.
 template <size_t Groups>
 [[gnu::always_inline]] static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
     constexpr size_t vectors = Groups * kGroupVectors;
@@ -337,7 +338,7 @@ template <size_t Groups>
 
 // -- full keys --------------------------------------------------------------------------------------------------------
 
-// Integers in the order of the numbers; -0 and 0 are equal. All keys are at least kNoKey + 1.
+// Returns integers in the order of the numbers; -0 and 0 are equal. All keys are at least kNoKey + 1.
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
     const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
@@ -353,8 +354,7 @@ static Key<Real> smallest_key(Word word) {
         return (Key<Real>{word} << 32) - (word == 0 ? Key<Real>{1} << 32 : 0);
 }
 
-// ranks[j]: the number of keys before key j, i.e. larger keys and equal keys at lower positions. n is a multiple of the
-// vector width.
+// ranks[j] = number of larger keys plus number of equal keys at lower positions. n is a multiple of the vector width.
 template <class Real>
 static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     typedef IntVec<Real> VecI;
@@ -369,7 +369,8 @@ static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     }
 }
 
-// The positions of the `most` largest of a few keys, ascending; of equal keys the lower positions.
+// Writes the positions of the `most` largest of a few keys, ascending; of equal keys, those at lower positions are
+// selected.
 template <class Real>
 static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     constexpr size_t room = kMostCounted + kLanes<Real>;
@@ -389,7 +390,7 @@ static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     return taken;
 }
 
-// Keys of the similarities whose losses (already written) are positive; kNoKey for the others.
+// Writes the keys of the similarities whose losses (already computed) are positive; kNoKey for the others.
 template <class Real>
 static void write_keys(const ViolatorQuery<Real>& q) {
     typedef IntVec<Real> VecI;
@@ -401,7 +402,7 @@ static void write_keys(const ViolatorQuery<Real>& q) {
     }
 }
 
-// Number of keys at or above each of three bounds.
+// Counts the keys at or above each of three bounds.
 struct Counts {
     size_t of[3];
 };
@@ -419,7 +420,7 @@ static Counts count_from(const Key<Real>* keys, size_t n, const Key<Real> (&boun
     return totals;
 }
 
-// Chosen are all keys >= `bound`, and the first `ties` keys equal to `bound` - 1.
+// Threshold of a selection: all keys >= `bound`, and the first `ties` keys equal to `bound` - 1.
 template <class Real>
 struct Cut {
     Key<Real> bound;
@@ -439,8 +440,8 @@ static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
     return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
 }
 
-// Finds the threshold that chooses exactly `most` keys, none below `least`. Each pass quarters the interval: three
-// counts cost hardly more than one, because a pass is bound by the latency of its sum.
+// Finds the threshold that selects exactly `most` keys, none below `least`. Each pass quarters the interval: three
+// counts cost hardly more than one, because the latency of the sum determines the duration of a pass.
 template <class Real>
 static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real> least) {
     typedef IntVec<Real> VecI;
@@ -494,7 +495,7 @@ static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint
 
 template <class Real>
 static size_t violators(const ViolatorQuery<Real>& query) {
-    const ViolatorQuery<Real> q = query;  // a local copy, which the output cannot alias
+    const ViolatorQuery<Real> q = query;  // local copy, so that the output cannot alias it
     const GroupWords groups = mark_violators(q);
     Key<Real> least = kNoKey<Real> + 1;
     if (q.most <= kGroups) {

@@ -1,8 +1,8 @@
-// Dynamic programming over two sequences, with several second sequences in SIMD lanes.
+// Dynamic programming over two sequences: one sequence against several others, which are in SIMD lanes.
 //
-// Sums over alignments leave the range of double after a few hundred elements, and one logarithm per cell would
+// Sums over alignments exceed the range of double after a few hundred elements, and one logarithm per cell would
 // dominate the cost. So a number is a pair (mantissa, exponent), both doubles: addition aligns the exponents by a
-// multiplication, and the only logarithm is taken at the end.
+// multiplication, and the only logarithm is computed at the end.
 #pragma once
 
 #include "functions.hpp"
@@ -13,14 +13,14 @@ namespace steelyard::STEELYARD_LEVEL {
 constexpr size_t kSequenceVectors = kSequenceLanes / kDoubles;
 constexpr double kExponentOfZero = -1e12;
 
-// mantissa * 2^exponent
+// The number mantissa * 2^exponent.
 struct Scaled {
     VecD mantissa, exponent;
 };
 
 [[gnu::always_inline]] static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
 
-// 2^k for integers k <= 0; values that are negligible beside 1 become nearly 0.
+// Returns 2^k for integers k <= 0; results that are negligible compared with 1 become nearly 0.
 [[gnu::always_inline]] static inline VecD power_of_two(VecD k) {
     typedef Lane<double>::IntVec IntVec;
     const VecD magic = broadcast(Lane<double>::round_to_int);
@@ -59,7 +59,7 @@ struct Scaled {
     store(cells + kSequenceLanes + v * kDoubles, value.exponent);
 }
 
-constexpr size_t kCell = 2 * kSequenceLanes;  // mantissas, then exponents
+constexpr size_t kCell = 2 * kSequenceLanes;  // size of a cell: mantissas, then exponents
 
 static void fill_zero(double* cells, size_t n_cells) {
     for (size_t c = 0; c < n_cells; ++c)
@@ -74,7 +74,7 @@ static void read_ends(const double* cells, const size_t* lengths, double* mantis
     }
 }
 
-// w / (2 - w) for w = triangle * exp(minus_squared)
+// Returns the local similarity w / (2 - w) for w = triangle * exp(minus_squared).
 [[gnu::always_inline]] static inline Scaled local_similarity(VecD minus_squared, double triangle) {
     typedef Lane<double>::IntVec IntVec;
     // A smaller local similarity is treated as 0, so exponents of full paths stay exact.
@@ -93,7 +93,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     for (size_t i = 1; i <= n; ++i, x += d) {
         const size_t first = band && i >= band ? i - band + 1 : 1;
         const size_t last = band && i + band - 1 < L ? i + band - 1 : L;
-        if (first > L) break;  // outside the band no end can be reached
+        if (first > L) break;  // outside the band, no end of a sequence can be reached
         Scaled left[kSequenceVectors], diagonal[kSequenceVectors];
         for (size_t v = 0; v < kSequenceVectors; ++v) {
             left[v] = scaled_zero();
@@ -123,11 +123,11 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     read_ends(work, panel.lengths, mantissa, exponent);
     for (size_t s = 0; s < kSequenceLanes; ++s) {
         const size_t length = panel.lengths[s], apart = n > length ? n - length : length - n;
-        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may contain a value of an earlier row
+        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may contain the value of an earlier row
     }
 }
 
-// Three sums per cell, by the last operation: match or substitution, deletion, insertion.
+// Three sums per cell, by the last edit operation: match or substitution, deletion, insertion.
 static void edit_sums(const EditSpec& spec, const std::int32_t* x, size_t n, SequencePanel<std::int32_t> panel,
                       double* work, double* mantissa, double* exponent) {
     const size_t L = panel.longest;

@@ -39,7 +39,7 @@ const Loops* find_level(const std::string& name) {
 }
 
 const Loops* initial_level() {
-    // An unknown name, or an unsupported level, falls back to the best supported one.
+    // If the name is unknown or the level not supported, use the best supported level.
     if (const char* wanted = std::getenv("STEELYARD_SIMD"))
         if (const Loops* level = find_level(wanted)) return level;
     return supported().back();

@@ -38,10 +38,10 @@ struct Loops {
     FactorLoops factor;
 };
 
-// The loops in use.
+// Returns the loops of the active level.
 const Loops& loops();
 
-// The levels that this processor supports, slowest first. Tests compare each with the first.
+// Returns the levels that this processor supports, slowest first. Tests compare each level with the first one.
 std::vector<std::string> available_levels();
 
 // Switches the whole process to a level; returns false if this processor does not support it.

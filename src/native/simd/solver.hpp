@@ -1,4 +1,4 @@
-// Loops over kernel rows and factor columns; memory is read once, in order.
+// Loops over kernel rows and factor columns; each reads memory once, in order.
 #pragma once
 
 #include "fixed.hpp"
@@ -47,19 +47,19 @@ static void add_narrow8(const float* a, const float* const* x, double* y, size_t
     }
 }
 
-// Combines two vectors: alternating runs of `Run` lanes, beginning with the first or the second run.
+// Interleaves two vectors: alternating runs of `Run` lanes, starting with the first or the second run.
 template <size_t Run, size_t Second>
 constexpr size_t every_second_run(size_t lane) {
     return lane / Run % 2 * kDoubles + lane / (2 * Run) * (2 * Run) + lane % Run + Second * Run;
 }
 
-// Horizontal sums: lane k of the result is the sum of the lanes of v[k], by pairwise folding.
+// Horizontal sums by pairwise folding: lane k of the result is the sum of the lanes of v[k].
 template <size_t Count>
 [[gnu::always_inline]] static inline VecD lane_sums(VecD* v) {
     if constexpr (Count == 1) {
         return v[0];
     } else {
-        constexpr size_t run = kDoubles / Count;  // adjacent lanes of different sums
+        constexpr size_t run = kDoubles / Count;  // number of adjacent lanes that belong to different sums
         for (size_t k = 0; k < Count / 2; ++k)
             v[k] = shuffled<every_second_run<run, 0>>(v[2 * k], v[2 * k + 1]) +
                    shuffled<every_second_run<run, 1>>(v[2 * k], v[2 * k + 1]);
@@ -67,7 +67,7 @@ template <size_t Count>
     }
 }
 
-// The remaining entries of x after the last full vector, padded with zeros.
+// Loads the entries of x after the last full vector, padded with zeros.
 [[gnu::always_inline]] static inline VecD tail_of(const double* x, size_t n) {
     VecD tail = {};
     for (size_t i = n / kDoubles * kDoubles; i < n; ++i) tail[i % kDoubles] = x[i];
@@ -78,7 +78,7 @@ static void solve_forward(TriangularFactor L, double* x) {
     constexpr size_t width = kDoubles;
     const size_t n = L.size, whole = n / width * width;
     VecD tail = tail_of(x, n);
-    for (size_t j = 0; j < whole; j += width) {  // several columns for one pass over the rest of x
+    for (size_t j = 0; j < whole; j += width) {  // several columns per pass over the rest of x
         const double* column[width];
         double minus[width];
         for (size_t k = 0; k < width; ++k) {
@@ -120,7 +120,7 @@ static void solve_backward(TriangularFactor L, double* x) {
         const double* columns = L.columns + j * L.stride;
         VecD sums[width];
         for (size_t k = 0; k < width; ++k) sums[k] = load(columns + k * L.stride + whole) * tail;
-        // From the end: the entry that was solved last is needed last, which hides its latency.
+        // In descending order: the entry that was solved last is needed last, which hides its latency.
         for (size_t i = whole; i > j + width;) {
             i -= width;
             const VecD xi = load(x + i);

@@ -1,6 +1,6 @@
-// The vector types of one level. Everything in the files that a level includes must live in its
-// namespace and must not instantiate std:: templates: an inline function compiled for AVX-512 and
-// merged by the linker into baseline code would crash an older processor.
+// The vector types of one SIMD level. Everything in the files that a level includes must be in the namespace of the
+// level and must not instantiate std:: templates: the linker could merge an inline function compiled for AVX-512 into
+// baseline code, which would crash on an older processor.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ template <size_t (*From)(size_t), class V>
     return shuffled_lanes<From>(a, b, std::make_index_sequence<sizeof(V) / sizeof(a[0])>());
 }
 
-// a * b + c, rounded as in vector lanes: fused if the processor supports it.
+// Returns a * b + c, rounded as in vector lanes: fused if the processor supports it.
 [[gnu::always_inline]] static inline double multiply_add(double a, double b, double c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMA)
     return __builtin_fma(a, b, c);

@@ -49,7 +49,7 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
         problems_[k]->svm.commit();
     }
     std::sort(leaving.begin(), leaving.end(),
-              std::greater<>());  // from the end, so that smaller row numbers stay valid
+              std::greater<>());  // descending, so that smaller row numbers stay valid
     for (const std::uint32_t i : leaving) remove_row(i);
     release_rows();
     version_.fetch_add(1, std::memory_order_release);
@@ -211,8 +211,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Kernel rows of support vectors stay cached; others stay for a while, because rows that left the solution often
-// return.
+// Kernel rows of support vectors stay cached. Other kernel rows stay for a while, because samples that left the
+// solution often return.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

@@ -1,4 +1,5 @@
-// IncrementalSvc: rows, labels and binary problems of one learner. All problems share samples and kernel rows.
+// IncrementalSvc: the rows, labels and binary problems of one learner. All problems share samples and cached kernel
+// rows.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@
 
 namespace steelyard {
 
-// Rows to add or to forget. Rows are equal if their values, codes and weights are equal.
+// Rows to add or to forget. Two rows are equal if their values, codes and weights are equal.
 struct LabelledRows {
     const double* X;
     std::span<const std::int32_t> codes;
@@ -28,12 +29,13 @@ struct ProblemSpec {
     std::vector<double> class_bounds;
 };
 
-// Error: row `index` of the rows to forget was never learned, or not as often.
+// Error: row `index` of the rows to forget was never learned, or was learned fewer times.
 struct UnknownRow {
     std::size_t index;
 };
 
-// Derived state of the rows: precision and list of the cached kernel rows, and the order in which equal rows are found.
+// Derived state of the rows: precision and list of the cached kernel rows, and the order in which equal rows are
+// forgotten.
 struct RowsInUse {
     Precision precision;
     std::span<const std::uint32_t> kept, order;
@@ -44,8 +46,8 @@ class IncrementalSvc {
   public:
     IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
-    // Learns and forgets rows, then solves every problem. Atomic: after an exception (UnknownRow, SolverFailure, or one
-    // of the kernel function) nothing has changed.
+    // Learns and forgets rows, then solves every problem. Atomic: if it throws (UnknownRow, SolverFailure, or an
+    // exception of the kernel function), nothing has changed.
     void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
 
     // Number of updates so far, readable from any thread; derived results are valid for one version.
@@ -62,10 +64,10 @@ class IncrementalSvc {
     const KernelRows& rows() const { return rows_; }
     // Number of rows of a class.
     std::size_t count(std::int32_t code) const;
-    // Rows with a nonzero coefficient in any problem.
+    // Returns the rows with a nonzero coefficient in any problem.
     std::vector<std::uint32_t> support() const;
-    // Score of a row in the only problem, for a native kernel. The support vectors are packed at the first score after
-    // an update.
+    // Returns the score of a row; requires a single problem and a native kernel. The support vectors are packed at the
+    // first call after an update.
     double score(const double* x);
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
@@ -73,10 +75,10 @@ class IncrementalSvc {
     const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
-    // For loading a file: the rows without solving, then each problem with its state.
+    // For loading a file: restores the rows without solving; then each problem is restored from its state.
     void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
-    // Rows in the order in which equal rows are found, the last one first.
+    // Rows in the order of the index; of equal rows, the last one is found first.
     std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 
@@ -86,7 +88,7 @@ class IncrementalSvc {
         SvmProblem svm;
     };
     using Problems = std::vector<std::shared_ptr<Problem>>;
-    struct Expansion {  // support vectors and coefficients of the only problem
+    struct Expansion {  // support vectors and coefficients, if there is a single problem
         std::uint64_t version;
         PackedRows<double> vectors;
         std::vector<double> coef;
@@ -104,13 +106,13 @@ class IncrementalSvc {
 
     KernelRows rows_;
     std::vector<std::int32_t> codes_;
-    std::vector<std::size_t> counts_;  // by code
+    std::vector<std::size_t> counts_;  // number of rows of each class code
     std::vector<double> weights_;
     std::vector<std::uint64_t> hashes_;
     RowIndex index_;
     Problems problems_;
     std::atomic<std::uint64_t> version_{0};
-    std::size_t n_wanted_ = 0;  // number of kernel rows in use when the others were last released
+    std::size_t n_wanted_ = 0;  // number of kernel rows in use when unused rows were last released
     std::optional<Expansion> expansion_;
 };
 

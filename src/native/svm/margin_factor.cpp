@@ -52,7 +52,7 @@ void MarginFactor::remove(std::size_t k, double* solved) {
     // Rank-one update L33 L33' + l l' of the block right of and below the removed column: one Givens rotation per
     // column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
-    // The same rotations update L^-1 e and other solved vectors. They are orthogonal, so no precision is lost.
+    // The same rotations update L^-1 e and other solved vectors. Rotations are orthogonal, so no precision is lost.
     const auto rotate = loops().solver.rotate;
     double one = ones_[k], other = solved ? solved[k] : 0.0;
     for (std::size_t j = k + 1; j < size_; ++j) {

@@ -8,9 +8,9 @@
 
 namespace steelyard {
 
-// A = L L' for the kernel matrix K of the margin set plus a constant in every entry. The constant has no effect for
-// coefficients that sum to zero, and makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular. So
-// one triangular factor replaces the bordered inverse, and loses half as many digits.
+// A = L L', where A is the kernel matrix K of the margin set plus a constant in every entry. The constant has no effect
+// for coefficients that sum to zero, and makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
+// So one triangular factor replaces the bordered inverse, and loses half as many digits.
 //
 // L is stored by columns with stride `capacity`, so a new row writes one entry per column and all loops read memory in
 // order.
@@ -24,21 +24,20 @@ class MarginFactor {
     // x = L^-T x
     void backward(double* x) const;
 
-    // pivot^2 of a new row with entries a = L * solved and diagonal A_ss.
+    // Returns the squared pivot of a new row with entries a = L * solved and diagonal entry A_ss.
     double pivot_squared(const double* solved, double diagonal) const;
     // Appends a row with the entries L * solved.
     void append(const double* solved, double pivot_squared);
-    // Removes row and column k. The vector solved = L^-1 a is updated for the smaller L and a.
+    // Removes row and column k. `solved` = L^-1 a is updated to the vector for the smaller L and a.
     void remove(std::size_t k, double* solved = nullptr);
 
-    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total), which is overwritten with
-    // dz.
-    // Returns db.
+    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total). Overwrites `solved` with dz
+    // and returns db.
     double solve_bordered(double* solved, double total) const;
-    // Curvature of the objective along a new coefficient while the margin set adapts.
+    // Returns the curvature of the objective along a new coefficient while the margin set adapts.
     double curvature(const double* solved, double pivot_squared) const;
 
-    // The lower triangle, row by row, and the solved vectors: the state for a bit-identical continuation.
+    // Returns the lower triangle, row by row, and the solved vectors: the state for a bit-identical continuation.
     std::vector<double> packed() const;
     void restore(const std::vector<double>& packed, std::size_t size);
 

@@ -8,7 +8,7 @@
 
 namespace steelyard {
 
-// Coefficients and bounds in the order of the margin set.
+// Coefficients and bounds are in the order of the margin set.
 class MarginMotion {
   public:
     // Direction of the next step.
@@ -16,11 +16,12 @@ class MarginMotion {
 
     void take_out(const SvmState& state);
     void put_back(SvmState& state) const;
-    // Returns the largest step along the direction, at most limit; hits() then lists the members that reach a bound.
+    // Returns the largest step along the direction, at most `limit`; hits() then returns the members that reach a
+    // bound.
     double first_hit(double limit);
     const std::vector<std::size_t>& hits() const { return hits_; }
     void advance(double step);
-    // The nearer bound of a member.
+    // Returns the bound of a member that is nearer to its coefficient.
     double nearer_bound(std::size_t member) const;
     void drop(std::size_t member);
 

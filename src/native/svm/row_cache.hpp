@@ -12,14 +12,14 @@ namespace steelyard {
 
 class RowCache {
   public:
-    // Row i of the cache contains k(member i, every member); members are the rows of `rows` at the positions `members`.
+    // Row i of the cache contains the kernel values of member i with all members; member i is row members[i] of `rows`.
     RowCache(const KernelSpec& spec, Rows<double> rows, std::span<const std::uint32_t> members,
              std::size_t budget_bytes);
 
-    // Valid until the second next call.
+    // Returns row i; the pointer stays valid until the second next call of row().
     const double* row(std::size_t i);
 
-    // Restricts the cache to the members at the positions `kept` (ascending); their computed values stay.
+    // Restricts the cache to the members at the positions `kept` (ascending); their cached values are retained.
     void narrow(std::span<const std::uint32_t> kept);
 
   private:

@@ -14,7 +14,7 @@ class RowIndex {
   public:
     static constexpr std::uint32_t kNone = UINT32_MAX;
 
-    // The first row with a hash, and the next row in a chain; kNone at the end.
+    // first() and next() iterate over the chain of rows with a hash; they return kNone at the end.
     std::uint32_t first(std::uint64_t hash) const { return table_.empty() ? kNone : table_[place_of(hash)]; }
     std::uint32_t next(std::uint32_t row) const { return links_[row].next; }
 
@@ -52,7 +52,7 @@ class RowIndex {
             table_[place_of(link.hash)] = number;
     }
 
-    // All rows 0 .. n - 1 in an insertion order that gives these chains.
+    // Returns all rows 0 .. n - 1 in an insertion order that reproduces these chains.
     std::vector<std::uint32_t> order(std::uint32_t n) const {
         std::vector<std::uint32_t> rows;
         for (std::uint32_t last = 0; last < n; ++last)
@@ -70,7 +70,7 @@ class RowIndex {
     std::size_t home_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash) & (table_.size() - 1); }
     std::size_t after(std::size_t place) const { return (place + 1) & (table_.size() - 1); }
 
-    // Table position of the chain of a hash, or where it would be inserted.
+    // Returns the table position of the chain of a hash, or the position where the chain would be inserted.
     std::size_t place_of(std::uint64_t hash) const {
         std::size_t place = home_of(hash);
         while (table_[place] != kNone && links_[table_[place]].hash != hash) place = after(place);
@@ -95,8 +95,8 @@ class RowIndex {
             if (row != kNone) table_[place_of(links_[row].hash)] = row;
     }
 
-    std::vector<std::uint32_t> table_;  // size is a power of two, at most half of it used
-    std::vector<Link> links_;           // by row
+    std::vector<std::uint32_t> table_;  // the size is a power of two; at most half of the entries are used
+    std::vector<Link> links_;           // one link per row
     std::size_t n_chains_ = 0;
 };
 

@@ -162,7 +162,7 @@ bool SvmProblem::optimise(std::size_t max_steps) {
 
 // -- optimality conditions ----------------------------------------------------------------------------------------
 
-// If sums may be inexact, samples that could determine an end of the interval are summed exactly.
+// If sums may be inexact, the sums of samples that could determine an end of the interval are computed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;
@@ -188,11 +188,11 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // reading must not change later results, not even by rounding
+    e.swap(s_.e);  // restore e: reading must not change later results, not even by rounding
     return largest;
 }
 
-// The rounding bound is not finite if any coefficient is not.
+// rounding_ is not finite if any coefficient is not finite.
 void SvmProblem::measure_coefficients() {
     n_support_ = loops().solver.count_nonzero(s_.z.data(), s_.z.size());
     const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
@@ -227,7 +227,7 @@ void SvmProblem::set_bias() {
         s_.bias = sum / static_cast<double>(n_between);
         return;
     }
-    // No free sample determines the bias, so it is the middle of its interval.
+    // No sample is strictly between its bounds, so the bias is the middle of its interval.
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const double nearer = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
         if (s_.z[i] != nearer) place_at(i, nearer);

@@ -10,13 +10,14 @@
 //
 //     e_i + b >= 0 if z_i < upper_i,   e_i + b <= 0 if z_i > lower_i.
 //
-// The margin set contains samples strictly between their bounds; a factor of their kernel matrix maintains e_i + b = 0.
-// Other samples may be between their bounds too, if their kernel rows are linearly dependent on those of the margin
-// set; then e_i + b = 0 follows.
+// The margin set contains samples strictly between their bounds; a factor of their kernel matrix is used to maintain
+// e_i + b = 0. Other samples may also be between their bounds, if their kernel rows are linearly dependent on those of
+// the margin set; then e_i + b = 0 follows.
 //
-// The active set contains the samples that move; their e is exact in double. For other samples e has an error bound,
-// because it is summed from kernel rows with fewer bits. A sample whose distance to a violation is below the bound is
-// summed exactly before any decision. So the conditions hold as with doubles throughout.
+// The active set contains the samples whose coefficients move; their e is exact in double. For other samples e has an
+// error bound, because it is summed from kernel rows of lower precision. If a sample is closer to a violation than the
+// error bound, its sum is computed exactly before any decision. So the conditions hold as if all kernel rows were
+// doubles.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@
 
 namespace steelyard {
 
-// Error: the conditions do not hold to the tolerance. The caller rolls back.
+// Error: the optimality conditions do not hold within the tolerance. The caller must roll back.
 struct SolverFailure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -52,20 +53,21 @@ class SvmProblem {
     void restore(SvmState state, const std::vector<std::uint32_t>& active);
     void set_tolerance(double tolerance) { tolerance_ = tolerance; }
 
-    // Adds new samples of the kernel rows to the problem, with bound 0.
+    // Adds the new samples of the kernel rows to the problem, initially with bound 0.
     void extend(const std::vector<double>& y, const std::vector<double>& bounds);
     // Sets the bound of a sample for the next solve(); 0 removes the sample from the solution.
     void set_bound(std::size_t i, double bound);
-    // Removes sample i, which has bound 0; the last sample gets its number.
+    // Removes sample i, which must have bound 0; the last sample gets the number i.
     void swap_remove(std::size_t i);
     void pop() { swap_remove(s_.z.size() - 1); }
 
-    // Solves the problem. After an exception, rollback() restores the state before.
+    // Solves the problem. After an exception, rollback() restores the previous state.
     void solve();
     void rollback();
     void commit();
 
-    // The largest violation of the conditions above, from newly computed sums; for sum(z) = 0 relative to sum(|z|).
+    // Returns the largest violation of the conditions above, from recomputed sums; |sum(z)| is taken relative to
+    // sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
 
@@ -134,19 +136,19 @@ class SvmProblem {
 
     KernelRows& rows_;
     double tolerance_;
-    // Number of nonzero coefficients that are included in e, and
+    // Number of nonzero coefficients that are included in e.
     std::size_t n_support_ = 0;
-    double rounding_ = 0.0;      // an upper bound of the effect of one rounding in each term of (Kz)_i
-    SvmState s_, snapshot_;      // the snapshot has neither labels nor bounds nor a factor
-    std::size_t n_checked_ = 0;  // number of samples that met their conditions at the last check
+    double rounding_ = 0.0;      // upper bound of the effect of one rounding error in each term of (Kz)_i
+    SvmState s_, snapshot_;      // the snapshot contains no labels, bounds or factor
+    std::size_t n_checked_ = 0;  // number of samples that satisfied their conditions at the last check
     std::size_t n_active_before_ = 0;
     bool has_snapshot_ = false;
     std::vector<Target> targets_;       // new coefficients of samples whose bounds changed
-    std::vector<OldBound> old_bounds_;  // for rollback
+    std::vector<OldBound> old_bounds_;  // bounds before the update, for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
-    std::vector<std::int32_t> place_;           // position in the margin set, or one of these codes
-    std::vector<double> base_;                  // z used in the gradient e
-    std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was complete
+    std::vector<std::int32_t> place_;           // position in the margin set, or kOutside or kMoving
+    std::vector<double> base_;                  // value of z that is included in e
+    std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was up to date
     ActiveSet active_;
     std::vector<double> active_e_, active_z_;  // for each active sample: its gradient e, and the z used in e
     MarginMotion motion_;

@@ -9,7 +9,7 @@
 
 namespace steelyard {
 
-// A coefficient this close to a bound, relative to the distance of the bounds, is at the bound.
+// A coefficient this close to a bound, relative to the distance between the bounds, counts as at the bound.
 constexpr double kAtBound = 1e-10;
 
 struct SvmState {
@@ -18,22 +18,22 @@ struct SvmState {
     MarginFactor factor;
     double constant = 1.0;  // constant that the factor adds to every kernel value
     double bias = 0.0;
-    double slack = 0.0;            // error bound of all sums so far
-    std::vector<double> exact_at;  // slack when e was exact; the error of e_i is at most slack - exact_at_i
+    double slack = 0.0;            // error bound accumulated over all sums so far
+    std::vector<double> exact_at;  // value of slack when e_i was exact; the error of e_i is at most slack - exact_at[i]
     std::uint64_t n_sums = 0;      // additions to e since it was last recomputed
 };
 
-// Violation of the conditions of sample i for a given e.
+// Returns by how much sample i violates its optimality conditions for a given e.
 double violation_of(const SvmState& state, std::size_t i, double e);
-// The largest violation of all samples.
+// Returns the largest violation of all samples.
 double worst_violation(const SvmState& state);
-// |sum(z)| relative to sum(|z|).
+// Returns |sum(z)| relative to sum(|z|).
 double imbalance_of(const SvmState& state);
-// Whether a coefficient is strictly between its bounds, by more than rounding errors.
+// Returns whether a coefficient is strictly between its bounds, by more than rounding errors.
 bool is_between_bounds(const SvmState& state, std::size_t i);
 
-// Interval of the bias: at least `low`, from samples below their upper bound, and at most `high`, from samples above
-// their lower bound.
+// Interval of the bias: samples below their upper bound require at least `low`, samples above their lower bound require
+// at most `high`.
 struct BiasInterval {
     double low, high;
     std::size_t low_sample, high_sample;

@@ -1,5 +1,5 @@
-// Adiabatic increments: some coefficients move while the margin set adapts so that its conditions hold. A step ends
-// when a member of the margin set reaches a bound or the moving coefficients reach their targets.
+// Adiabatic increments: some coefficients move, and the margin set adapts so that its optimality conditions hold. A
+// step ends when a member of the margin set reaches a bound or the moving coefficients reach their targets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -14,11 +14,12 @@ namespace steelyard {
 
 namespace {
 
-// With a smaller pivot, relative to its diagonal, the kernel row is linearly dependent on those of the margin set.
+// If the pivot, relative to the diagonal, is smaller than this, the kernel row is linearly dependent on those of the
+// margin set.
 constexpr double kDependent = 1e-13;
-// With more violators than the size of the margin set plus this number, SMO steps are faster.
+// If there are more violators than members of the margin set plus this number, SMO steps are faster.
 constexpr std::size_t kManyViolators = 64;
-// Largest number of passes over the active set before a pass over all samples.
+// Maximal number of passes over the active set before a pass over all samples.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -51,13 +52,13 @@ void SvmProblem::clear_margin() {
     s_.factor.clear();
 }
 
-// solved_ = L^-1 times the values of the margin set.
+// Computes solved_ = L^-1 v, where v are the values of the members of the margin set.
 void SvmProblem::gather_margin(const double* by_slot, double added) {
     solved_.resize(s_.margin.size());
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
 }
 
-// Members that stopped the step get the exact value of the nearer bound and leave the margin set.
+// Sets members that reached a bound exactly to that bound and removes them from the margin set.
 void SvmProblem::drop_hits(double* solved) {
     for (auto hit = motion_.hits().rbegin(); hit != motion_.hits().rend(); ++hit) {
         s_.z[s_.margin[*hit]] = motion_.nearer_bound(*hit);
@@ -68,7 +69,7 @@ void SvmProblem::drop_hits(double* solved) {
 
 // -- moves to target coefficients ---------------------------------------------------------------------------------
 
-// Moves samples to their targets and the residuals of the margin set to zero, both in the same proportion.
+// Moves the coefficients to their targets and, in the same proportion, the residuals of the margin set to zero.
 void SvmProblem::drive(const std::vector<Target>& targets) {
     const SolverLoops& solver = loops().solver;
     std::vector<double> change(targets.size()), push;  // remaining changes of z, and of e in the active set
@@ -79,7 +80,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         size += std::abs(change[p]);
         place_[targets[p].sample] = kMoving;
     }
-    auto start = [&] {  // the right-hand side for the margin set
+    auto start = [&] {  // computes the right-hand side for the margin set
         sync_active();
         push.assign(active_.size(), 0.0);
         values_.resize(active_.size());
@@ -97,8 +98,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     };
     const double negligible = 1e-14 * size;
     start();
-    // Each step removes members of the margin set, so there are few steps. A damaged file may contain no valid
-    // solution, so the number of steps is limited; later checks repair the result.
+    // Each step removes members of the margin set, so there are few steps. The number of steps is limited, because a
+    // damaged file may contain no valid solution; later checks repair the result.
     const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
     while (report_.steps < limit) {
         poll_interrupt();
@@ -118,7 +119,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
             const std::uint32_t i = targets[p].sample;
             s_.z[i] = step == 1.0 ? targets[p].z : s_.z[i] + step * change[p];
             change[p] *= 1.0 - step;
-            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // its e already includes the change
+            if (active_.holds(i)) active_z_[active_.slot(i)] = s_.z[i];  // e of the sample already includes the change
         }
         solver.axpy(step, push.data(), active_e_.data(), push.size());
         if (step == 1.0) break;
@@ -135,7 +136,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// Without a margin set, the targets need not sum to zero; samples between their bounds absorb the difference.
+// Without a margin set, the coefficients need not sum to zero after the move; samples between their bounds absorb the
+// difference.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
@@ -146,10 +148,11 @@ void SvmProblem::balance(double negligible) {
     }
 }
 
-// The margin set is empty and the sum of the coefficients must change: the sample with the smallest loss moves.
+// Called if the margin set is empty and the sum of the coefficients must change: moves the sample with the smallest
+// loss.
 void SvmProblem::find_partner(double total) {
     sync();
-    const double sign = total > 0.0 ? 1.0 : -1.0;  // a coefficient must decrease or increase
+    const double sign = total > 0.0 ? 1.0 : -1.0;  // whether a coefficient must decrease or increase
     std::size_t partner = s_.z.size();
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const bool can_move = total > 0.0 ? s_.z[i] > s_.lower[i] : s_.z[i] < s_.upper[i];
@@ -174,13 +177,13 @@ void SvmProblem::correct_margin() {
     }
 }
 
-// Starts the margin set with one of two violating samples; then only the other violates.
+// Starts the margin set with one of two violating samples; then only the other sample violates its condition.
 void SvmProblem::open_pair(const BiasInterval& interval) {
     start_margin(interval.high_sample);
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Handles a few new samples before all others are checked; only their own sums are needed.
+// Handles a few new samples before all others are checked; only the sums of the new samples are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -191,8 +194,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// New violators have often just left the margin set. Checking the active set first saves passes over all samples; the
-// final pass over all samples still decides.
+// New violators have often just left the margin set. Checking the active set first saves passes over all samples; a
+// final pass over all samples is still necessary.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {
@@ -202,7 +205,7 @@ void SvmProblem::enter_active(std::size_t step_limit) {
             values_[slot] = s_.z[active_.sample(slot)] - active_z_[slot];
         for (std::size_t slot = 0; slot < active_.size(); ++slot) {
             const std::uint32_t i = active_.sample(slot);
-            if (place_[i] >= 0) continue;  // e of the margin set needs no sum
+            if (place_[i] >= 0) continue;  // members of the margin set need no sum
             const double e = active_e_[slot] + dot(active_.row(slot), values_.data(), values_.size());
             const double violation = violation_of(s_, i, e);
             if (violation > threshold()) list.emplace_back(violation, i);

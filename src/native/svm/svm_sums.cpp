@@ -1,4 +1,5 @@
-// Sums of kernel values: always exact for the active set, within the error bound (slack) for all others after sync().
+// Sums of kernel values: always exact for the active set; for all other samples within the error bound (slack) after
+// sync().
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,14 +12,14 @@ namespace steelyard {
 
 namespace {
 
-// Recomputed sums with a larger error bound use more precise kernel values.
+// If recomputed sums have a larger error bound than this, more precise kernel values are used.
 constexpr double kLargestFreshSlack = 1e-3;
-// Sums with a larger error bound are useless, and may even have overflowed.
+// Sums with a larger error bound than this are useless, and may even have overflowed.
 constexpr double kUselessError = 1.0;
-// Recompute sums after this many additions, because rounding errors accumulate.
+// Sums are recomputed after this many additions, because rounding errors accumulate.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
-// With more samples, and a larger fraction of all, too close to a violation, doubles for all cost less than single
-// exact sums.
+// If more than kFewDoubtful samples, and more than one in kDoubtfulShare, are too close to a violation, computing all
+// sums in double costs less than exact sums one by one.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace
@@ -43,8 +44,8 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
-// Samples that left the margin set often return, but not forever. The more rows there are, the larger the active set
-// may be, because it saves passes over all rows.
+// Samples that left the margin set often return soon, so they stay active for a while. The more samples there are, the
+// larger the active set may be, because it saves passes over all samples.
 void SvmProblem::trim_active() {
     const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
@@ -52,7 +53,7 @@ void SvmProblem::trim_active() {
         if (place_[active_.sample(slot)] < 0) deactivate(slot);
 }
 
-// Adds changes of samples outside the active set to e of the active set at once.
+// Sets a coefficient. A change outside the active set is added to e of the active set immediately.
 void SvmProblem::place_at(std::size_t i, double z) {
     const double change = z - s_.z[i];
     s_.z[i] = z;
@@ -131,7 +132,7 @@ void SvmProblem::make_exact(std::size_t i) {
     s_.exact_at[i] = s_.slack;
 }
 
-// Recomputes the sums of all samples outside the active set, whose sums are exact.
+// Recomputes the sums of all samples outside the active set; the sums of the active set are exact.
 void SvmProblem::resum_outside() {
     s_.slack = rows_.sum_rows(s_.z.data(), s_.e.data());
     while (!(s_.slack <= kLargestFreshSlack) && !rows_.is_wide()) {
@@ -158,8 +159,8 @@ void SvmProblem::resum() {
     s_.n_sums = 0;
 }
 
-// Returns the samples that violate by more than the threshold, the largest violation first. Candidates within the error
-// bound are summed exactly.
+// Returns the samples that violate their conditions by more than the threshold, largest violation first. If the error
+// bound leaves a doubt, the sum of the sample is computed exactly.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

@@ -14,7 +14,7 @@ constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 constexpr int kMaxExactPower = 22;  // 10^22 is the largest power of ten that is a double
 constexpr std::uint64_t kMaxExactInteger = std::uint64_t{1} << 53;
-constexpr std::ptrdiff_t kMaxDigits = 19;  // more do not fit into 64 bits
+constexpr std::ptrdiff_t kMaxDigits = 19;  // more digits do not fit into 64 bits
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

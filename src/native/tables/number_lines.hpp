@@ -1,4 +1,4 @@
-// Parser of CSV lines that contain only numbers; it allocates nothing but the result.
+// Parser of CSV lines that contain only numbers. It allocates memory only for the result.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// A test is a function that registers itself by its name; the name is the claim. CHECK notes a failure and goes on.
+// Test framework: TEST registers a function by its name, which states the expected behaviour. CHECK records a failure
+// and continues.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ struct Registration {
     Registration(const char* name, void (*run)()) { all_tests().push_back({name, run}); }
 };
 
-// Says where a check stands when the same line runs for many sizes.
+// Joins values to a message that tells for which parameters a check in a loop has failed.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string joined;
@@ -46,7 +47,7 @@ std::vector<T> random_values(std::size_t n, unsigned seed, double offset = 0.0) 
     return values;
 }
 
-// Runs body(level) with the whole process on each level in turn, the best one last.
+// Runs body(level) with the whole process on each SIMD level in turn, the best level last.
 template <class Body>
 void on_every_level(Body&& body) {
     for (const std::string& level : available_levels()) {

@@ -6,7 +6,7 @@
 namespace steelyard::tests {
 
 namespace {
-int failures = 0;  // checks of the running test that did not hold
+int failures = 0;  // number of failed checks of the running test
 }
 
 std::vector<Test>& all_tests() {
@@ -20,7 +20,7 @@ void fail(const char* file, int line, const std::string& what) {
     if (failures == shown) std::printf("(more of this test are not shown)\n");
 }
 
-// Runs every test whose name contains `filter`; returns how many failed.
+// Runs every test whose name contains `filter`; returns the number of failed tests.
 int run_all(const char* filter) {
     int passed = 0, failed = 0;
     for (const Test& test : all_tests()) {

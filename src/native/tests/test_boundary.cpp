@@ -1,4 +1,4 @@
-// Passes over a kernel matrix for boundary alignment, and kernels looked up in a table.
+// Functions over a kernel matrix for boundary alignment, and kernel values from a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -116,7 +116,7 @@ TEST(digit_products_equal_integer_products_at_every_level) {
             }
 }
 
-// Consecutive blocks with one digit, with two digits for some or all features, and with rows beyond both.
+// Consecutive blocks: with one digit, with two digits for some or all features, and with rows that need more digits.
 TEST(unscanned_rows_are_summed_exactly_at_every_level) {
     constexpr std::size_t n = 4000, n_classes = 3;
     for (const std::size_t d : {3, 23}) {
@@ -243,7 +243,7 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
         const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
         remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);
         CHECK(!ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // A feature with merged coarser values is ignored.
+        // A feature with merged values of coarser steps is ignored.
         less.quantizer.mixed[3] = 1;
         CHECK(ExactView(less, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
     });

@@ -151,7 +151,7 @@ TEST(forgetron_matches_its_formulas) {
         const auto cost = [&](double phi) {
             return phi * phi * weight * weight + 2.0 * weight * phi * (1.0 - phi * mu);
         };
-        double low = 0.0, high = 1.0;  // bisection for the largest phi: the cost is increasing up to it
+        double low = 0.0, high = 1.0;  // bisection for the largest phi; up to this phi the cost increases
         for (int step = 0; step < 200; ++step) {
             const double middle = 0.5 * (low + high);
             (deviation + cost(middle) <= 15.0 / 32.0 * mistakes ? low : high) = middle;
@@ -176,7 +176,7 @@ TEST(projectron_matches_its_formulas) {
                 const double achieved = stream.y[t] * stream.weigh(weights, t);
                 if (achieved > 0.0 && !(margin && achieved < 1.0)) continue;
                 const std::vector<double> onto = project(stream, kept, t);
-                double length = 0.0;  // of the projection, squared
+                double length = 0.0;  // squared length of the projection
                 for (std::size_t i = 0; i < kept.size(); ++i) length += onto[i] * stream.k(kept[i], t);
                 const double squared = std::max(0.0, stream.k(t, t) - length), distance = std::sqrt(squared);
                 double weight = 1.0;

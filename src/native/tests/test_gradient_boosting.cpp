@@ -1,4 +1,4 @@
-// Gradient boosting against sums made row by row, and validation of tree arrays.
+// Gradient boosting against sums computed row by row, and validation of tree arrays.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -46,7 +46,7 @@ template <class T, class Sum>
 void compare_at(std::size_t n_x, std::size_t n_z, std::size_t d) {
     const std::vector<T> X = random_values<T>(n_x * d, 1), Z = random_values<T>(n_z * d, 2);
     const PackedRows<T, Sum> packed(Rows<T>{Z.data(), n_z, d});
-    const std::size_t ld = n_z + 3;  // values beside the block must not change
+    const std::size_t ld = n_z + 3;  // values outside the block must not change
     for (const KernelSpec& spec : kSpecs)
         on_every_level([&](const std::string& level) {
             std::vector<Sum> block(n_x * ld, Sum(-7)), row(n_z);
@@ -167,10 +167,12 @@ TEST(exp_and_tanh_of_nan_are_nan) {
 }
 
 TEST(threads_and_mirroring_are_bitwise_neutral_in_double) {
-    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);  // fully computed, and mirrored
+    // d = 7: both triangles are computed; d = 45: mirrored.
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);
 }
 TEST(threads_and_mirroring_are_bitwise_neutral_in_float) {
-    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);  // fully computed, and mirrored
+    // d = 7: both triangles are computed; d = 45: mirrored.
+    for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);
 }
 
 TEST(distances_are_exact_under_a_common_offset) {

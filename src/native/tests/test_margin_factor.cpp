@@ -18,7 +18,7 @@ std::vector<double> column(const std::vector<double>& points, double x) {
     return a;
 }
 
-// The largest error of A x = a after solving with the factor.
+// Returns the largest error of A x = a after solving with the factor.
 double residual(const MarginFactor& factor, const std::vector<double>& points, const std::vector<double>& a) {
     std::vector<double> x = a;
     factor.forward(x.data());

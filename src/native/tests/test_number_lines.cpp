@@ -1,4 +1,4 @@
-// Lines of plain numbers, against the C library's reading of every cell.
+// Parser of numeric lines against strtod for every cell.
 #include <bit>
 #include <cmath>
 #include <cstdint>

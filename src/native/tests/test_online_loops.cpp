@@ -1,4 +1,4 @@
-// SIMD loops of the online learners against plain loops, on every level.
+// SIMD loops of the online learners against plain loops, at every SIMD level.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 
 std::size_t padded(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-// Random numbers of which many are equal, in a vector that can be read up to the end of a cache line.
+// Random numbers with many ties, in a vector that can be read up to the end of a cache line.
 template <class Real>
 AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps) {
     AlignedVector<Real> values(padded(n, kLineOf<Real>), Real(0));

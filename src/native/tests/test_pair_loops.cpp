@@ -1,4 +1,4 @@
-// Pairwise steps and the loops of boundary points against their definitions, at sizes around a vector's width.
+// SMO steps and the loops of boundary points against their definitions, at sizes around the vector width.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -129,7 +129,7 @@ TEST(solve_roughly_meets_optimality_outside_the_initial_working_set) {
     }
     bool working[n] = {};
     std::fill_n(working, 12, true);
-    bounds[30] = 0.0;  // is not used
+    bounds[30] = 0.0;  // this sample is not used
     RoughMachine machine{factor.data(), bounds.data(), working, z.data(), scores.data()};
     solve_roughly({K.data(), signs.data(), n}, &machine, 1, {1e-3, 3e-3}, 1);
     CHECK(std::abs(std::accumulate(z.begin(), z.end(), 0.0)) < 1e-9, n);

@@ -1,4 +1,4 @@
-// Functions that are linear between knots, against the definition.
+// Piecewise linear functions against their definition.
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -131,8 +131,8 @@ TEST(planes_equal_the_reference_alone_and_in_lanes_at_every_level) {
 TEST(plane_does_not_depend_on_other_planes_nor_on_pending_rows) {
     const std::size_t d = 6, n_classes = 11;
     const Labelled rows = rows_of(3000, d, n_classes, 5);
-    const ExactState state = state_of(rows, d);  // sums
-    ExactState piecewise;                        // pending rows
+    const ExactState state = state_of(rows, d);  // rows are already in the sums
+    ExactState piecewise;                        // rows are pending
     piecewise.n_features = d;
     for (std::size_t i = 0; i < rows.slots.size(); i += 300)
         add_rows<double>(piecewise, {{rows.X.data() + i * d, 300, d}, {rows.slots.data() + i, 300}, {}}, 1);
@@ -211,7 +211,7 @@ TEST(sums_formed_batch_by_batch_equal_sums_formed_at_once) {
             state_of({{rows.X.begin(), rows.X.begin() + 400 * d}, {rows.slots.begin(), rows.slots.begin() + 400}}, d));
         for (std::size_t i = 400; i < 2000; i += step) {
             const std::size_t n = std::min(step, 2000 - i);
-            const ExactSums kept(sums.snapshot());  // a copy must not change
+            const ExactSums kept(sums.snapshot());  // this copy must not change
             const Big before = kept.read([](const ExactState& state) { return count_of(state, 0); });
             sums.update([&](ExactState& state) {
                 add_rows<double>(state, {{rows.X.data() + i * d, n, d}, {rows.slots.data() + i, n}, {}}, 1);
@@ -240,7 +240,7 @@ TEST(pivoted_cholesky_factor_reproduces_the_class_matrix) {
     const std::size_t d = 30, size = d + 1;
     const Labelled rows = rows_of(kRows, d, 2, 8);
     ExactState few = state_of(rows, d);
-    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of their own class
+    std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of an additional class
     for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another scale
     const std::vector<std::int32_t> third(6, 2);
     add_rows<double>(few, {{own.data(), 6, d}, third, {}}, 1);

@@ -1,4 +1,4 @@
-// Sequence kernels against recursions in long double, cell by cell.
+// Sequence kernels against a reference implementation in long double, cell by cell.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -68,7 +68,7 @@ double reference(const AlignmentSpec& spec, const Sequences<double>& X, std::siz
     return sum > 0.0L ? static_cast<double>(std::log(sum)) : kNever;
 }
 
-// Sums over all scripts, and over those that do not end with an insertion.
+// Sums over all edit scripts, and over those that do not end with an insertion.
 double reference(const EditSpec& spec, const Sequences<std::int32_t>& X, std::size_t a,
                  const Sequences<std::int32_t>& Z, std::size_t b) {
     const std::size_t n = X.length(a), m = Z.length(b), ld = m + 1;

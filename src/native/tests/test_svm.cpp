@@ -44,7 +44,7 @@ enum class Shape {
     clouds,
     lattice,
     repeated
-};  // a lattice has many equal kernel values, repeated rows singular matrices
+};  // a lattice has many equal kernel values; repeated rows give singular matrices
 
 Table made_table(Shape shape, std::size_t n, std::size_t d, std::int32_t n_classes, unsigned seed) {
     Table table{d, {}, {}, {}};
@@ -144,7 +144,7 @@ void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel,
         const double off = std::abs(state.e[i] - dense.e(state.z, i));
         CHECK(off <= state.slack - state.exact_at[i] + 1e-11 * scale, what, i, off);
     }
-    // The factor is that of the margin set, whose members are between their bounds.
+    // The factor belongs to the margin set, whose members are between their bounds.
     const std::vector<double> packed = state.factor.packed();
     const auto L = [&](std::size_t i, std::size_t j) { return j > i ? 0.0 : packed[i * (i + 1) / 2 + j]; };
     for (std::size_t i = 0; i < state.margin.size(); ++i) {
@@ -173,7 +173,7 @@ std::vector<ProblemSpec> specs_for(std::int32_t n_classes, double C) {
     return specs;
 }
 
-// Adds rows one by one and in batches, removes them in another order, and changes bounds.
+// Adds rows one by one and in batches, removes them in a different order, and changes bounds.
 void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, bool as_function, double C,
                  const std::string& what) {
     const std::size_t d = 3;
@@ -204,7 +204,7 @@ void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, 
     step(20, 3, C, true);
     for (int slide = 0; slide < 15; ++slide) step(1, 1, C, slide % 5 == 0);
     step(0, 0, 3.0 * C, true);
-    step(120, 0, 3.0 * C, false);  // so many violators that SMO is used
+    step(120, 0, 3.0 * C, false);  // creates so many violators that SMO is used
     step(0, 0, 0.2 * C, false);
     for (int slide = 0; slide < 8; ++slide) step(4, 5, 0.2 * C, false);
     step(0, present.size() - 6, C, true);
@@ -273,7 +273,7 @@ TEST(forgetting_unknown_rows_throws_and_changes_nothing) {
     const auto before = fingerprint(svc);
     Table retire{3, {}, {}, {}};
     retire.push(all.X.data(), all.codes[0], all.weights[0]);
-    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // the other class does not contain this row
+    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // this row does not occur in the other class
     bool refused = false;
     try {
         svc.update(made_table(Shape::lattice, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);

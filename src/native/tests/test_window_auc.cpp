@@ -1,4 +1,4 @@
-// The area under the curve of a window against pairs counted one by one.
+// AUC of a sliding window against counting all pairs.
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -17,7 +17,8 @@ struct ScoredRow {
     std::vector<double> scores;
 };
 
-// Twice the pairs of rows of class i and j in which that of class i has the higher score, ties once.
+// Returns twice the number of pairs of rows of classes i and j in which the row of class i has the higher score; a tie
+// counts as half a pair.
 std::int64_t doubled_wins(const std::deque<ScoredRow>& rows, std::int32_t i, std::int32_t j, std::size_t column) {
     std::int64_t wins = 0;
     for (const ScoredRow& a : rows)
@@ -27,7 +28,7 @@ std::int64_t doubled_wins(const std::deque<ScoredRow>& rows, std::int32_t i, std
     return wins;
 }
 
-// Scores of a stream: `distinct` different ones, and a code for each row.
+// Stream with `distinct` different scores, and a class code for each row.
 ScoredRow row_at(std::size_t t, std::size_t n_columns, double distinct, std::uint64_t seed) {
     const auto n_classes = static_cast<double>(n_columns == 1 ? 2 : n_columns);
     ScoredRow row{static_cast<std::int32_t>(uniform_at(seed, t) * uniform_at(seed, t, 1) * n_classes), {}};

@@ -7,7 +7,7 @@
 
 #include "common/threads.hpp"
 
-// Compiled without contraction: a fused multiply-add would round differently on another machine.
+// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
 
 namespace steelyard {
 
@@ -17,7 +17,7 @@ constexpr std::size_t kSampleRowsPerBin = 32;
 constexpr std::size_t kBlockRows = 1024;  // rows that are binned column by column while they are in the cache
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns evenly spaced rows of every class, the same number from each class that has as many.
+// Returns evenly spaced rows of every class, the same number from each class that is large enough.
 std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::size_t n_classes,
                                      std::size_t n_sampled) {
     const std::size_t max_rows = std::max<std::size_t>(n_sampled / n_classes, 1);
@@ -31,7 +31,8 @@ std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::s
     return sample;
 }
 
-// Returns midpoints between distinct values: between all of them if they are at most `max_bins`, else at quantiles.
+// Returns midpoints between distinct values: all midpoints if there are at most `max_bins` distinct values, else those
+// at quantiles.
 std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bins) {
     std::ranges::sort(values);
     const std::size_t n = values.size();
@@ -42,7 +43,7 @@ std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bi
         const double low = values[i - 1], high = values[i];
         if (low == high || (n_distinct > max_bins && i * max_bins < (borders.size() + 1) * n)) continue;
         const double middle = 0.5 * low + 0.5 * high;
-        borders.push_back(middle < high ? middle : low);  // also if the midpoint of infinite values is NaN
+        borders.push_back(middle < high ? middle : low);  // `low` also if the midpoint of infinite values is NaN
     }
     return borders;
 }
@@ -108,7 +109,7 @@ BinnedColumn category_column(Rows<double> X, std::size_t c, const BinningSetting
 // Writes bins of `n` values that are `stride` apart.
 void bin_numeric(const BinnedColumn& column, const double* values, std::size_t stride, std::size_t n,
                  std::uint8_t* out) {
-    // Infinite borders behind the last one make every binary search equally long, without a branch.
+    // Infinite borders after the last one make every binary search equally long, without a branch.
     std::array<double, kMaxBins> borders;
     const std::size_t half = column.borders.size() < 64 ? 32 : 128;
     std::fill_n(borders.begin(), 2 * half, kInfinity);
@@ -122,7 +123,7 @@ void bin_numeric(const BinnedColumn& column, const double* values, std::size_t s
     }
 }
 
-// Bin of every code, and of kMaxCategories: the bin of missing values.
+// Returns the bin of every code; the entry kMaxCategories is the bin of missing values.
 std::vector<std::uint16_t> category_table(const BinnedColumn& column) {
     std::vector<std::uint16_t> bin_of(kMaxCategories + 1, static_cast<std::uint16_t>(column.n_bins()));
     for (std::size_t b = 0; b < column.n_bins(); ++b)

@@ -1,4 +1,5 @@
-// Binning: every column of a table as bins, one byte per value, or two in columns of many categories.
+// Binning: replaces each value of a table by the number of its bin, stored in one byte, or in two bytes for columns
+// with many categories.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +11,27 @@
 
 namespace steelyard {
 
-constexpr std::size_t kMaxBins = 256;          // of a numeric column
-constexpr std::size_t kMaxCategories = 65535;  // codes from here on are treated as missing
+constexpr std::size_t kMaxBins = 256;          // maximal number of bins of a numeric column
+constexpr std::size_t kMaxCategories = 65535;  // category codes from this number on are treated as missing
 
 struct BinnedColumn {
     std::int32_t feature;  // column of the table
     bool is_category;
-    bool has_missing;                      // some values are in the bin `n_bins()`
-    bool is_wide;                          // bins have two bytes
+    bool has_missing;                      // whether some values are missing; their bin is n_bins()
+    bool is_wide;                          // whether bins have two bytes
     std::vector<double> borders;           // numeric: bin b holds values above border b - 1, up to border b
     std::vector<std::int32_t> categories;  // category: code of each bin, ascending
 
     std::size_t n_bins() const { return is_category ? categories.size() : borders.size() + 1; }
 };
 
-// Columns whose values differ. Missing values of a column have a bin of their own, behind the others. In a category
-// column, missing are NaN, negative codes, codes from kMaxCategories on, and categories with fewer rows than
+// Binned columns; constant columns are omitted. Missing values of a column are in an additional last bin. In a category
+// column, missing values are NaN, negative codes, codes from kMaxCategories on, and categories with fewer rows than
 // `min_rows_per_category`.
 struct BinnedRows {
     std::size_t n_rows = 0;
     std::vector<BinnedColumn> columns;
-    std::vector<std::size_t> place;        // of each column among the narrow or the wide ones
+    std::vector<std::size_t> place;        // index of each column among the narrow or the wide columns
     std::vector<std::uint8_t> bins;        // (narrow columns, n_rows)
     std::vector<std::uint16_t> wide_bins;  // (wide columns, n_rows)
 
@@ -39,14 +40,15 @@ struct BinnedRows {
 };
 
 struct BinningSettings {
-    std::size_t max_bins;         // of a numeric column
-    std::size_t max_narrow_bins;  // columns of more categories are wide
+    std::size_t max_bins;         // maximal number of bins of a numeric column
+    std::size_t max_narrow_bins;  // columns with more categories are wide
     std::size_t min_rows_per_category;
     unsigned n_threads;
 };
 
-// Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class. A column whose
-// values do not differ among those rows is binned by all rows. `is_category` has one entry per column, or none.
+// Bins all columns. Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class. If
+// a column is constant in these rows, its borders are computed from all rows. `is_category` has one entry per column,
+// or is empty.
 BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::size_t n_classes,
                     std::span<const std::uint8_t> is_category, const BinningSettings& settings);
 

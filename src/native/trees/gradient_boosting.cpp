@@ -15,13 +15,13 @@
 #include "common/threads.hpp"
 #include "trees/binning.hpp"
 
-// Compiled without contraction: a fused multiply-add would round differently on another machine.
+// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
 
 namespace steelyard {
 
 namespace {
 
-constexpr int kGradientBits = 30;  // of the largest weight
+constexpr int kGradientBits = 30;  // bits of a gradient with the largest weight
 constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
 constexpr std::size_t kMinValuesPerThread = 200'000;  // below this, starting a thread takes longer than its work
@@ -33,7 +33,7 @@ std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
-// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every machine and
+// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every computer and
 // that a compiler can vectorize.
 inline double logistic(double score) {
     const double x = std::abs(score);
@@ -51,13 +51,13 @@ inline double logistic(double score) {
     const std::uint64_t exponent =
         1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
     e *= std::bit_cast<double>(exponent << 52);
-    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits or none
+    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits set, or none
     const std::uint64_t numerator =
         (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
     return std::bit_cast<double>(numerator) / (1.0 + e);
 }
 
-// Returns log(x) for positive x by a series that rounds the same on every machine: log(m 2^k) = k log(2) + 2 atanh(s)
+// Returns log(x) for positive x by a series that rounds the same on every computer: log(m 2^k) = k log(2) + 2 atanh(s)
 // with s = (m - 1) / (m + 1), |s| < 0.172.
 double portable_log(double x) {
     int k = 0;
@@ -69,7 +69,7 @@ double portable_log(double x) {
     return k * 0.6931471805599453 + 2.0 * (s * sum);
 }
 
-// Sums over rows: gradients; hessians, with the number of rows in the lowest bits.
+// Sums over rows: the gradients, and the hessians with the number of rows in the lowest bits.
 struct alignas(16) Sum {
     std::int64_t gradient = 0;
     std::int64_t hessian_and_rows = 0;
@@ -84,13 +84,14 @@ struct alignas(16) Sum {
     }
 };
 
-// How a sum holds three numbers. Sums of n rows need bit_width(n) bits for the rows and as many above each row's
-// hessian, which is at most a quarter of the largest weight: with many rows hessians have fewer bits than gradients.
+// Fixed-point format of the three numbers in a Sum. Sums of n rows need bit_width(n) bits for the number of rows, and
+// as many extra bits for the sum of hessians, each at most a quarter of the largest weight. So with many rows hessians
+// have fewer bits than gradients.
 class SumFormat {
   public:
     SumFormat(std::size_t n_rows, double max_weight)
         : count_bits_(std::max(kMinCountBits, static_cast<int>(std::bit_width(n_rows)))) {
-        int exponent = 0;  // products with a power of two are exact
+        int exponent = 0;  // units are powers of two, so that products with them are exact
         std::frexp(max_weight, &exponent);
         const int hessian_bits = std::min(kGradientBits, 65 - 2 * count_bits_);
         gradient_unit_ = std::ldexp(1.0, kGradientBits - exponent);
@@ -108,7 +109,7 @@ class SumFormat {
     std::int64_t rows(const Sum& sum) const { return sum.hessian_and_rows & ((std::int64_t{1} << count_bits_) - 1); }
     double g(const Sum& sum) const { return static_cast<double>(sum.gradient); }
     double h(const Sum& sum) const { return static_cast<double>(sum.hessian_and_rows >> count_bits_) * hessian_scale_; }
-    double unit() const { return gradient_unit_; }  // of g and h
+    double unit() const { return gradient_unit_; }  // unit of g() and h()
 
   private:
     int count_bits_;
@@ -125,14 +126,14 @@ struct Split {
 };
 
 struct Leaf {
-    std::size_t begin, end;  // range of its rows in `order_`
+    std::size_t begin, end;  // range of the rows of the leaf in `order_`
     Sum sum;
     std::size_t histogram;
     Split split;
     std::int32_t node;
 };
 
-// Bins of a narrow column in a histogram.
+// Returns the number of bins of a narrow column in a histogram.
 std::size_t histogram_stride(std::size_t max_bins) { return max_bins <= 64 ? 64 : kMaxBins; }
 
 // Adds one row to the histograms of N columns.
@@ -159,7 +160,7 @@ void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, st
     }
 }
 
-// Boosting of one output: one tree after the other.
+// Boosting of one output: fits one tree after the other.
 class Booster {
   public:
     Booster(const BinnedRows& rows, const BoostingSettings& settings, const std::vector<double>& weights,
@@ -250,11 +251,12 @@ class Booster {
         });
     }
 
-    // Puts the rows of the next tree first into `order_` and the others behind them; returns the number of the first.
+    // Writes the rows sampled for the next tree to the front of `order_`, followed by the other rows; returns the
+    // number of sampled rows.
     std::size_t select_rows(std::size_t tree) {
         std::iota(order_.begin(), order_.end(), std::uint32_t{0});
         if (settings_.row_fraction >= 1.0) return order_.size();
-        // A seed of its own: columns are drawn from the same series.
+        // A separate seed, because columns are drawn from the same series.
         const std::uint64_t seed = mix_bits(settings_.seed + output_ + 1);
         const std::size_t n = partition(
             0, order_.size(), [&](std::size_t r) { return uniform_at(seed, tree, r) < settings_.row_fraction; });
@@ -263,7 +265,7 @@ class Booster {
 
     void compute_gradients() {
         for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
-            constexpr std::size_t kBlockRows = 256;  // separate loops over a block are vectorized
+            constexpr std::size_t kBlockRows = 256;  // separate loops over a block, so that they are vectorized
             std::array<double, kBlockRows> p, g, h;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t n = std::min(kBlockRows, end - begin);
@@ -326,8 +328,8 @@ class Booster {
         if (has_missing) scan_bins(leaf, c, bins, n_bins - 1, missing, true, true);
     }
 
-    // Considers the splits behind the first `n` bins. Almost all of them are rejected without a division by a test that
-    // the compiler vectorizes and that leaves ample room for rounding; the result is as if every gain were computed.
+    // Evaluates the splits after each of the first `n` bins. A vectorized test without divisions, with a margin for
+    // rounding errors, rejects almost all of them; the result is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
@@ -358,7 +360,7 @@ class Booster {
         }
     }
 
-    // Sorts categories by gradient / hessian and considers the first and the last ones as the left side.
+    // Sorts categories by gradient / hessian and evaluates prefixes and suffixes of this order as the left side.
     void find_category_split(Leaf& leaf, std::size_t c, const Sum* bins) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
         const std::int64_t min_category_rows =
@@ -395,7 +397,8 @@ class Booster {
         }
     }
 
-    // Stable partition of rows begin..end of `order_`; returns the first one for which the predicate is false.
+    // Stable partition of rows begin..end of `order_`; returns the position of the first row for which the predicate is
+    // false.
     template <class Predicate>
         requires std::predicate<Predicate, std::size_t>
     std::size_t partition(std::size_t begin, std::size_t end, Predicate&& goes_left) {
@@ -452,7 +455,7 @@ class Booster {
             build_histogram(root);
             find_split(root);
         }
-        // Rows that were not sampled follow the splits too: the new tree changes their scores.
+        // Rows that were not sampled follow the splits too, because the new tree also changes their scores.
         unsampled_.assign(1, {n_sampled, order_.size()});
         leaves_.assign(1, root);
         while (leaves_.size() < settings_.max_leaves) {
@@ -506,8 +509,8 @@ class Booster {
         const std::size_t unsampled_middle = partition(begin, end, leaf.split.column);
         unsampled_[l] = {begin, unsampled_middle};
         unsampled_.push_back({unsampled_middle, end});
-        if (leaves_.size() + 1 < settings_.max_leaves) {  // the last split needs no histograms of its children
-            // The histogram of the smaller child is built, that of the larger one is the difference.
+        if (leaves_.size() + 1 < settings_.max_leaves) {  // the children of the last split need no histograms
+            // The histogram of the smaller child is computed from its rows, that of the larger child as a difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
             if (swapped) std::swap(left.histogram, right.histogram);
             build_histogram(swapped ? left : right);
@@ -525,19 +528,20 @@ class Booster {
     const BoostingSettings& settings_;
     const std::vector<double>&weights_, &target_;
     std::uint64_t output_;
-    std::size_t width_;   // columns of a tree
-    std::size_t stride_;  // bins of a column in a histogram
+    std::size_t width_;   // number of columns of a tree
+    std::size_t stride_;  // number of bins of a column in a histogram
     SumFormat format_;
     double l2_, category_l2_, smoothing_;
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
     std::vector<double> scores_;
-    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, those of them with one-byte bins
-    std::vector<std::size_t> histogram_begin_;    // of each selected column
+    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, and those of them with one-byte bins
+    std::vector<std::size_t> histogram_begin_;    // start of the histogram of each selected column
     std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
-    std::vector<std::uint8_t> bins_;                        // (n_rows, narrow columns)
-    std::vector<std::uint8_t> goes_left_;                   // of each bin of the column that is split
+    std::vector<std::uint8_t> bins_;  // (n_rows, narrow columns)
+    // Whether rows in a bin go left, for each bin of the split column.
+    std::vector<std::uint8_t> goes_left_;
     std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories by gradient / hessian
     std::vector<Leaf> leaves_;
     std::vector<std::pair<std::size_t, std::size_t>> unsampled_;  // rows of each leaf that were not sampled
@@ -600,7 +604,7 @@ TreeEnsemble fit_gradient_boosting(Rows<double> X, std::span<const std::int64_t>
     BoostingSettings of_output = settings;
     const std::size_t min_rows = std::max<std::size_t>(settings.min_rows_per_leaf, 1);
     of_output.max_leaves = std::clamp<std::size_t>(X.n_rows / min_rows, 1, settings.max_leaves);
-    // Several outputs use one thread each, a single one uses all.
+    // Several outputs use one thread each; a single output uses all threads.
     if (n_outputs > 1) of_output.n_threads = 1;
     std::vector<TreeEnsemble> fitted(n_outputs);
     std::vector<std::exception_ptr> errors(n_outputs);

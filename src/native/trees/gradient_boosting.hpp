@@ -2,8 +2,7 @@
 //
 // Gradients and hessians are rounded to integers. Their sums are therefore exact in any order, and the histogram of a
 // child is the difference of the histograms of its parent and its sibling. All other arithmetic is a fixed sequence of
-// IEEE operations. The same rows give the same trees, bit by bit, on any machine, instruction level and number of
-// threads.
+// IEEE operations. The same rows give the same trees, bit by bit, on any computer, SIMD level and number of threads.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ namespace steelyard {
 constexpr std::size_t kMaxBoostingRows = (std::size_t{1} << 24) - 1;
 
 struct BoostingSettings {
-    std::size_t n_trees;  // for each output
+    std::size_t n_trees;  // number of trees per output
     std::size_t max_leaves;
     double learning_rate;
     double l2_regularization;  // added to the sum of hessians of a leaf
@@ -31,14 +30,14 @@ struct BoostingSettings {
     bool start_from_prior = false;           // base score: log-odds of the weighted class shares, else 0
     double category_smoothing = 10.0;        // added to the hessian when categories are sorted by gradient / hessian
     double category_l2 = 10.0;               // added to l2_regularization in the gain of a category split
-    std::size_t max_categories = 32;         // in a set of categories that is tried as one side of a split
-    std::size_t min_rows_per_category = 10;  // in a leaf; categories with fewer rows are treated as missing there
+    std::size_t max_categories = 32;         // maximal size of a set of categories that is tried as one side of a split
+    std::size_t min_rows_per_category = 10;  // categories with fewer rows in a leaf are treated as missing there
     unsigned n_threads = 1;
 };
 
 // Two classes have one output, whose positive class is 1; more classes have one output each (one-vs-rest).
 // `codes` are below `n_classes` and all classes occur; there are at most kMaxBoostingRows rows. NaN is a missing value.
-// `is_category` has one entry per column, or none. Throws what poll_interrupt throws.
+// `is_category` has one entry per column, or is empty. Throws the exceptions of poll_interrupt().
 //
 // A numeric split sends missing values to the side with the larger gain; if no value of the leaf is missing, to the
 // child with more rows, or left if both have the same number. A category split sends missing values and categories

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// This file is compiled without floating-point contraction, so the result of a row has the same bits on every machine.
+// This file is compiled without floating-point contraction, so that results have the same bits on every computer.
 
 namespace steelyard {
 
@@ -62,7 +62,7 @@ std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept {
     for (std::size_t at = 0; at < n; ++at) all_positives += is_positive(at);
     const double positives = 4.0 * static_cast<double>(all_positives);
     const double negatives = 4.0 * static_cast<double>(static_cast<std::int64_t>(n) - all_positives);
-    std::int64_t below = 0, in_order = 0;  // positives before a run of equal scores
+    std::int64_t below = 0, in_order = 0;  // below: number of positives with lower scores than the current run of ties
     for (std::size_t first = 0, next = 0; first < n; first = next) {
         std::int64_t within = 0;
         for (; next < n && sides.ranked[next] == sides.ranked[first]; ++next) within += is_positive(next);

@@ -1,4 +1,4 @@
-// Functions that are linear between knots: ranks of values, and what a score says among known ones.
+// Piecewise linear functions: ranks of values, weighted sums of functions, and ranks of scores.
 #pragma once
 
 #include <cstddef>
@@ -9,36 +9,40 @@
 
 namespace steelyard {
 
-// One function a column, all with as many knots: values and slopes at knots, row by row, (n_knots, n_columns).
+// One piecewise linear function per column, all with the same number of knots. The arrays have the shape (n_knots,
+// n_columns), row-major.
 struct ColumnPieces {
-    const double* knots;  // rising down every column
+    const double* knots;  // ascending in each column
     const double* values;
-    const double* slopes;  // of the piece that begins there
+    const double* slopes;  // slope of the piece that begins at the knot
     std::size_t n_knots;   // at least 1
 };
 
-// What the functions make of the values of rows; constant before the first knot. Writes n_rows * n_features.
+// Applies the function of each column to the values of that column; below the first knot a function is constant. Writes
+// n_rows * n_features values.
 void apply_pieces(Rows<double> X, const ColumnPieces& pieces, double* out) noexcept;
 
-// Functions one behind the other: function f has the knots from starts[f] to starts[f + 1], rising.
+// Concatenated piecewise linear functions: function f has the knots starts[f] .. starts[f + 1], ascending.
 struct Lookups {
     std::span<const double> knots, values, weights;
     std::span<const std::int64_t> starts;
 };
 
-// Of every row the weighted sum of functions of its values, one function a column; constant beyond both ends. A value
-// that is not a number counts nothing, as does a function without weight.
+// out[i] = weighted sum of the functions of the values of row i, one function per column. Functions are constant beyond
+// their first and last knots. NaN values and functions of weight zero contribute nothing.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
 
-// Scores of two sides, rising: the first `n_positive` rows are positive, and `order` says which row stands where.
+// Scores of two classes in ascending order. order[i] is the number of the row with score ranked[i]; rows with numbers
+// below `n_positive` are positive.
 struct RankedSides {
     std::span<const double> ranked;
     std::span<const std::int64_t> order;
     std::size_t n_positive;
 };
 
-// Of every place the share of rows that stand below, half of those that stand level with it counted, both sides alike.
-// Returns twice the number of pairs that stand as they should, a positive above a negative; level ones count one.
+// Writes the midrank of each score: the share of rows with lower scores plus half the share of ties, averaged over both
+// classes. Returns twice the number of pairs in which the positive row scores higher than the negative row; a tie
+// counts as half a pair.
 std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept;
 
 }  // namespace steelyard

@@ -13,15 +13,15 @@
 
 namespace steelyard {
 
-// The caller owns all arrays and objects that are pointed to, and keeps them alive.
+// The caller owns all referenced arrays and objects, which must outlive the experts.
 struct RowExperts {
     struct Plane {
         std::size_t expert;
-        bool is_mapped;  // a plane over the mapped ranks, else over the row itself
+        bool is_mapped;  // whether the plane is applied to the mapped ranks, else to the row itself
         std::span<const double> normal;
         double intercept;
     };
-    struct Machine {  // over the ranks
+    struct Machine {  // kernel expansion on the ranks of the row
         std::size_t expert;
         KernelSpec spec;
         const PackedRows<double>* vectors;
@@ -35,7 +35,7 @@ struct RowExperts {
 
     std::size_t n_features;
     std::optional<ColumnPieces> ranks;
-    std::optional<FeatureMap> map;  // of ranks
+    std::optional<FeatureMap> map;  // feature map of the ranks
     std::vector<Plane> planes;
     std::vector<Machine> machines;
     std::vector<Trees> trees;

@@ -7,15 +7,16 @@
 
 #include "common/threads.hpp"
 
-// Compiled without contraction: a fused multiply-add would round differently on another machine.
+// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
 
 namespace steelyard {
 
 namespace {
 
 constexpr std::uint32_t kMissingLeft = 1, kCategory = 2;
-constexpr std::size_t kBlockRows = 64;   // rows that visit one tree after the other while they are in the cache
-constexpr std::size_t kTaskRows = 1024;  // rows of a thread's task
+// Rows per block: they are scored by one tree after the other while they are in the cache.
+constexpr std::size_t kBlockRows = 64;
+constexpr std::size_t kTaskRows = 1024;  // rows per task of a thread
 
 bool are_sets_sound(const TreeEnsemble& trees) {
     if (trees.set_begin.empty() || trees.set_begin.front() != 0 ||
@@ -80,7 +81,7 @@ bool is_sound(const TreeEnsemble& trees, std::size_t n_features) {
         trees.category_set.size() != n || (!trees.rows.empty() && trees.rows.size() != n))
         return false;
     if (trees.roots.empty() || trees.roots.size() % n_outputs != 0 || !are_sets_sound(trees)) return false;
-    std::vector<bool> is_used(n, false);  // a node has one parent or is one root
+    std::vector<bool> is_used(n, false);  // checks that every node has exactly one parent or is exactly one root
     const auto use = [&](std::int64_t node) {
         if (node < 0 || node >= static_cast<std::int64_t>(n) || is_used[static_cast<std::size_t>(node)]) return false;
         is_used[static_cast<std::size_t>(node)] = true;
@@ -99,7 +100,7 @@ bool is_sound(const TreeEnsemble& trees, std::size_t n_features) {
         if (static_cast<std::size_t>(feature) >= n_features || feature >= (1 << 29) || std::isnan(trees.value[i]))
             return false;
         if (set >= static_cast<std::int64_t>(trees.set_begin.size()) - 1) return false;
-        // Children are behind their node, so every path ends.
+        // Children must follow their node in the arrays, so that every path ends.
         const std::int64_t left = trees.left[i];
         if (left <= static_cast<std::int64_t>(i) || !use(left) || !use(left + 1)) return false;
         if (trees.rows.empty()) continue;
@@ -139,7 +140,7 @@ TreeScorer::TreeScorer(TreeEnsemble trees) : trees_(std::move(trees)) {
     }
 }
 
-// The child that a value goes to at a numeric split, without a branch.
+// Returns the child for a value at a numeric split, without a branch.
 template <class Node>
 static std::int32_t numeric_child(const Node& node, double value) {
     const bool is_missing_right = (value != value) & ((node.feature_bits & kMissingLeft) == 0);
@@ -182,7 +183,7 @@ void TreeScorer::score_row(const double* row, double* out) const {
             std::array<std::int32_t, kLanes> at;
             Tree group{0, 0, false};
             for (std::size_t k = 0; k < kLanes; ++k) {
-                const Tree& tree = trees[std::min(t + k, n_trees - 1)];  // lanes behind the last tree repeat it
+                const Tree& tree = trees[std::min(t + k, n_trees - 1)];  // lanes after the last tree repeat it
                 at[k] = tree.root;
                 group.depth = std::max(group.depth, tree.depth);
                 group.has_categories |= tree.has_categories;
@@ -207,7 +208,7 @@ void TreeScorer::score_block(const double* X, std::size_t n_rows, std::size_t n_
             for (std::size_t r = 0; r < n_rows; r += kLanes) {
                 std::array<const double*, kLanes> rows;
                 for (std::size_t k = 0; k < kLanes; ++k)
-                    rows[k] = X + std::min(r + k, n_rows - 1) * n_features;  // lanes behind the last row repeat it
+                    rows[k] = X + std::min(r + k, n_rows - 1) * n_features;  // lanes after the last row repeat it
                 std::array<std::int32_t, kLanes> at;
                 at.fill(tree.root);
                 walk(at, rows, tree.depth, tree.has_categories);
@@ -239,7 +240,7 @@ class Contributions {
     Contributions(const TreeEnsemble& trees, std::int32_t max_depth)
         : trees_(trees), stride_(static_cast<std::size_t>(max_depth) + 2), paths_(stride_ * stride_) {}
 
-    // `child` returns the child that the row goes to.
+    // child(node) returns the child that the row goes to.
     template <class Child>
     void add(std::int32_t root, const Child& child, double* out) {
         visit(root, 0, 0, 1.0, 1.0, -1, child, out);

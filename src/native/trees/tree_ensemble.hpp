@@ -1,4 +1,4 @@
-// Tree ensemble: the arrays of all nodes, scoring, validation of loaded arrays, and SHAP values.
+// Tree ensemble: arrays of all nodes, scoring, validation of loaded arrays, and SHAP values.
 #pragma once
 
 #include <array>
@@ -10,30 +10,31 @@
 
 namespace steelyard {
 
-// Nodes of all trees. Node i is a leaf with score `value[i]` if `feature[i]` is -1, otherwise a split with the children
-// `left[i]` and `left[i] + 1`:
+// Nodes of all trees. If `feature[i]` is -1, node i is a leaf with score `value[i]`; otherwise it is a split with the
+// children `left[i]` and `left[i] + 1`:
 // - numeric (`category_set[i]` is -1): rows with x[feature] <= value go left; NaN goes left if `missing_left[i]`;
 // - category: rows whose code is in the set go left. All others go right: NaN, negative and unknown codes too.
 struct TreeEnsemble {
     std::vector<std::int32_t> feature;
     std::vector<std::int32_t> left;
     std::vector<double> value;        // threshold of a numeric split, score of a leaf
-    std::vector<std::int32_t> roots;  // the trees of the first output, then those of the next one
+    std::vector<std::int32_t> roots;  // root nodes: the trees of the first output, then those of the next output
     std::vector<std::uint8_t> missing_left;
-    std::vector<std::int32_t> rows;          // training rows that reached the node
+    std::vector<std::int32_t> rows;          // number of training rows that reached the node
     std::vector<std::int32_t> category_set;  // index of the set of a category split
     std::vector<std::int64_t> set_begin;     // first word of each set, and the end of the last one
     std::vector<std::uint64_t> set_words;    // bit b of word w: whether category 64 w + b goes left
-    std::vector<double> base_score;          // start of the sum of each output
+    std::vector<double> base_score;          // initial score of each output
 
     std::size_t n_outputs() const { return base_score.size(); }
-    std::size_t n_trees() const { return roots.size() / base_score.size(); }  // of each output
+    std::size_t n_trees() const { return roots.size() / base_score.size(); }  // number of trees of each output
 };
 
 // Returns whether all indices are within the arrays and every path ends in a leaf, for rows of `n_features` columns.
 bool is_sound(const TreeEnsemble& trees, std::size_t n_features);
 
-constexpr std::int32_t kMaxContributionDepth = 500;  // memory grows with its square
+// Maximal depth for SHAP values; their memory grows with the square of the depth.
+constexpr std::int32_t kMaxContributionDepth = 500;
 
 // A validated ensemble in a layout for fast scoring.
 class TreeScorer {
@@ -53,12 +54,12 @@ class TreeScorer {
     void contributions(Rows<double> X, double* out, unsigned n_threads = 1) const;
 
   private:
-    static constexpr std::size_t kLanes = 8;  // interleaved walks: while one waits for memory, the others go on
+    static constexpr std::size_t kLanes = 8;  // interleaved walks: while one walk waits for memory, the others continue
 
     struct Node {
-        double threshold;            // of a category split: index of the set
+        double threshold;            // for a category split, the index of the set
         std::uint32_t feature_bits;  // feature << 2, bit 0: missing values go left, bit 1: category split
-        std::int32_t left;           // of a leaf: the leaf itself, so that a walk stays there
+        std::int32_t left;           // left child; a leaf refers to itself, so that a walk stays there
     };
     struct Tree {
         std::int32_t root;
