@@ -258,7 +258,7 @@ def _check_shapes(fitted: ProjectionMap | LandmarkMap, weights: FloatArray, outp
     if fitted.shift.ndim != 1 or outputs.ndim != 1:
         raise ValueError("a map needs one list entry per feature and per component")
     if fitted.scale.shape != fitted.shift.shape or weights.shape != (len(fitted.shift), len(outputs)):
-        raise ValueError("the map does not have the width of the features")
+        raise ValueError("the map has another number of features")
     # A damaged file may contain a step of zero, by which the native code would divide.
     if not (np.frexp(fitted.quantum)[0] == 0.5 and 2.0**-200 < fitted.quantum < 2.0**200):
         raise ValueError("the map must have a power of two as its least step")

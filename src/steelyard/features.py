@@ -304,7 +304,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         name, self.n_features_in_ = values.pop("map"), int(values.pop("n_features"))
         self._map = _legacy_map(name, values) if "mean" in values else _MAPS[name](**values)
         if len(self._map.shift) != self.n_features_in_:
-            raise ValueError("the map does not have the width of the features")
+            raise ValueError("the map has another number of features")
 
 
 def _legacy_map(name: str, values: dict[str, Any]) -> FittedMap:

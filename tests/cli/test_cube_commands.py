@@ -89,7 +89,9 @@ def test_cube_from_database_is_equal_with_pushdown_and_streaming_and_shrinks_sma
 def test_cube_invalid_arguments_give_error_messages(csv, tmp_path):
     out, _ = built(csv, tmp_path)
     assert "did you mean 'country'" in run("cube", "ask", out, "--where", "countri=DE", code=1).stderr
-    assert "no row is in this slice" in run("cube", "ask", out, "--where", "country=XX", code=1).stderr
+    assert (
+        "there are no rows in this slice" in run("cube", "ask", out, "--where", "country=XX", code=1).stderr
+    )
     assert "COL=VALUE" in run("cube", "ask", out, "--where", "country", code=2).stderr
     assert "expected a number" in run("cube", "ask", out, "--shrink", "some", code=1).stderr
     model = tmp_path / "m.steelyard"

@@ -92,7 +92,7 @@ def test_fit_unknown_label_column_raises_with_name(rng):
 
 
 def test_fit_column_name_without_dataframe_raises(rng):
-    with pytest.raises(DataTypeError, match="names of columns need a dask dataframe"):
+    with pytest.raises(DataTypeError, match="column names require a dask dataframe"):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
 
@@ -392,7 +392,9 @@ def test_fit_with_differently_chunked_labels_raises(rng):
 
 def test_fit_of_in_memory_rows_raises(rng):
     X, y = imbalanced(rng)
-    with pytest.raises(DataTypeError, match=r"list of delayed parts; got ndarray(.|\n)*call the model's own"):
+    with pytest.raises(
+        DataTypeError, match=r"list of delayed parts; got ndarray(.|\n)*call the method of the model"
+    ):
         engine.fit(ProximalSVC(), X, y)
 
 
@@ -464,7 +466,7 @@ def test_predict_before_fit_raises(rng):
 
 def test_cross_validate_with_one_fold_raises(rng):
     X, y = imbalanced(rng)
-    with pytest.raises(ParameterError, match="folds must be a integer of at least 2; got 1"):
+    with pytest.raises(ParameterError, match="folds must be an integer of at least 2; got 1"):
         engine.cross_validate(ProximalSVC(), dask_array(X, []), y, 1)
 
 

@@ -118,10 +118,21 @@ def drop_command(*, endpoint: str, site: str, key: str | None) -> None:
 @round_option("Name of the round; it must be new.", required=True)
 @click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Site that takes part.")
 @target_option(required=True)
-@click.option("--label", "labels", multiple=True, required=True, metavar="LABEL", help="Class; give all.")
-@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; give all.")
 @click.option(
-    "--category", "categories", multiple=True, metavar="COL=A,B", help="Categorical column; give all."
+    "--label",
+    "labels",
+    multiple=True,
+    required=True,
+    metavar="LABEL",
+    help="Class label; repeat for each class.",
+)
+@click.option("--number", "numbers", multiple=True, metavar="COL", help="Numeric column; repeat for each.")
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    metavar="COL=A,B",
+    help="Categorical column with its values; repeat for each.",
 )
 @click.option(
     "--step",

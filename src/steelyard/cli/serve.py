@@ -58,7 +58,7 @@ def _check_installed() -> None:
     "keys_file",
     type=ANY_FILE,
     metavar="FILE",
-    help="API keys of clients. Without keys only this machine is served.",
+    help="API keys of clients. Without keys only local connections are accepted.",
 )
 @click.option(
     "--model",
@@ -141,7 +141,7 @@ def _check_address(host: str, keys_file: Path | None) -> None:
         local = False
     if not local and keys_file is None:
         raise ParameterError(
-            f"without keys only this machine is served; --host is {host}.",
+            f"without keys only local connections are accepted; --host is {host}.",
             hint="create a key first: steelyard serve keys add --keys keys.toml --scope admin",
         )
 

@@ -282,7 +282,7 @@ class _Reader:
             key_content, item = _check_list(pair, 2)
             key = self.read(key_content)
             if not _is_key(key) or key in result:
-                raise FileFormatError(f"{quote(key)} is not a valid key, or a duplicate.")
+                raise FileFormatError(f"{quote(key)} is an invalid or duplicate key.")
             result[key] = self.read(item)
         return result
 
