@@ -334,7 +334,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
                 stacklevel=2,
             )
             return self.certify_forget(X, y, sample_weight)  # type: ignore[return-value]
-        return super().forget(X, y, sample_weight)
+        return self._change(None, (X, y, sample_weight), "forget")
 
     def certify_forget(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
