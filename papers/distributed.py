@@ -309,7 +309,7 @@ def _ratio_row(
 # -- table III ------------------------------------------------------------------------------------
 
 
-@experiment("distributed-table-3", paper=ARTICLE, title="Table III: new rows, learned anew or in addition")
+@experiment("distributed-table-3", paper=ARTICLE, title="Table III: new rows, learned again or in addition")
 def table_3(context: Context) -> Result:
     X, y = _shuffled_cover(context)
     n_cores = min(num_threads(), _MOST_CORES)

@@ -140,7 +140,7 @@ _NOTES = paragraphs(
     allow (`mhe-table-2`). A third of the texts is for testing; TF-IDF weights of
     1,000 terms, a number that is fixed here: with terms chosen by validation the sphere alone has a higher F1
     (`mhe-table-2`). "Chosen by validation" is the candidate with the largest macro F1 in three folds inside
-    the texts to learn, chosen anew after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear,
+    the texts to learn, chosen again after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear,
     C 0.1, 1, 10), EnclosingClassifier (sphere, ellipsoid with 30 % outliers) and StreamClassifier. All of
     them learn one topic after the other by `partial_fit`; to StreamClassifier, a learner of changing streams,
     a topic that stops coming is a change, and it has its own lines whether it is chosen or not.
