@@ -2,11 +2,11 @@
 
     python benchmarks/speed/bench_busy.py [--quick] [--only NAME]
 
-With c cores and b other processes that compute all the time, a process gets c / (b + c) of what it gets alone if
-it uses all c cores, and min(1, c / (b + 1)) if it uses one core. The fair time is the time alone divided by the
-smaller of both shares. Ratios above 2.5 mean that threads wait for each other. A short call is repeated for a
-quarter of a second, longer than a time slice of the scheduler. Calls alone and beside neighbors alternate, so that
-other load affects all of them.
+With c cores and b other processes that compute all the time, a process gets c / (b + c) of what it gets
+alone if it uses all c cores, and min(1, c / (b + 1)) if it uses one core. The fair time is the time alone
+divided by the smaller of both shares. Ratios above 2.5 mean that threads wait for each other. A short
+call is repeated for a quarter of a second, longer than a time slice of the scheduler. Calls alone and
+beside neighbors alternate, so that other load affects all of them.
 """
 
 from __future__ import annotations
