@@ -120,8 +120,8 @@ class PartitionEnsemble:
 def membership_weights(X: Floats, y: Labels) -> Floats:
     """Return the weights of FSVM-CIL (Batuwita and Palade 2010), membership by distance to the class centre.
 
-    The membership 1 - d / (largest d) falls linearly with the distance d of a row to the mean of its class; rows
-    of the frequent class are multiplied by the ratio of the class sizes.
+    The membership 1 - d / (largest d) falls linearly with the distance d of a row to the mean of its class;
+    rows of the frequent class are multiplied by the ratio of the class sizes.
     """
     weights = np.empty(len(y))
     for label in (0, 1):
@@ -220,14 +220,14 @@ def _summary(rows: list[Row]) -> list[str]:
 _NOTES = paragraphs(
     """
     The thesis weights classes by their counts, reviews z-SVM (2.24), and names as future work weights that
-    take the scatter of a class into account (chapter 6), without a rule. "By spread" is such a rule: the weight
-    of a class is also proportional, or inversely proportional, to the mean deviation of its standardized
-    features. Nothing is tuned; SVMs have C = 1 and an rbf kernel with gamma "scale". 70 % of the rows, at most
-    3,000, are for training.
+    take the scatter of a class into account (chapter 6), without a rule. "By spread" is such a rule: the
+    weight of a class is also proportional, or inversely proportional, to the mean deviation of its
+    standardized features. Nothing is tuned; SVMs have C = 1 and an rbf kernel with gamma "scale". 70 % of the
+    rows, at most 3,000, are for training.
 
-    Methods of the review: "partition ensemble" (2.4.2) divides the frequent class into disjoint parts as large
-    as the rare class and trains one SVM per part, which vote. "SVMs on balanced parts" is imbalanced-learn's
-    BalancedBaggingClassifier: ten SVMs on all rare rows and as many random others, which may overlap.
+    Methods of the review: "partition ensemble" (2.4.2) divides the frequent class into disjoint parts as
+    large as the rare class and trains one SVM per part, which vote. "SVMs on balanced parts" is imbalanced-
+    learn's BalancedBaggingClassifier: ten SVMs on all rare rows and as many random others, which may overlap.
     EasyEnsemble is by Liu, Wu and Zhou (2.4.1), as imbalanced-learn implements it. FSVM-CIL (2.4.3) weights
     rows by their distance to the centre of their class, with linear decay, and by the ratio of the classes.
 

@@ -141,14 +141,15 @@ def on_mhe(context: Context) -> Result:
 
 _NOTES = paragraphs(
     """
-    The paper's figures are those of MHE-CIL, its best, with F1 lowered to what its precision and recall
-    allow (`mhe-table-2`). A third of the texts is for testing. Texts are TF-IDF weights of the terms with the
-    largest information gain, with logarithmic counts and unit length. "Chosen by validation" is the learner and
-    the number of terms (40, 100, 250 or 1,000) with the largest macro F1 in three folds inside the training
-    texts, chosen again after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear, C 0.1, 1,
-    10), EnclosingClassifier (sphere, ellipsoid with 10 % outliers) and StreamClassifier. All of them learn one
-    topic after the other by `partial_fit`. StreamClassifier is a learner of changing streams, for which a topic
-    that stops is a change; it has lines of its own, with its number of terms chosen in the same way.
+    The paper's figures are those of MHE-CIL, its best, with F1 lowered to what its precision and recall allow
+    (`mhe-table-2`). A third of the texts is for testing. Texts are TF-IDF weights of the terms with the
+    largest information gain, with logarithmic counts and unit length. "Chosen by validation" is the learner
+    and the number of terms (40, 100, 250 or 1,000) with the largest macro F1 in three folds inside the
+    training texts, chosen again after each increment: ProximalSVC (C 1, 10, 100), IncrementalSVC (linear, C
+    0.1, 1, 10), EnclosingClassifier (sphere, ellipsoid with 10 % outliers) and StreamClassifier. All of them
+    learn one topic after the other by `partial_fit`. StreamClassifier is a learner of changing streams, for
+    which a topic that stops is a change; it has lines of its own, with its number of terms chosen in the same
+    way.
 
     The paper has 896 texts. Counting a document once for each of its topics gives 900 here and is what
     nearest to that, but then a document of two topics (wheat and corn, soybean and corn) occurs with both
