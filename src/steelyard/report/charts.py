@@ -20,11 +20,13 @@ __all__ = [
     "COST_RATIOS",
     "axis_minimum",
     "cost_chart",
+    "day_chart",
     "histogram_chart",
     "importance_chart",
     "largest_classes",
     "measure_chart",
     "precision_recall_chart",
+    "reliability_chart",
     "roc_chart",
     "share_chart",
     "stream_chart",
@@ -162,6 +164,21 @@ def measure_chart(
         y_label=f"{label} (axis starts at {bottom:g})" if label and bottom else label,
         lead=names.index(lead),
         before=before,
+    )
+
+
+def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
+    """Return a measure of every model for each day."""
+    names = list(result.models)
+    lines = {name: result.days(name) for name in names}
+    return stream_chart(
+        [(name, [x["row"] for x in lines[name]], [x[measure] for x in lines[name]]) for name in names],
+        title=f"{measure} of each day",
+        n_rows=max(x["row"] for x in lines[lead]),
+        height=180,
+        width=NARROW,
+        axis=_row_axis(result),
+        lead=names.index(lead),
     )
 
 
@@ -324,6 +341,20 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
     base = float(weights[is_positive].sum() / weights.sum())
     frame.line([0, 1], [base, base], "chance", "guessing")
     frame.line(*_thinned(recall[::-1], precision[::-1]), "series0", model)
+    return frame.svg(n_x_ticks=5)
+
+
+def reliability_chart(result: PrequentialResult, model: str) -> Markup:
+    """Return the reliability curve: observed frequency by predicted probability, in ten bins."""
+    curve = result.reliability(model)
+    assert curve is not None  # the caller checked it
+    of_class = "of the positive class" if result.positive is not None else "of the predicted class"
+    frame = _share_frame("reliability curve", f"predicted probability {of_class}", "observed frequency")
+    frame.line([0, 1], [0, 1], "chance", "calibrated")
+    frame.line(curve.mean_probability.tolist(), curve.positive_rate.tolist(), "series0", model)
+    for predicted, observed, n_rows in zip(*curve, strict=True):
+        text = f"{n_rows:,.0f} rows: predicted {predicted:.1%}, observed {observed:.1%}"
+        frame.dot(float(predicted), float(observed), "series0", text)
     return frame.svg(n_x_ticks=5)
 
 

@@ -103,7 +103,8 @@ class Refit(WindowWrapper):
         self._check_methods("fit", "predict")
         if not Integer(1).accepts(self.every) and not (isinstance(self.every, float) and 0 < self.every < 1):
             raise ParameterError(
-                f"every must be a whole number of at least 1, or a share between 0 and 1; got {self.every!r}.",
+                "every must be a whole number of at least 1, or a share between 0 and 1; got "
+                f"{self.every!r}.",
                 source="Refit",
             )
         if self.window is not None:
@@ -208,7 +209,7 @@ class Refit(WindowWrapper):
     def _fitted_estimator(self, method: str) -> Any:
         if "estimator_" not in self.__dict__:
             raise NotFittedError(
-                f"{method}() needs a fit, which needs at least {_MIN_ROWS} rows (or `every`, if that is less) "
+                f"{method}() needs a fit, and a fit needs {_MIN_ROWS} rows (or `every`, if that is less) "
                 f"of two classes; there are {self._n_new:,} rows.",
                 source="Refit",
             )
@@ -243,7 +244,8 @@ class Refit(WindowWrapper):
         ndarray of shape (n_samples, n_classes)
         """
         estimator = self._fitted_estimator("predict_proba")
-        return np.asarray(estimator.predict_proba(self._known_features(validate_rows(self, X, "predict_proba"))))
+        rows = validate_rows(self, X, "predict_proba")
+        return np.asarray(estimator.predict_proba(self._known_features(rows)))
 
 
 def _with_class_numbers(estimator: Any, labels: list[Any]) -> Any:
