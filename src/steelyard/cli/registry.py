@@ -191,8 +191,8 @@ def _peer_class(package: str, path: str, name: str) -> Any:
         ) from error
     except AttributeError as error:
         raise ParameterError(f"--model: {module} has no class {class_name!r}.") from error
-    if not isinstance(found, type) or not (package == "river" or hasattr(found, "fit")):
-        what = f"a {type(found).__name__}" if not isinstance(found, type) else "a class without fit()"
+    if not isinstance(found, type) or not (package == "river" or hasattr(found, "predict")):
+        what = f"a {type(found).__name__}" if not isinstance(found, type) else "a class without predict()"
         raise ParameterError(
             f"--model: {name} is {what}; a classifier was expected.",
             hint="for example sklearn:ensemble.RandomForestClassifier",

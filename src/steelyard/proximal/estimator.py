@@ -302,8 +302,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
         """Warn before new classes take a large part of the memory; raise an error if they do not fit.
 
-        Each class has one matrix of squared width per fold; computing the planes takes two more per class, and
-        two for all classes.
+        Each class has one matrix of squared width per fold; computing the planes takes two more per class,
+        and two for all classes.
         """
         width = state.statistics.n_features
         if width < _MIN_WIDE_FEATURES:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
 from steelyard._concurrency import snapshot_read, transactional
 from steelyard._labels import sorted_classes
@@ -18,7 +17,7 @@ from steelyard.base import GrowingMixin, Traits
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
-from steelyard.windowing.base import RowBuffer, WindowWrapper
+from steelyard.windowing.base import RowBuffer, WindowWrapper, estimator_has
 from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 __all__ = ["Refit"]
@@ -229,7 +228,7 @@ class Refit(WindowWrapper):
         """Return the rows without features that were added after the last fit."""
         return rows[:, : self._rows[0].X.shape[1]]
 
-    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    @estimator_has("predict_proba")
     @snapshot_read
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the class probabilities of the estimator.
