@@ -26,7 +26,7 @@ def test_day_measures_equal_batch_measures_of_each_day(chunk):
         measures.update((days[part] + 0.3) * DAY_SECONDS, y[part], scores[part])
     lines = measures.lines()
     assert [line.day for line in lines] == [3, 4, 9]
-    assert [line.last_row for line in lines] == [120, 200, 300]
+    assert [line.n_rows for line in lines] == [120, 80, 100]
     for line in lines:
         rows = days == line.day
         assert line.n_positive == (y[rows].sum(), (~y[rows]).sum())

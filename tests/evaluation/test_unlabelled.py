@@ -34,11 +34,7 @@ def test_table_with_missing_labels_equals_table_without_their_rows(kind, chunk):
     labels[missing] = None
     frame["y"] = labels
     text = frame.to_csv(index=False).encode()
-    result = (
-        prequential(ProximalSVC(), io.BytesIO(text), target="y", chunk=chunk)
-        if False
-        else prequential(ProximalSVC(), open_stream(io.BytesIO(text), "y", chunk=chunk, unlabelled="keep"))
-    )
+    result = prequential(ProximalSVC(), open_stream(io.BytesIO(text), "y", chunk=chunk, unlabelled="keep"))
     assert (result.n_rows, result.n_unlabelled) == (int((~missing).sum()), int(missing.sum()))
     known = prequential(ProximalSVC(), frame[~missing].reset_index(drop=True), target="y", chunk=chunk)
     assert result.labels == known.labels

@@ -23,7 +23,6 @@ class DayLine:
     """Measures of one day: pairs for the scored class, and for the other one of two classes."""
 
     day: int  # days since 1970-01-01, UTC
-    last_row: int  # rows tested up to the end of the day
     n_rows: int
     n_positive: tuple[int, int]
     precision_at_k: tuple[float, float]
@@ -46,7 +45,6 @@ class DayMeasures:
         self._closed: deque[DayLine] = deque(maxlen=_MAX_DAYS)
         self._day: int | None = None
         self._parts: list[tuple[BoolArray, FloatArray]] = []
-        self._n_rows = 0
 
     def update(self, time: FloatArray, is_positive: BoolArray, scores: FloatArray) -> None:
         """Add rows with their times in seconds since 1970."""
@@ -60,7 +58,6 @@ class DayMeasures:
                 self._parts = []
             self._day = int(days[begin])
             self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
-            self._n_rows += end - begin
 
     def lines(self) -> list[DayLine]:
         """Return the measures of each day; the last day may be incomplete."""
@@ -73,7 +70,6 @@ class DayMeasures:
         assert self._day is not None  # there are rows
         return DayLine(
             self._day,
-            self._n_rows,
             len(scores),
             (n_positive, len(scores) - n_positive),
             (pair[0].precision_at(self.k), pair[1].precision_at(self.k)),

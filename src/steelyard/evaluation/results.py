@@ -286,10 +286,7 @@ class PrequentialResult:
         return self._tracker(model).reliability(self._positive_code)
 
     def days(self, model: str) -> list[dict[str, Any]]:
-        """Return precision and recall at k of each day, one dictionary per day; empty without times.
-
-        ``row`` is the number of rows that were tested up to the end of the day.
-        """
+        """Return precision and recall at k of each day, one dictionary per day; empty without times."""
         if self._positive_code is None:
             return []
         tracker = self._tracker(model)
@@ -297,7 +294,6 @@ class PrequentialResult:
         return [
             {
                 "day": str(np.datetime64(line.day, "D")),
-                "row": line.last_row,
                 "rows": line.n_rows,
                 "positive_rows": line.n_positive[side],
                 "precision_at_k": line.precision_at_k[side],

@@ -13,6 +13,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
+from steelyard.evaluation.tracking import LOSSES
 from steelyard.report.svg import Frame, number, shortened
 from steelyard.report.text import time_of_row
 
@@ -139,7 +140,7 @@ def measure_chart(
         for name in names
     ]
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
-    bottom = axis_minimum(values)
+    bottom = 0.0 if measure in LOSSES else axis_minimum(values)
 
     def before(frame: Frame) -> None:
         _mark_drifts(frame, result, lead)
@@ -156,7 +157,9 @@ def measure_chart(
         series,
         title=f"{label or measure} over time",
         n_rows=result.n_rows,
-        y_top=max(1.0, min(max(values, default=1.0), 2.0)),
+        y_top=(1.1 * max(values, default=1.0) or 1.0)
+        if measure in LOSSES
+        else max(1.0, min(max(values, default=1.0), 2.0)),
         y_bottom=bottom,
         height=height,
         width=NARROW if small else None,
@@ -171,13 +174,15 @@ def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
     """Return a measure of every model for each day."""
     names = list(result.models)
     lines = {name: result.days(name) for name in names}
+    dates = np.array(sorted({x["day"] for name in names for x in lines[name]}), dtype="datetime64[D]")
+    days = {str(date): int((date - dates[0]).astype(int)) for date in dates}
     return stream_chart(
-        [(name, [x["row"] for x in lines[name]], [x[measure] for x in lines[name]]) for name in names],
+        [(name, [days[x["day"]] for x in lines[name]], [x[measure] for x in lines[name]]) for name in names],
         title=f"{measure} of each day",
-        n_rows=max(x["row"] for x in lines[lead]),
+        n_rows=max(days.values()),
         height=180,
         width=NARROW,
-        axis=_row_axis(result),
+        axis=("day", lambda day: str(dates[0] + np.timedelta64(round(day), "D"))),
         lead=names.index(lead),
     )
 

@@ -42,8 +42,7 @@ _SHOWN_FEATURES = 8
 _CHARTED_FEATURES = 5
 _SHOWN_DAYS = 14
 _COLUMNS = (
-    "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "average_precision",
-    "rows_per_second",
+    "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "rows_per_second",
 )  # fmt: skip
 _COLUMNS_OF_MANY = (
     "macro_recall", "mean_macro_recall", "lowest_macro_recall", "mean_f1", "accuracy", "rows_per_second",
