@@ -79,7 +79,7 @@ def test_lightgbm_is_refitted_or_its_install_line_is_printed(table, monkeypatch)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     result = run("stream", table, *BASE, "--versus", "lightgbm")
     assert result.exit_code == 1
-    assert "--model: lightgbm needs the package lightgbm, which is not installed." in result.stderr
+    assert "model lightgbm needs the package lightgbm, which is not installed." in result.stderr
     assert "pip install lightgbm" in result.stderr
     assert "proximal" not in result.stdout
 

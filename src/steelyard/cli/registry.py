@@ -120,7 +120,7 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
         label = label or name
         if label in models:
             raise ParameterError(
-                f"--model: {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
+                f"the model {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
             )
         maker, parameters, wrapper = _maker(name)
         accepted = {*inspect.signature(maker).parameters, *_wrapper_parameters(wrapper)}
@@ -159,7 +159,7 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
     entry = LEARNERS.get(name)
     if entry is None or not entry.is_available:
         raise ParameterError(
-            f"--model: there is no model {name!r}; the models are "
+            f"there is no model {name!r}; the models are "
             f"{', '.join([*available(), *_SHORT_NAMES])}.",
             hint="models of other packages: sklearn:ensemble.RandomForestClassifier, "
             "river:naive_bayes.GaussianNB",
@@ -184,17 +184,17 @@ def _peer_class(package: str, path: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name == package
         raise ParameterError(
-            f"--model: {name} needs the package {_PACKAGES[package]}, which is not installed."
+            f"model {name} needs the package {_PACKAGES[package]}, which is not installed."
             if missing
-            else f"--model: {name} cannot be imported: {error}.",
+            else f"model {name} cannot be imported: {error}.",
             hint=f"pip install {_PACKAGES[package]}" if missing else "give the class path inside the package",
         ) from error
     except AttributeError as error:
-        raise ParameterError(f"--model: {module} has no class {class_name!r}.") from error
+        raise ParameterError(f"{module} has no class {class_name!r}.") from error
     if not isinstance(found, type) or not (package == "river" or hasattr(found, "predict")):
         what = f"a {type(found).__name__}" if not isinstance(found, type) else "a class without predict()"
         raise ParameterError(
-            f"--model: {name} is {what}; a classifier was expected.",
+            f"model {name} is {what}; a classifier was expected.",
             hint="for example sklearn:ensemble.RandomForestClassifier",
         )
     return found

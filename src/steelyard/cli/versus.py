@@ -43,10 +43,10 @@ def _sentence(result: PrequentialResult, model: str, peer: str, measure: str, te
         "equal" if f"{ours:.3f}" == f"{theirs:.3f}" else "better" if sign * (ours - theirs) > 0 else "worse"
     )
     better, n_windows = _windows(result, model, peer, measure, sign)
-    return (
-        f"{model} against {peer}, {text}: {ours:.3f} and {theirs:.3f}, {verdict}; better in {better:,} of "
-        f"{n_windows:,} windows of {result.window:,} rows"
+    windows = (
+        f"; better in {better:,} of {n_windows:,} windows of {result.window:,} rows" if n_windows else ""
     )
+    return f"{model} against {peer}, {text}: {ours:.3f} and {theirs:.3f}, {verdict}{windows}"
 
 
 def _windows(result: PrequentialResult, model: str, peer: str, measure: str, sign: int) -> tuple[int, int]:
