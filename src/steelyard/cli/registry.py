@@ -159,8 +159,7 @@ def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
     entry = LEARNERS.get(name)
     if entry is None or not entry.is_available:
         raise ParameterError(
-            f"there is no model {name!r}; the models are "
-            f"{', '.join([*available(), *_SHORT_NAMES])}.",
+            f"there is no model {name!r}; the models are {', '.join([*available(), *_SHORT_NAMES])}.",
             hint="models of other packages: sklearn:ensemble.RandomForestClassifier, "
             "river:naive_bayes.GaussianNB",
         )
