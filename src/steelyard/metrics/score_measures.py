@@ -69,7 +69,12 @@ class Ranking(NamedTuple):
 
         Rows that share the k-th score are equally likely to be among the ``k``.
         """
-        return float(np.interp(k, np.append(0.0, self.rows), np.append(0.0, self.positives)))
+        last = int(self.rows.searchsorted(k))
+        if last == len(self.rows):
+            return float(self.positives[-1])
+        rows, positives = (self.rows[last - 1], self.positives[last - 1]) if last else (0.0, 0.0)
+        share = (k - rows) / (self.rows[last] - rows)  # of the rows that share the k-th score
+        return float(positives + share * (self.positives[last] - positives))
 
     def precision_at(self, k: int) -> float:
         """Return the share of positive rows among the ``k`` highest scores."""
