@@ -14,12 +14,12 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_finite, validate_rows
 from steelyard.exceptions import DataError
 from steelyard.explanation.neighbors import ChangeSearch, find_nearest
-from steelyard.explanation.rows import RowExplanations
+from steelyard.explanation.rows import RowExplanations, mean_sizes
 
 if TYPE_CHECKING:
     from steelyard.base import BatchLearner
 
-__all__ = ["column_names", "dense_rows", "explain_rows"]
+__all__ = ["column_names", "dense_rows", "explain_rows", "mean_contributions"]
 
 _MAX_ROWS_WITH_CHANGES = 20
 
@@ -54,6 +54,16 @@ def explain_rows(
     search = ChangeSearch(lambda tried: plain._explained_scores(tried)[0], classes, names, remembered)
     found.changes.extend(search.of_row(values, found.support(row)) for row, values in enumerate(rows))
     return found
+
+
+def mean_contributions(learner: BatchLearner, X: Any) -> FloatArray:
+    """Return the mean absolute contribution of each column over some rows."""
+    plain = shallow_copy(learner)
+    plain.__dict__.pop("feature_names_in_", None)
+    rows = plain._explained_rows(X)
+    remembered = plain._remembered_rows()
+    others = None if remembered is None or not remembered.has_values else remembered.X
+    return mean_sizes(plain._attribution(rows, others).contributions)
 
 
 def column_names(learner: Any, n_columns: int) -> list[str]:

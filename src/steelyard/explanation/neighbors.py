@@ -174,7 +174,9 @@ class ChangeSearch:
             if is_other.any():
                 sizes[~is_other] = np.inf
                 smallest = {c: int(np.where(places == c, sizes, np.inf).argmin()) for c in columns}
-                best_first = sorted((sizes[trial], trial) for trial in smallest.values() if is_other[trial])
+                best_first = sorted(
+                    (sizes[t], t) for c, t in smallest.items() if is_other[t] and places[t] == c
+                )
                 return [
                     self._change(trials[trial], scores[trial], [*changed, int(places[trial])])
                     for _, trial in best_first[:_MAX_CHANGES]

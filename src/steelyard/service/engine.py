@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard.ensemble import StreamClassifier
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
@@ -88,7 +89,7 @@ class PublishedModel:
     def experts_and_drifts(self) -> dict[str, Any]:
         """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
         experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
-        if self.is_ready and hasattr(self._learner, "explain"):
+        if self.is_ready and isinstance(self._learner, StreamClassifier):
             explained = self._learner.explain()
             drifts += explained.drifts
             experts = [
