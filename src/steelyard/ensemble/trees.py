@@ -179,10 +179,10 @@ class TreeRule:
         values: FloatArray = self._trees.contributions(rows.X)
         return values
 
-    def attribution(self, rows: Any, background: Any) -> Attribution:
+    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows
         """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
         values = self.contributions(rows).transpose(0, 2, 1)
-        return Attribution(values[:, :-1], self.contributions(background)[0, :, -1])
+        return Attribution(values[:, :-1], values[0, -1])
 
     def join(self, experts: _native.RowExperts, number: int) -> bool:
         """Add the trees to the experts that score single rows in one call."""

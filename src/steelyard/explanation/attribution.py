@@ -36,7 +36,7 @@ _MAX_SCORED_ROWS = 1 << 16  # rows that are scored in one call
 _SCORED_ROWS_FOR_ORDERS = 1 << 17  # rows to score in all sampled orders together
 _MAX_ORDER_PAIRS = 32
 _MAX_FACTORS = 1 << 18  # kernel factors in memory at a time
-_BACKGROUND_ROWS = 128
+_BACKGROUND_ROWS = 100
 _SOFTMAX_NODES = 16  # Gauss-Legendre nodes of the path integral
 
 Scores = Callable[[FloatArray], FloatArray]

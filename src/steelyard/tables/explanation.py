@@ -13,7 +13,7 @@ from steelyard.exceptions import DataError
 from steelyard.explanation import Change, NearRow, RowExplanations
 from steelyard.tables.encoding import TableEncoder
 
-__all__ = ["explain_encoded"]
+__all__ = ["explain_encoded", "source_columns"]
 
 
 def explain_encoded(
@@ -35,7 +35,7 @@ def explain_encoded(
             f"a model of class {type(estimator).__name__} cannot explain predictions.", source="explain"
         )
     found: RowExplanations = estimator.explain(X, changes=changes)
-    names, sources = _sources(encoder, X.shape[1], is_hashed=is_hashed)
+    names, sources = source_columns(encoder, X.shape[1], is_hashed=is_hashed)
     summed = np.zeros((len(found), len(names), *found.contributions.shape[2:]))
     for feature, source in enumerate(sources):
         summed[:, source] += found.contributions[:, feature]
@@ -55,7 +55,11 @@ def explain_encoded(
     )
 
 
-def _sources(encoder: TableEncoder, n_features: int, *, is_hashed: bool) -> tuple[list[str], list[int]]:
+def source_columns(encoder: TableEncoder, n_features: int, *, is_hashed: bool) -> tuple[list[str], list[int]]:
+    """Return the columns of the table, and the position of the column of each feature.
+
+    Categories that are hashed together share one position, named after all categorical columns.
+    """
     numeric, categorical = list(encoder.numeric_), list(encoder.categorical_)
     sources, n_rest = list(range(len(numeric))), n_features - len(numeric)
     if not categorical:
