@@ -30,7 +30,7 @@ from steelyard.service import commands
 from steelyard.service import rows as wire
 from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
-from steelyard.service.http import bodies, federated, inference, page
+from steelyard.service.http import bodies, explanations, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.metrics import Metrics
