@@ -27,7 +27,8 @@ class RowExplanations:
 
     The contributions of a row and the base add up to its score:
     ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` has only row ``i``. It prints as text,
-    shows as a table in a notebook, and :meth:`plot` draws a row as a waterfall.
+    shows as a table in a notebook, and :meth:`plot` draws a row as a waterfall; these show the score of the
+    predicted class, which for the first of two classes is the negative of ``score``.
 
     Attributes
     ----------
@@ -84,27 +85,28 @@ class RowExplanations:
 
     def support(self, row: int) -> FloatArray:
         """Return what each column of a row adds to the score of the predicted class."""
-        contributions = self.contributions[row]
-        place = self._place(row)
-        if contributions.ndim == 2:
-            return np.asarray(contributions[:, place])
-        return contributions if place or len(self.classes) < 2 else -contributions
+        return self._of_class(row)[0]
 
     def _place(self, row: int) -> int:
         """Return the index of the predicted class."""
         return int(winners(self.score[row : row + 1], len(self.classes))[0])
 
     def _of_class(self, row: int) -> tuple[FloatArray, float, float, Any]:
-        """Return contributions, base, score and the class that positive contributions support."""
-        if self.contributions.ndim == 2:
-            return self.contributions[row], float(self.base), float(self.score[row]), self.classes[-1]
+        """Return contributions, base and score of the predicted class, and this class.
+
+        With two classes, the score of the first class is the negative of that of the second class.
+        """
         k = self._place(row)
+        if self.contributions.ndim == 2:
+            sign = 1.0 if k or len(self.classes) < 2 else -1.0
+            score = sign * float(self.score[row])
+            return sign * self.contributions[row], sign * float(self.base), score, self.classes[k]
         return self.contributions[row][:, k], float(self.base[k]), float(self.score[row, k]), self.classes[k]
 
     def largest(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, Any, float]]:
         """Return name, value and contribution of the columns with the largest contributions.
 
-        With more than two classes, the contributions are those to the score of the predicted class.
+        They are contributions to the score of the predicted class.
         """
         contributions = self._of_class(row)[0]
         order = np.argsort(-np.abs(contributions), kind="stable")[:n_columns]
@@ -139,7 +141,7 @@ class RowExplanations:
 
     def _headline(self, row: int) -> str:
         _, _, score, label = self._of_class(row)
-        return f"Row {row}: predicted {_label(self.labels[row])}, score {score:.3g} for {_label(label)}"
+        return f"Row {row}: predicted {_label(label)}, score {score:.3g}"
 
     def _row_text(self, row: int) -> str:
         _, base, score, _ = self._of_class(row)
@@ -231,7 +233,7 @@ class RowExplanations:
         ax.set_yticks(places, [text for text, _ in shown])
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_xlabel(f"score for {_label(label)}")
-        ax.set_title(f"row {row}: predicted {_label(self.labels[row])}", fontsize="medium")
+        ax.set_title(f"row {row}: predicted {_label(label)}", fontsize="medium")
         return ax
 
     # -- plain values -------------------------------------------------------------------------------

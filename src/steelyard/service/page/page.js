@@ -281,11 +281,12 @@ function certificateTable(certificates) {
   })));
 }
 
-// The contributions to the score of the predicted class; with two classes, to that of the second class.
+// The contributions to the score of the predicted class; the score of the first of two classes is the negative one.
 function alarmTable(alarm) {
   const several = typeof alarm.score === "object";
+  const sign = !several && alarm.score <= 0 ? -1 : 1;
   const contributions = Object.entries(several ? alarm.contributions[alarm.label] : alarm.contributions);
-  const largest = contributions.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
+  const largest = contributions.map(([column, v]) => [column, sign * v]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
   const top = Math.max(...largest.map(([, v]) => Math.abs(v)), 1e-12);
   const rows = largest.map(([column, v]) => {
     const bar = svg("svg", { class: "contribution", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -296,7 +297,7 @@ function alarmTable(alarm) {
     return [`${column} = ${shown(alarm.values[column])}`, signed(v), cell];
   });
   const holder = el("div", null, "alarm");
-  const score = several ? alarm.score[alarm.label] : alarm.score;
+  const score = several ? alarm.score[alarm.label] : sign * alarm.score;
   holder.append(el("div", `${moment(alarm.at)}: “${alarm.label}”, score ${signed(score)}`, "small"), scrolled(table(["column", "adds", ""], rows)));
   const change = alarm.changes?.[0];
   if (change) holder.append(el("div", `“${change.label}” with ${Object.entries(change.values).map(([column, v]) => `${column} = ${shown(v)}`).join(" and ")}`, "small quiet"));
@@ -392,16 +393,17 @@ class ModelPage {
     } else {
       for (const holder of [this.course, this.shares]) holder.replaceChildren(el("p", "The curve begins after 200 labels.", "quiet"));
     }
-    const cards = [card("Confusion matrix", "Number of rows by label and prediction.", confusionTable(now))];
+    const { alarms, importance } = this.explained;
+    const cards = [];
+    if (alarms.length) cards.push(card("Recent alarms", "The last predictions of a rare class, and what each column added to the score.", ...alarms.slice(0, 3).map(alarmTable)));
+    if (importance.length) cards.push(card("Important columns", "Mean absolute contribution to the scores of recent rows, as a share of the total.", importanceTable(importance)));
+    cards.push(card("Confusion matrix", "Number of rows by label and prediction.", confusionTable(now)));
     if (now.scores) {
       const legend = el("div", null, "small quiet");
       legend.append(el("span", null, "swatch p"), `“${now.scores.label}”  `, el("span", null, "swatch n"), "other classes; dashed line: the threshold");
       cards.push(card("Scores", "Distribution of the scores of both classes.", histogram(now.scores), legend));
       cards.push(card("Other thresholds", "Recall and false positives with other thresholds.", thresholdTable(now.scores)));
     }
-    const { alarms, importance } = this.explained;
-    if (alarms.length) cards.push(card("Recent alarms", "The last predictions of a rare class, and what each column added to the score.", ...alarms.slice(0, 3).map(alarmTable)));
-    if (importance.length) cards.push(card("Important columns", "Mean absolute contribution to the scores of recent rows, as a share of the total.", importanceTable(importance)));
     if (model.experts?.length) cards.push(card("Experts", "Weight of each expert in the prediction, and its recent score.", expertTable(model.experts)));
     if (Object.keys(model.latency_ms ?? {}).length) cards.push(card("Latency", "Time from the first byte of a request to its response.", latencyTable(model.latency_ms)));
     cards.push(card("Forgotten rows", "Each line is a certificate, with the digests of the model before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
