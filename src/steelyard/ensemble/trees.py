@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.explanation.attribution import Attribution
 
@@ -176,7 +177,7 @@ class TreeRule:
 
     def contributions(self, rows: Any) -> FloatArray:
         """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
-        values: FloatArray = self._trees.contributions(rows.X)
+        values: FloatArray = self._trees.contributions(rows.X, num_threads())
         return values
 
     def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows

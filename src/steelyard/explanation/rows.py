@@ -226,6 +226,7 @@ class RowExplanations:
             ax.text(
                 at, -0.75 if is_base else len(shown) - 0.3, text,
                 ha="center", va="bottom" if is_base else "top", fontsize="small", color="#444",
+                bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0},
             )  # fmt: skip
         ax.set_ylim(len(shown) + 0.15, -1.15)
         low, high = min([*ends, base]), max([*ends, base])
