@@ -47,7 +47,8 @@ def main():
         model.explain(new)
         processor = time.process_time() - started
         print(
-            f"{n_rows:,} rows learned, experts {', '.join(experts)}: {EXPLAINED_ROWS:,} rows of {COLUMNS} columns "
+            f"{n_rows:,} rows learned, experts {', '.join(experts)}: "
+            f"{EXPLAINED_ROWS:,} rows of {COLUMNS} columns "
             f"explained in {explain:.2f} s, {processor:.2f} s of processor time (limit {MAX_SECONDS:g} s), "
             f"{explain / predict:.0f} times predicting them"
         )
