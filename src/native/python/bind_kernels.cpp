@@ -174,9 +174,8 @@ NumpyArray<double, 3> bound_product_shapley(Array<const double, 3> factors, Arra
             "product_shapley: array shapes disagree");
     auto out = zeros<double, 3>({n_rows, n_columns, coef.shape(0)});
     nb::gil_scoped_release unlocked;
-    product_shapley(
-        {factors.data(), reference.data(), coef.data(), n_rows, n_vectors, n_columns, coef.shape(0)}, out.data(),
-        n_threads);
+    product_shapley({factors.data(), reference.data(), coef.data(), n_rows, n_vectors, n_columns, coef.shape(0)},
+                    out.data(), n_threads);
     return out;
 }
 
