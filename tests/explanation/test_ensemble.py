@@ -100,7 +100,7 @@ def test_label_frequencies_are_part_of_the_base():
     assert np.abs(found.contributions).mean() < 0.1 * abs(found.base)
 
 
-def test_explain_does_not_change_what_the_model_learns_next():
+def test_explain_before_learning_leaves_the_learned_model_unchanged():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(900, 4))
     y = (X[:, 0] > 1.0).astype(int)
