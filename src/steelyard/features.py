@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import blake2b
@@ -18,7 +19,14 @@ from steelyard._deprecation import renamed_attribute, renamed_method
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
-from steelyard.feature_maps import FittedMap, FourierMap, LandmarkMap, ReluMap, SigmoidMap
+from steelyard.explanation.attribution import (
+    Attribution,
+    explain_function,
+    explain_kernel_sum,
+    sampled_rows,
+)
+from steelyard.feature_maps import KERNEL_BITS, FittedMap, FourierMap, LandmarkMap, ReluMap, SigmoidMap
+from steelyard.kernels import Kernel
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
@@ -248,6 +256,36 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Convert coefficients of the output features to coefficients of :meth:`inside`, without rounding."""
         return self._map.carried_inside(coef)
+
+    def typical_rows(self) -> FloatArray:
+        """Return rows like those that the map was fitted to: its landmarks, or the center of the map."""
+        fitted = self._map
+        if not isinstance(fitted, LandmarkMap):
+            return np.asarray(fitted.shift)[None]
+        scale = np.where(fitted.scale == 0.0, np.inf, fitted.scale)
+        return np.asarray(fitted.landmarks.T / scale + fitted.shift)
+
+    def explain_inside(
+        self, X: FloatArray, coef: FloatArray, intercept: FloatArray, background: FloatArray
+    ) -> Attribution:
+        """Return contributions of the features to ``inside(X) @ coef.T + intercept``.
+
+        Kernel values of landmarks in more than three features are products over the features, so their
+        Shapley values are computed directly; for other maps the function is evaluated.
+        """
+        fitted = self._map
+        if isinstance(fitted, LandmarkMap) and not fitted.euclidean:
+            rows, other = ((part - fitted.shift) * fitted.scale for part in (X, sampled_rows(background)))
+            halving = Kernel("laplacian", gamma=math.log(2.0))
+            return explain_kernel_sum(
+                rows, halving, fitted.landmarks.T, coef * 2.0**KERNEL_BITS, intercept, background=other
+            )
+        return explain_function(
+            lambda rows: fitted.inside(rows) @ coef.T + intercept,
+            X,
+            background.mean(axis=0),
+            np.flatnonzero(fitted.scale).tolist(),
+        )
 
     def map_from_inside(self, X: FloatArray) -> FloatArray:
         """Return the same bits as :meth:`map_rows`, computed from :meth:`inside` without BLAS.

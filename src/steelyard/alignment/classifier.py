@@ -34,6 +34,7 @@ from steelyard.alignment.state import (
 from steelyard.alignment.view import Variant, VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
@@ -358,6 +359,17 @@ class AlignedSVC(BatchLearner):
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         return self._evaluate(X, method, Machine.scores), self.classes_
+
+    def _remembered_rows(self) -> RememberedRows:
+        """Return the rows that the machines need; their classes follow from the signs of the multipliers."""
+        reference: Any = self._reference
+        rows = reference.toarray() if sp.issparse(reference) else reference
+        if len(self._machines) > 1 or len(self.classes_) < 2:
+            return RememberedRows(rows)
+        machine = self._machines[0]
+        is_support = machine.dual != 0.0
+        positive = (machine.sign * machine.dual[is_support] > 0.0).astype(int)
+        return RememberedRows(rows[machine.reference[is_support]], self.classes_[positive])
 
     @snapshot_read
     def alignment_factor(self, X: ArrayLike) -> FloatArray:

@@ -8,10 +8,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
@@ -25,7 +27,7 @@ from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
@@ -163,6 +165,7 @@ class PrequentialEvaluator:
         self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived
         self._last_record = 0
+        self._last_chunk: Chunk | None = None
         self._memory = -math.inf, math.nan  # time of the last measurement, and resident megabytes
 
     # -- the loop -----------------------------------------------------------------------------------
@@ -203,6 +206,7 @@ class PrequentialEvaluator:
             self.label_order.update(codes)
             is_tested = self.n_rows >= self.warmup
             predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
+            self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
             self._note_time(rows)
             if self.learns:
@@ -254,13 +258,22 @@ class PrequentialEvaluator:
         self._last_record = self.n_rows
         is_thinned = False
         for candidate in self.candidates:
-            candidate.feature_strengths.record(self.n_rows, candidate.model)
+            candidate.feature_strengths.record(
+                self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
+            )
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
                     self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
                 )
         if is_thinned:
             self.every *= 2
+
+    def _recent_rows(self, model: Any) -> FloatArray | None:
+        """Return the last rows that a model has predicted, as it takes them."""
+        if self._last_chunk is None or not is_ready(model):
+            return None
+        rows = rows_for_model(model, self._last_chunk)
+        return None if sp.issparse(rows) else np.asarray(rows)
 
     def _note_time(self, chunk: Chunk) -> None:
         if chunk.time is None or not len(chunk):

@@ -307,9 +307,11 @@ class PrequentialResult:
         return {candidate.name: candidate.unlabelled for candidate in self._candidates}
 
     def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return recorded rows, and for each the change of the scores per standard deviation of a feature.
+        """Return recorded rows, and for each the importance of every feature for the scores.
 
-        Both are empty for models without linear scores. ``feature_names`` contains the names of the columns.
+        Importance is the mean absolute contribution over recent rows; for linear learners, the change of the
+        scores per standard deviation. Both are empty for models that cannot explain predictions.
+        ``feature_names`` contains the names of the columns.
         """
         history = self._candidate(model).feature_strengths
         return list(history.rows), history.strengths()

@@ -38,6 +38,7 @@ from steelyard.base import (
     transactional,
 )
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
 from steelyard.params import (
     AnyOf,
@@ -802,6 +803,15 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         scores, predictor = self._scores(X, method)
         return scores, predictor.classes.array
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        predictor = self._predictor()
+        planes, feature_map = predictor.planes, predictor.feature_map
+        if feature_map is None:
+            mean = self.statistics_.mean_offset()[0] if background is None else background.mean(axis=0)
+            return explain_linear(X, planes.coef, planes.intercept, mean)
+        rows = feature_map.typical_rows() if background is None else background
+        return feature_map.explain_inside(X, feature_map.carried_inside(planes.coef), planes.intercept, rows)
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, Predictor]:
         X, predictor = self._validated_rows(X, method), self._predictor()

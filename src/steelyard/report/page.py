@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
+from steelyard.evaluation.contributions import contributions
 from steelyard.persistence.files import write_atomically
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
@@ -281,7 +282,7 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "rest": len(order) - len(features),
         "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
         "since": rows[len(rows) // 2],
-        "of_ensemble": hasattr(type(result.models[lead]), "linear_"),
+        "is_linear": contributions(result.models[lead]) is not None,
         "names": [str(names[k]) for k in charted],
         "chart": charts.importance_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
         if len(rows) > 1

@@ -16,8 +16,10 @@ from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transac
 from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray
 from steelyard._validation import check_started, validate_plain_rows, validate_rows
-from steelyard.base import GrowingMixin, Learner, Traits, check_parameters, traits_of
+from steelyard.base import BatchLearner, GrowingMixin, Learner, Traits, check_parameters, traits_of
 from steelyard.exceptions import ParameterError
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
@@ -195,6 +197,23 @@ class WindowWrapper(GrowingMixin, Learner):
         """
         estimator = self._fitted_estimator("decision_function")
         return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        estimator = self._fitted_estimator(method)
+        scores = self._scores_of(estimator, validate_rows(self, X, method))
+        return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
+
+    explain = _estimator_has("decision_function")(GrowingMixin.explain)
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        estimator = self.estimator_
+        return estimator._remembered_rows() if isinstance(estimator, BatchLearner) else None
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        estimator = self.estimator_
+        if isinstance(estimator, BatchLearner):
+            return estimator._attribution(X, background)
+        return super()._attribution(X, background)
 
     def _fitted_estimator(self, method: str) -> Any:
         check_started(self, method)

@@ -17,6 +17,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import validate_plain_rows
 from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.windowing.base import RowBuffer, WindowWrapper
@@ -183,6 +184,10 @@ class SlidingWindow(WindowWrapper):
     @property
     def _rows(self) -> RowBuffer:
         return self._window.at(_version(self.estimator_))
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = self._rows
+        return RememberedRows(np.asarray(rows.X, dtype=np.float64), np.asarray(rows.y))
 
     @property
     @synchronized
