@@ -121,6 +121,12 @@ class EnsembleSnapshot:
             out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
+    def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
+        """Return scores of two classes without threshold, and the threshold; NaN before there are weights."""
+        if isinstance(self.weights, ExpertWeights):
+            return self.weights.totals(raw), self.weights.threshold
+        return self.decide(raw)[:, 0], float("nan")
+
     def predict_codes(self, raw: FloatArray) -> IntArray:
         """Return the codes of the predicted classes."""
         return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]

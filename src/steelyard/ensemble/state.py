@@ -11,6 +11,7 @@ from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import RowBuffer
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
@@ -42,6 +43,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "views": model._views.get_state(),
         "experts": [expert.get_state() for expert in model._copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
+        "promise": None if model._online_threshold is None else model._online_threshold.get_state(),
     }
 
 
@@ -74,6 +76,8 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     rules = [expert.rule for expert in model._experts]
     model._snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), model._views)
     model._predicted = PredictedScores()
+    # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
+    model._online_threshold = OnlineThreshold.from_state(state.get("promise"))
     model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS))
     if len(model._pending):
         model._snapshot = model._snapshot.after_labels(model._pending.codes())

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error
+from steelyard._labels import all_forgotten_error, winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard._validation import check_finite, check_started, checked_times, validate_batch, validate_rows
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -36,6 +36,7 @@ from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import Explanation, explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import Block, RowBuffer
@@ -48,7 +49,7 @@ from steelyard.exceptions import DataError, SteelyardError
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import ThresholdChoice
+from steelyard.thresholds import ThresholdChoice, alarm_indices, positive_place
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
@@ -243,6 +244,7 @@ class StreamClassifier(ForgettingMixin):
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
+        self._online_threshold = OnlineThreshold.updated(None, self.threshold)
         self._pending = PendingRows()
         self._drift = DriftDetector()
 
@@ -258,6 +260,9 @@ class StreamClassifier(ForgettingMixin):
     ) -> None:
         try:
             added = None if add is None else self._block(add, method, time)
+            self._online_threshold = OnlineThreshold.updated(self._online_threshold, self.threshold)
+            if added is not None:
+                self._note_times(time, len(added))
             if forget is None and added is not None and self._add_pending(added):
                 if len(self._pending) < SETTINGS.pending_rows:
                     return
@@ -276,6 +281,11 @@ class StreamClassifier(ForgettingMixin):
                 self._forget_block(forgotten)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
+
+    def _note_times(self, time: ArrayLike | None, n_rows: int) -> None:
+        """Measure the rate of the rows, for a promised number of alarms per day."""
+        if time is not None and self._online_threshold is not None:
+            self._online_threshold.log.note_times(checked_times(time, n_rows), predicted=False)
 
     def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
@@ -309,9 +319,7 @@ class StreamClassifier(ForgettingMixin):
                 "a window of time needs the times of the rows; got none.",
                 hint="pass time= to partial_fit(), or give the window as a number of rows",
             )
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
             raise DataError("the times of the rows must not go back; nothing was changed.")
         return times
@@ -378,6 +386,10 @@ class StreamClassifier(ForgettingMixin):
         """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
         n_before, old_classes = self._n_seen, self._snapshot.classes
         self._n_seen += len(block)
+        if scores is not None and self._online_threshold is not None and len(old_classes) == 2:
+            is_positive = block.codes == old_classes[positive_place(old_classes)]
+            parts = self._snapshot.score_and_threshold(scores)
+            self._online_threshold.learn(*parts, block.keys, is_positive)
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
@@ -472,11 +484,16 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        goal = self._online_threshold or self.threshold
+        if isinstance(goal, OnlineThreshold) and len(self._recent_scores.classes) > 2:
+            goal = goal.per_row
+        return weigh(self._recent_scores, goal, priors, is_long=is_long)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
         rules = [expert.rule for expert in self._experts]
+        if self._online_threshold is not None and isinstance(weights, ExpertWeights):
+            weights = replace(weights, threshold=self._online_threshold.threshold())
         self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
         self._trim(stream.budget)
 
@@ -581,6 +598,8 @@ class StreamClassifier(ForgettingMixin):
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
             self._recent_scores.drop(code, block.keys[block.codes == code])
+        if self._online_threshold is not None:
+            self._online_threshold.log.drop(block.keys)
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
@@ -626,14 +645,63 @@ class StreamClassifier(ForgettingMixin):
         return scores, self._classes_of(snapshot)
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
+        snapshot, raw, keys = self._raw_scores(X, method)
+        promise = self._online_threshold
+        if promise is not None and not promise.decides_rows and len(snapshot.classes) == 2:
+            promise.record(*snapshot.score_and_threshold(raw), keys)
+        return snapshot, snapshot.decide(raw)
+
+    def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
+        """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
         X = self._dense(validate_rows(self, X, method), method)
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw = snapshot.raw_scores(X)
+        raw, keys = snapshot.raw_scores(X), _native.row_hashes(X)
         if len(snapshot.classes) > 1:
-            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
-        return snapshot, snapshot.decide(raw)
+            self._predicted.keep(keys, snapshot.classes, raw)
+        return snapshot, raw, keys
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+
+    @snapshot_read
+    def predict(self, X: ArrayLike, *, time: ArrayLike | None = None) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        counting them.
+        """
+        promise = self._online_threshold if self._is_started() else None
+        if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
+            scores, classes = self._scored(X, "predict")
+            return classes[winners(scores, len(classes))]
+        snapshot, raw, keys = self._raw_scores(X, "predict")
+        times = None if time is None else checked_times(time, len(keys))
+        totals, threshold = snapshot.score_and_threshold(raw)
+        if np.isnan(threshold):  # too few rows for a promise
+            return self._classes_of(snapshot)[winners(snapshot.decide(raw), 2)]
+        weights = snapshot.weights
+        assert isinstance(weights, ExpertWeights)
+        alarms = promise.alarms(totals, raw, keys, weights.totals, times)
+        return self._classes_of(snapshot)[alarm_indices(alarms)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -687,6 +755,7 @@ class StreamClassifier(ForgettingMixin):
             threshold=self.threshold,
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
+            promise=self._online_threshold,
         )
 
     # -- files and copies ---------------------------------------------------------------------------
