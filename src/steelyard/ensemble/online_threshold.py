@@ -355,10 +355,30 @@ class OnlineThreshold:
             tails += part * (n_as_high + 0.5) / (len(side) + 1.0)
         return tails
 
-    def record(self, scores: FloatArray, threshold: float, keys: Keys) -> None:
+    def record(
+        self,
+        scores: FloatArray,
+        threshold: float,
+        raw: FloatArray,
+        keys: Keys,
+        combine: Callable[[FloatArray], FloatArray],
+    ) -> None:
         """Count the decisions of predicted rows, which were made by the threshold of the snapshot."""
-        alarms = np.where(np.isnan(threshold), np.nan, scores > threshold)
-        self.log.record(keys, alarms, self._labelled_tails(scores) if self.levels is not None else None)
+        log, tails = self.log, None
+        with lock_of(log):
+            if self.levels is not None:
+                tails = self._top_tails(scores, combine)
+                log.append(raw, keys)
+            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > threshold), tails)
+
+    def without_threshold(self, decisions: FloatArray) -> FloatArray:
+        """Return the decisions of rows before there is a threshold: no alarms if precision is promised."""
+        return decisions - _FAR * (1.0 + np.abs(decisions)) if self.levels is not None else decisions
+
+    def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return ranks from the top, the lower one of those among labelled and among predicted rows."""
+        tails = self._labelled_tails(scores)
+        return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails))
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -406,7 +426,7 @@ class OnlineThreshold:
         self._sides = np.sort(positive), np.sort(negative), share
         return self.threshold()
 
-    def threshold(self) -> float:
+    def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
         """Return the threshold for the current state; NaN before the first recent scores."""
         if self._sides is None:
             return float("nan")
@@ -417,11 +437,25 @@ class OnlineThreshold:
         far = _FAR * (1.0 + highest)
         if self.levels is not None:
             level = self.levels.largest()
-            return far if level is None else choose_threshold(positive, negative, {"alarms": level}, share)
+            return far if level is None else self._top_threshold(level, far, combine)
         misses_due = 1.0 - self.target
         tolerance = max(_MISS_TOLERANCE, np.pi * misses_due * self.n_outstanding)
         level = RateControl(misses_due, tolerance).level(self.balance)
         return max(-far, _below_quantile(positive, level))
+
+    def _top_threshold(
+        self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
+    ) -> float:
+        """Return the lowest threshold above which all ranks from the top are at most ``level``."""
+        assert self._sides is not None
+        scores = np.unique(np.concatenate(self._sides[:2]))
+        tails = self._labelled_tails(scores)
+        if combine is not None and self.log.raw is not None:
+            with lock_of(self.log):
+                scores = np.unique(np.concatenate([scores, combine(self.log.raw)]))
+                tails = self._top_tails(scores, combine)
+        n_below = int(np.count_nonzero(tails > level))  # tails fall with the score
+        return far if n_below == len(scores) else float(scores[max(n_below - 1, 0)])
 
     # -- results and files --------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import Explanation, explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold, is_promise
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import Block, RowBuffer
@@ -110,6 +110,8 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
+    realised_rates_ : list of RealisedRate
+        Realised rates of alarms, recall and precision with intervals, if a rate is promised.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
@@ -493,7 +495,7 @@ class StreamClassifier(ForgettingMixin):
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
         rules = [expert.rule for expert in self._experts]
         if self._online_threshold is not None and isinstance(weights, ExpertWeights):
-            weights = replace(weights, threshold=self._online_threshold.threshold())
+            weights = replace(weights, threshold=self._online_threshold.threshold(weights.totals))
         self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
         self._trim(stream.budget)
 
@@ -647,9 +649,11 @@ class StreamClassifier(ForgettingMixin):
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
         snapshot, raw, keys = self._raw_scores(X, method)
         promise = self._online_threshold
-        if promise is not None and not promise.decides_rows and len(snapshot.classes) == 2:
-            promise.record(*snapshot.score_and_threshold(raw), keys)
-        return snapshot, snapshot.decide(raw)
+        decisions = snapshot.decide(raw)
+        if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
+            return snapshot, decisions
+        promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+        return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
 
     def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
         """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
@@ -695,12 +699,8 @@ class StreamClassifier(ForgettingMixin):
             return classes[winners(scores, len(classes))]
         snapshot, raw, keys = self._raw_scores(X, "predict")
         times = None if time is None else checked_times(time, len(keys))
-        totals, threshold = snapshot.score_and_threshold(raw)
-        if np.isnan(threshold):  # too few rows for a promise
-            return self._classes_of(snapshot)[winners(snapshot.decide(raw), 2)]
-        weights = snapshot.weights
-        assert isinstance(weights, ExpertWeights)
-        alarms = promise.alarms(totals, raw, keys, weights.totals, times)
+        totals, _ = snapshot.score_and_threshold(raw)
+        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
         return self._classes_of(snapshot)[alarm_indices(alarms)]
 
     @snapshot_read
@@ -735,6 +735,13 @@ class StreamClassifier(ForgettingMixin):
             return self._recent_scores.shares()
         counts = self._counts[self._snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
+
+    @property
+    @snapshot_read
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        return [] if self._online_threshold is None else self._online_threshold.realised()
 
     @snapshot_read
     def explain(self) -> Explanation:
