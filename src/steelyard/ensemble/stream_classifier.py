@@ -29,6 +29,7 @@ from steelyard.base import (
     sorted_classes,
     transactional,
 )
+from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
@@ -39,6 +40,7 @@ from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
@@ -54,6 +56,7 @@ from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
+_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -247,6 +250,7 @@ class StreamClassifier(ForgettingMixin):
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
         self._online_threshold = OnlineThreshold.updated(None, self.threshold)
+        self._calibration = OnlineCalibration()
         self._pending = PendingRows()
         self._drift = DriftDetector()
 
@@ -388,10 +392,8 @@ class StreamClassifier(ForgettingMixin):
         """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
         n_before, old_classes = self._n_seen, self._snapshot.classes
         self._n_seen += len(block)
-        if scores is not None and self._online_threshold is not None and len(old_classes) == 2:
-            is_positive = block.codes == old_classes[positive_place(old_classes)]
-            parts = self._snapshot.score_and_threshold(scores)
-            self._online_threshold.learn(*parts, block.keys, is_positive)
+        if scores is not None and len(old_classes) == 2:
+            self._learn_labels(block, scores)
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
@@ -420,6 +422,23 @@ class StreamClassifier(ForgettingMixin):
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
+
+    def _learn_labels(self, block: Block, scores: FloatArray) -> None:
+        """Update the online threshold and the calibration by out-of-sample scores of two classes."""
+        snapshot = self._snapshot
+        totals, threshold = snapshot.score_and_threshold(scores)
+        is_positive = block.codes == snapshot.classes[positive_place(snapshot.classes)]
+        if self._online_threshold is not None:
+            self._online_threshold.learn(totals, threshold, block.keys, is_positive)
+        if isinstance(snapshot.weights, ExpertWeights):
+            log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
+            is_second = block.codes == snapshot.classes[1]
+            self._calibration = self._calibration.after(log_odds, is_second)
+
+    def _prior_log_odds(self) -> float:
+        """Return the log-odds of the second of two classes among recent rows."""
+        first, second = np.maximum(self._shares(), _MIN_SHARE)
+        return float(np.log(second / first))
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
         recent = self._recent_scores
@@ -652,6 +671,8 @@ class StreamClassifier(ForgettingMixin):
         decisions = snapshot.decide(raw)
         if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
             return snapshot, decisions
+        if method not in {"predict", "decision_function"}:
+            return snapshot, decisions
         promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
         return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
 
@@ -723,11 +744,46 @@ class StreamClassifier(ForgettingMixin):
         factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = snapshot.log_odds(scores)
+        log_odds = self._log_odds(snapshot, scores)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
+
+    def _log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        log_odds = snapshot.log_odds(decisions)
+        if isinstance(snapshot.weights, ExpertWeights):
+            shift = self._prior_log_odds()
+            log_odds[:, 1] = self._calibration.log_odds(log_odds[:, 1] + shift) - shift
+        return log_odds
+
+    @snapshot_read
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        source = f"{type(self).__name__}.predict_set"
+        coverage = check_coverage(coverage, source)
+        snapshot, decisions = self._decide(X, "predict_set")
+        n_classes, recent = len(snapshot.classes), self._recent_scores
+        if n_classes == 1 or recent.classes != snapshot.classes:
+            return np.ones((len(decisions), n_classes), dtype=bool)
+        places, raw = recent.recent()
+        log_odds = snapshot.log_odds(snapshot.decide(raw))
+        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
 
     def _shares(self) -> FloatArray:
         """Return the class shares among recent rows, or among all rows if there are too many classes."""
