@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from inspect import unwrap
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import clone
 
 from steelyard import _native
@@ -21,12 +23,16 @@ from steelyard._validation import (
     validate_plain_rows,
     validate_rows,
 )
-from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
+from steelyard.base import BatchLearner, Label, Learner, Traits, sorted_classes
+from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
-from steelyard.params import Constraint
+from steelyard.params import Constraint, prior_factors
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, alarm_indices, choose_threshold, positive_place
 
@@ -345,6 +351,65 @@ class AdaptiveThresholdClassifier(Learner):
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
             return _predict_unlocked(self, X)
         return np.asarray(self.estimator_.predict(self._checked_finite(X, "predict")))
+
+    @synchronized
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of recent rows, equal ones, or the given proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            The class frequencies for all rows while there are too few recent scores.
+        """
+        check_started(self, "predict_proba")
+        classes, buffer = self.classes_.tolist(), self._now.buffer
+        factors = prior_factors(prior, classes, buffer.shares, f"{type(self).__name__}.predict_proba")
+        rows = self._checked_finite(X, "predict_proba")
+        log_odds = np.zeros((len(rows), len(classes)))
+        calibrated = self._calibrated_scores(buffer)
+        if calibrated is not None:
+            log_odds = calibrated.log_odds(calibrated.decide(_scores(self.estimator_, rows)[:, None]))
+        return softmax(log_odds if factors is None else log_odds + np.log(np.maximum(factors, 1e-9)), axis=1)
+
+    @synchronized
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        check_started(self, "predict_set")
+        coverage = check_coverage(coverage, f"{type(self).__name__}.predict_set")
+        rows, buffer = self._checked_finite(X, "predict_set"), self._now.buffer
+        calibrated = self._calibrated_scores(buffer)
+        if calibrated is None:
+            return np.ones((len(rows), len(self.classes_)), dtype=bool)
+        places, recent = buffer.recent()
+        new = _scores(self.estimator_, rows)[:, None]
+        recent, new = (calibrated.log_odds(calibrated.decide(scores)) for scores in (recent, new))
+        return prediction_sets(recent, places, new, coverage)
+
+    def _calibrated_scores(self, buffer: ScoreBuffer) -> EnsembleSnapshot | None:
+        """Return an ensemble with the scores of the classifier as its only expert; None without scores."""
+        weights = weigh(buffer, "gmean", np.ones(1)) if buffer.classes == _classes(self.estimator_) else None
+        return None if weights is None else EnsembleSnapshot(list(buffer.classes), [], weights, Views())
 
     # -- files --------------------------------------------------------------------------------------
 
