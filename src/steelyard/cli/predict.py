@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.decision import Cost, Decision, cost_option, probabilities
+from steelyard.cli.decision import Cost, Decision, cost_option, probabilities, threshold_option
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import load_table_model, open_source
 from steelyard.cli.options import chunk_option, limit_option, out_option, positive_option, query_option
@@ -45,12 +45,7 @@ Lines = list[dict[str, Any]]
 )
 @click.option("--keep", metavar="COL", multiple=True, help="Copy this column to the output, such as an id.")
 @click.option("--proba", is_flag=True, help="Also write the probability of every class.")
-@click.option(
-    "--threshold",
-    type=float,
-    metavar="X",
-    help="Predict the positive class where its score is greater than X.",
-)
+@threshold_option
 @cost_option
 @positive_option
 @chunk_option
@@ -66,7 +61,7 @@ def predict_command(
     dialect: str | None,
     keep: tuple[str, ...],
     proba: bool,
-    threshold: float | None,
+    threshold: Any,
     cost: Cost | None,
     positive: str | None,
     chunk: int,

@@ -25,8 +25,15 @@ from steelyard._validation import (
 )
 from steelyard.base import BatchLearner, Label, Learner, Traits, sorted_classes
 from steelyard.ensemble.mixing import weigh
-from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
+from steelyard.ensemble.online_threshold import (
+    OnlineThreshold,
+    RealisedRate,
+    continue_log,
+    is_promise,
+    plain_scores,
+)
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.row_costs import cost_alarms
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -257,7 +264,7 @@ class AdaptiveThresholdClassifier(Learner):
             else:
                 thresholds.append(choose_threshold(positive, negative, goal, sides.share))
         if isinstance(goal, OnlineThreshold) and not np.isnan(thresholds[0]):
-            thresholds = [goal.threshold(_plain)]
+            thresholds = [goal.threshold(plain_scores)]
         return np.array(thresholds)
 
     # -- predicting ---------------------------------------------------------------------------------
@@ -282,6 +289,11 @@ class AdaptiveThresholdClassifier(Learner):
         self._need("realised_rates_")
         promise = self._now.promise
         return [] if promise is None else promise.realised()
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, AdaptiveThresholdClassifier) and predecessor._is_started():
+            continue_log(self._now.promise, predecessor._now.promise)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
@@ -310,7 +322,9 @@ class AdaptiveThresholdClassifier(Learner):
         scores, (_, thresholds, promise) = _scores(self.estimator_, rows), self._now
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
         if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
-            promise.record(scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), _plain)
+            promise.record(
+                scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
+            )
             if np.isnan(thresholds[0]):
                 return promise.without_threshold(scores - own), self.classes_
         if scores.shape[1] == len(thresholds):
@@ -318,7 +332,9 @@ class AdaptiveThresholdClassifier(Learner):
         return scores, self.classes_
 
     @synchronized
-    def predict(self, X: ArrayLike, *, time: ArrayLike | None = None) -> NDArray[Any]:
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
         """Return the predicted labels of rows.
 
         Parameters
@@ -328,6 +344,9 @@ class AdaptiveThresholdClassifier(Learner):
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
             are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
 
         Returns
         -------
@@ -338,6 +357,10 @@ class AdaptiveThresholdClassifier(Learner):
         With a promised rate of alarms every row that is passed to this method counts, in this order.
         """
         check_started(self, "predict")
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
+            return self.classes_[alarm_indices(alarms)]
         _, thresholds, promise = self._now
         if promise is not None and promise.decides_rows and len(self.classes_) == 2:
             rows = self._checked_finite(X, "predict")
@@ -345,7 +368,7 @@ class AdaptiveThresholdClassifier(Learner):
             scores = _scores(self.estimator_, rows)
             keys = _native.row_hashes(rows)
             return self.classes_[
-                alarm_indices(promise.alarms(scores[:, 0], scores[:, None], keys, _plain, times))
+                alarm_indices(promise.alarms(scores[:, 0], scores[:, None], keys, plain_scores, times))
             ]
         promises_precision = promise is not None and promise.levels is not None
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
@@ -473,11 +496,6 @@ def _scores(estimator: Any, X: FloatArray) -> FloatArray:
         if scores.shape[1] == 2:
             scores = scores[:, 1]
     return scores[:, None] if scores.ndim == 1 else scores
-
-
-def _plain(raw: FloatArray) -> FloatArray:
-    """Return the scores of rows, which are kept with two more axes."""
-    return raw[:, 0, 0]
 
 
 def _own_threshold(estimator: Any) -> float:

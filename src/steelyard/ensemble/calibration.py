@@ -37,7 +37,8 @@ class OnlineCalibration:
 
     Log-odds z become ``a * min(z, 0) + b * max(z, 0) + c``. The coefficients follow the labels by one step of
     Newton's method per block of rows, with exponentially decaying second derivatives. The probability is the
-    mean of these calibrations and of the identity, weighted by ``exp(-decayed log-loss)``. It increases with z.
+    mean of these calibrations and of the identity, weighted by ``exp(-decayed log-loss)``; it increases
+    with z.
 
     Attributes
     ----------

@@ -153,8 +153,9 @@ class Explanation:
             f"<td>{'none' if record.threshold is None else format(record.threshold, '.2f')}</td></tr>"
             for record in self.classes
         )
+        text = " ".join([*self._summary(), *map(str, self.promise)])
         return (
-            f"<p>{escape(' '.join([*self._summary(), *map(str, self.promise)]))}</p><table><thead><tr><th>expert</th><th>description</th>"
+            f"<p>{escape(text)}</p><table><thead><tr><th>expert</th><th>description</th>"
             f"<th>rows</th><th>{self._measure}</th><th>weight</th><th>restricted by budget</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><table><thead><tr><th>class</th><th>recent share</th>"
             f"<th>threshold</th></tr></thead><tbody>{classes}</tbody></table>"

@@ -1,12 +1,12 @@
 """Thresholds that keep a promised rate: alarms, alarms per day, recall or precision.
 
-The page docs/guarantees.md states what is promised, with proofs. In short, with x the *balance*, the number of
-events (alarms, or missed positives) minus the number that is due:
+The page docs/guarantees.md states what is promised, with proofs. In short, with x the *balance*, the number
+of events (alarms, or missed positives) minus the number that is due:
 
     threshold = quantile of recent scores at the level  expit(logit(target) - tan(pi * x / (2 * tolerance)))
 
-The balance is updated after every row. At a balance of plus or minus the tolerance the level is 0 or 1, so the
-balance never leaves this range by more than one event, whatever the data.
+The balance is updated after every row. At a balance of plus or minus the tolerance the level is 0 or 1, so
+the balance never leaves this range by more than one event, whatever the data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
 
-__all__ = ["AlarmLog", "OnlineThreshold", "RateControl", "RealisedRate", "is_promise"]
+__all__ = [
+    "AlarmLog",
+    "OnlineThreshold",
+    "RateControl",
+    "RealisedRate",
+    "continue_log",
+    "is_promise",
+    "plain_scores",
+]
 
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -168,11 +176,13 @@ class AlarmLog:
             self.n_alarms += int(np.nansum(alarms))
 
     def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of these rows; NaN for rows that were not predicted."""
+        """Remove and return alarm, row number and tail of these rows; NaN for rows never predicted."""
         found = self.decided.take(keys, [0, 1])
         return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
 
-    def tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any) -> FloatArray:
+    def tails(
+        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any
+    ) -> FloatArray:
         """Return the share of recent predicted rows that score at least as high, by the current weights."""
         if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
             return np.asarray(default(scores))
@@ -505,6 +515,19 @@ class OnlineThreshold:
 
 
 _NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "n_outstanding")
+
+
+def plain_scores(raw: FloatArray) -> FloatArray:
+    """Return the scores of a single classifier from its raw scores of shape (n_rows, 1, 1)."""
+    return raw[:, 0, 0]
+
+
+def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold | None) -> None:
+    """Let a copy of a model count its predictions in the log of an earlier copy, if the goal is the same."""
+    if threshold is None or predecessor is None:
+        return
+    if (threshold.name, threshold.target) == (predecessor.name, predecessor.target):
+        threshold.log = predecessor.log
 
 
 def _below_quantile(ascending: FloatArray, level: float) -> float:

@@ -11,7 +11,7 @@ from steelyard._types import FloatArray
 
 __all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
 
-LEVELS: FloatArray = 0.5**np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
+LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
 ERROR = 0.05  # probability that a level below the promised precision is ever accepted
 _BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # fractions of the largest bet
 _MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth that accepts a level

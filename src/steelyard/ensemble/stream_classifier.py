@@ -37,11 +37,12 @@ from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import Explanation, explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -179,6 +180,7 @@ class StreamClassifier(ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
+    _row_costs: RowCosts
 
     def __init__(
         self,
@@ -204,6 +206,7 @@ class StreamClassifier(ForgettingMixin):
         sample_weight: ArrayLike | None = None,
         *,
         time: ArrayLike | None = None,
+        sample_cost: ArrayLike | None = None,
     ) -> Self:
         """Score these rows, then learn them.
 
@@ -218,7 +221,10 @@ class StreamClassifier(ForgettingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, ascending; needed for a window of time.
+            Times of the rows in seconds, ascending; needed for a window of time and for alarms per day.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row, such as the amount of a payment. The threshold uses
+            its recent mean over the positive rows.
 
         Returns
         -------
@@ -231,6 +237,8 @@ class StreamClassifier(ForgettingMixin):
             self._check_known(batch.labels, classes)
         if first:
             self._start(batch)
+        if sample_cost is not None:
+            self._row_costs = self._row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
         self._apply(batch, None, "partial_fit", time)
         return self
 
@@ -251,6 +259,7 @@ class StreamClassifier(ForgettingMixin):
         self._predicted = PredictedScores()
         self._online_threshold = OnlineThreshold.updated(None, self.threshold)
         self._calibration = OnlineCalibration()
+        self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
 
@@ -505,7 +514,10 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        goal = self._online_threshold or self.threshold
+        goal: Any = self._online_threshold or self.threshold
+        if is_prices(goal) and len(self._recent_scores.classes) == 2:
+            place = positive_place(self._recent_scores.classes)
+            goal = self._row_costs.prices(goal, self._labels[self._recent_scores.classes[place]])
         if isinstance(goal, OnlineThreshold) and len(self._recent_scores.classes) > 2:
             goal = goal.per_row
         return weigh(self._recent_scores, goal, priors, is_long=is_long)
@@ -693,7 +705,9 @@ class StreamClassifier(ForgettingMixin):
         return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
 
     @snapshot_read
-    def predict(self, X: ArrayLike, *, time: ArrayLike | None = None) -> NDArray[Any]:
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
         """Return the predicted labels of rows.
 
         Parameters
@@ -703,6 +717,9 @@ class StreamClassifier(ForgettingMixin):
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
             are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
 
         Returns
         -------
@@ -714,6 +731,10 @@ class StreamClassifier(ForgettingMixin):
         each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
         counting them.
         """
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
+            return self.classes_[alarm_indices(alarms)]
         promise = self._online_threshold if self._is_started() else None
         if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
             scores, classes = self._scored(X, "predict")
@@ -791,6 +812,11 @@ class StreamClassifier(ForgettingMixin):
             return self._recent_scores.shares()
         counts = self._counts[self._snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
+            continue_log(self._online_threshold, predecessor._online_threshold)
 
     @property
     @snapshot_read
