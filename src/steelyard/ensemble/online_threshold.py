@@ -41,14 +41,14 @@ Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
 _ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 alarms are one point of 2,000 rows
-_MISS_TOLERANCE = 4.0  # missed positives, if labels are not late
+_MISS_TOLERANCE = 15.0  # missed positives, if labels are not late
 _DAILY_TOLERANCE = (2.0, 0.1)  # alarms at least, and as a fraction of the alarms per day
 _IDLE_BALANCE = -0.7  # times the tolerance: lowest balance after a period without rows
 _RECENT_ROWS = 2000  # predicted rows whose scores are kept
 _MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
 _REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
 _GAP_HALF_LIFE_ROWS = 5000.0  # of the mean time between rows
-_DELAY_HALF_LIFE_ROWS = 500.0  # labelled positives
+_DELAY_HALF_LIFE_ROWS = 50.0  # labelled positives
 _SECONDS_PER_DAY = 86_400.0
 _FAR = 1e6  # threshold without alarms, in multiples of the largest score
 
