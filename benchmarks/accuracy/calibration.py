@@ -3,9 +3,9 @@
     python benchmarks/accuracy/calibration.py --data-dir DIR [--stream NAME] [--limit 20000] [--late 0]
 
 Rows are predicted in chunks of 100 before they are learned. LightGBM is refitted on the last 50,000 rows
-after every tenth of its rows; isotonic regression maps its out-of-sample probabilities of the last 5,000 labelled
-rows to their labels, refitted every 500 rows. The first 1,000 rows are not measured. ECE is the expected
-calibration error with 15 bins of equal width.
+after every tenth of its rows; isotonic regression maps its out-of-sample probabilities of the last 5,000
+labelled rows to their labels, refitted every 500 rows. The first 1,000 rows are not measured. ECE is the
+expected calibration error with 15 bins of equal width.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-
 import steelyard
 from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.online_threshold import AlarmLog, OnlineThreshold, RateControl, plain_scores
@@ -39,19 +38,16 @@ def _largest_deviation(alarms, due):
 
 def _adversary(kind, n, rng):
     """Return scores that a tracker of quantiles handles badly."""
-    if kind == "rising":
-        return np.arange(n, dtype=float)
-    if kind == "falling":
-        return -np.arange(n, dtype=float)
-    if kind == "constant":
-        return np.zeros(n)
-    if kind == "jumps":
-        return rng.normal(size=n) + 100.0 * (np.arange(n) // 300 % 2)
-    if kind == "bursts":
-        return np.where(np.arange(n) % 1000 < 200, 50.0, 0.0) + rng.normal(size=n)
-    if kind == "heavy tails":
-        return rng.standard_cauchy(n) * 1e6
-    return np.round(rng.normal(size=n))  # few different scores
+    at, noise = np.arange(n, dtype=float), rng.normal(size=n)
+    return {
+        "rising": at,
+        "falling": -at,
+        "constant": 0.0 * at,
+        "jumps": noise + 100.0 * (at // 300 % 2),
+        "bursts": noise + np.where(at % 1000 < 200, 50.0, 0.0),
+        "heavy tails": rng.standard_cauchy(n) * 1e6,
+        "ties": np.round(noise),
+    }[kind]
 
 
 KINDS = ["rising", "falling", "constant", "jumps", "bursts", "heavy tails", "ties"]
@@ -107,11 +103,10 @@ def test_alarms_per_day_stay_below_the_number_in_every_period():
     rng = np.random.default_rng(2)
     hours = np.sort(rng.uniform(0.0, 24.0 * 20, 20_000))
     hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # nights, and four days without rows
-    model, alarms = OnlineThreshold({"alarms_per_day": 50}), []
+    model = OnlineThreshold({"alarms_per_day": 50})
     scores = rng.normal(size=len(hours)) + 2.0 * (rng.random(len(hours)) < 0.02) + 3.0 * (hours > 350)
-    for part in np.array_split(np.arange(len(hours)), 200):
-        alarms.append(_alarms(model, scores[part], 3600.0 * hours[part]))
-    alarms = np.concatenate(alarms)
+    parts = np.array_split(np.arange(len(hours)), 200)
+    alarms = np.concatenate([_alarms(model, scores[part], 3600.0 * hours[part]) for part in parts])
     days = hours / 24.0
     excess = np.cumsum(alarms) - 50.0 * (days - days[0])
     rise = np.max(excess - np.minimum.accumulate(excess))
@@ -280,8 +275,9 @@ def test_alarms_of_concurrent_predictions_are_all_counted():
     found = []
 
     def predict():
-        for begin in range(1000, 2000, 20):
-            found.append(int((model.predict(X[begin : begin + 20]) == "rare").sum()))
+        found.extend(
+            int((model.predict(X[begin : begin + 20]) == "rare").sum()) for begin in range(1000, 2000, 20)
+        )
 
     threads = [threading.Thread(target=predict) for _ in range(3)]
     for thread in threads:

@@ -30,8 +30,8 @@ def prediction_sets(
     ``1 - coverage`` of recent out-of-sample probabilities of rows of this class. Newer rows have larger
     weights. With exchangeable rows of a class and equal weights, the set contains the true class with
     probability ``coverage`` or more, class by class (Vovk 2012); with drift and decaying weights, less
-    at most by the weighted distances between the distributions then and now (Barber, Candes, Ramdas, Tibshirani
-    2023).
+    at most by the weighted distances between the distributions then and now (Barber, Candes, Ramdas,
+    Tibshirani 2023).
 
     Parameters
     ----------

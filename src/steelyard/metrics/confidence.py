@@ -2,9 +2,9 @@
 
 Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past, S_n their sum and M_n the mean of
 m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a martingale that starts at
-1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process with all m_i replaced by M_n is not larger.
-By Ville's inequality an average of these processes over several a reaches 1 / error at M_n, at any time, with
-probability ``error`` at most. The interval contains all rates at which it has not.
+1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process with all m_i replaced by M_n is not
+larger. By Ville's inequality an average of these processes over several a reaches 1 / error at M_n, at any
+time, with probability ``error`` at most. The interval contains all rates at which it has not.
 
 References: Howard, Ramdas, McAuliffe, Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence
 sequences", Annals of Statistics 49 (2021); Waudby-Smith, Ramdas, "Estimating means of bounded random
