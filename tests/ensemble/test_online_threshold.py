@@ -15,11 +15,18 @@ from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
 from steelyard.ensemble.online_threshold import AlarmLog, OnlineThreshold, RateControl, plain_scores
 from steelyard.ensemble.precision_levels import ERROR, LEVELS, PrecisionLevels
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.streams import ArrayStream
+from steelyard.streams.predictions import learn_chunk, predict_chunk
 from steelyard.thresholds import ThresholdChoice, choose_threshold
+from steelyard.windowing import SlidingWindow
 
 
 def _wrapped(**goal):
     return AdaptiveThresholdClassifier(ProximalSVC(), **goal)
+
+
+def _windowed(**goal):
+    return SlidingWindow(StreamClassifier(**goal), size=500)
 
 
 MAX_EXCESS = 20  # alarms by which any stretch of rows may deviate from the target
@@ -325,6 +332,23 @@ def test_impossible_promises_are_refused(wrong):
     assert not ThresholdChoice().accepts(wrong)
     with pytest.raises(ParameterError, match="promised rate"):
         StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "make", [StreamClassifier, _wrapped, _windowed], ids=["ensemble", "wrapper", "window"]
+)
+def test_prequential_evaluation_uses_the_alarms_of_predict(make):
+    X, y = _stream(800, seed=10)
+    model = make(threshold={"alarms": 0.1})
+    first, *others = ArrayStream(X, y, time=60.0 * np.arange(800), chunk=100)
+    learn_chunk(model, first)
+    parts = []
+    for chunk in others:
+        parts.append(predict_chunk(model, chunk).labels)
+        learn_chunk(model, chunk)
+    alarms = np.concatenate(parts) == "rare"
+    assert len(alarms) == 700
+    assert _largest_deviation(alarms, 0.1) <= MAX_EXCESS
 
 
 # -- costs per row --------------------------------------------------------------------------------------

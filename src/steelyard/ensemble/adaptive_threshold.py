@@ -125,7 +125,7 @@ class AdaptiveThresholdClassifier(Learner):
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
-    takes_time = True
+    takes_time = predict_takes_time = True
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any

@@ -160,7 +160,7 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = True
+    takes_time = predict_takes_time = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
