@@ -465,6 +465,10 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if self._ledger is not None:
             self._ledger = self._ledger.with_hashes(_ledger_of(other).to_array())
         self._state = self._state.merged(theirs)
+        statistics = theirs.statistics
+        is_difference = isinstance(other, FoldedStatistics) and other.is_difference
+        if is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
+            self._state.statistics.check_learned(statistics, "ProximalSVC.merge")
         return self
 
     def subtract(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
