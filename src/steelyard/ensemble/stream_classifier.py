@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error
+from steelyard._labels import all_forgotten_error, winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard._validation import check_finite, check_started, checked_times, validate_batch, validate_rows
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -29,6 +29,7 @@ from steelyard.base import (
     sorted_classes,
     transactional,
 )
+from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
@@ -36,10 +37,13 @@ from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
+from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -52,13 +56,14 @@ from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import ThresholdChoice
+from steelyard.thresholds import ThresholdChoice, alarm_indices, positive_place
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
 _EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
 _EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
+_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -115,6 +120,8 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
+    realised_rates_ : list of RealisedRate
+        Realised rates of alarms, recall and precision with intervals, if a rate is promised.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
@@ -159,7 +166,7 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = True
+    takes_time = predict_takes_time = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
@@ -179,6 +186,7 @@ class StreamClassifier(ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
+    _row_costs: RowCosts
 
     def __init__(
         self,
@@ -204,6 +212,7 @@ class StreamClassifier(ForgettingMixin):
         sample_weight: ArrayLike | None = None,
         *,
         time: ArrayLike | None = None,
+        sample_cost: ArrayLike | None = None,
     ) -> Self:
         """Score these rows, then learn them.
 
@@ -218,7 +227,10 @@ class StreamClassifier(ForgettingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, ascending; needed for a window of time.
+            Times of the rows in seconds, ascending; needed for a window of time and for alarms per day.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row, such as the amount of a payment. The threshold uses
+            its recent mean over the positive rows.
 
         Returns
         -------
@@ -231,6 +243,8 @@ class StreamClassifier(ForgettingMixin):
             self._check_known(batch.labels, classes)
         if first:
             self._start(batch)
+        if sample_cost is not None:
+            self._row_costs = self._row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
         self._apply(batch, None, "partial_fit", time)
         return self
 
@@ -249,6 +263,9 @@ class StreamClassifier(ForgettingMixin):
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
+        self._online_threshold = OnlineThreshold.updated(None, self.threshold)
+        self._calibration = OnlineCalibration()
+        self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
 
@@ -264,6 +281,9 @@ class StreamClassifier(ForgettingMixin):
     ) -> None:
         try:
             added = None if add is None else self._block(add, method, time)
+            self._online_threshold = OnlineThreshold.updated(self._online_threshold, self.threshold)
+            if added is not None:
+                self._note_times(time, len(added))
             if forget is None and added is not None and self._add_pending(added):
                 if len(self._pending) < SETTINGS.pending_rows:
                     return
@@ -282,6 +302,11 @@ class StreamClassifier(ForgettingMixin):
                 self._forget_block(forgotten)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
+
+    def _note_times(self, time: ArrayLike | None, n_rows: int) -> None:
+        """Measure the rate of the rows, for a promised number of alarms per day."""
+        if time is not None and self._online_threshold is not None:
+            self._online_threshold.log.note_times(checked_times(time, n_rows), predicted=False)
 
     def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
@@ -315,9 +340,7 @@ class StreamClassifier(ForgettingMixin):
                 "a window of time needs the times of the rows; got none.",
                 hint="pass time= to partial_fit(), or give the window as a number of rows",
             )
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
             raise DataError("the times of the rows must not go back; nothing was changed.")
         return times
@@ -384,6 +407,8 @@ class StreamClassifier(ForgettingMixin):
         """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
         n_before, old_classes = self._n_seen, self._snapshot.classes
         self._n_seen += len(block)
+        if scores is not None and len(old_classes) == 2:
+            self._learn_labels(block, scores)
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
@@ -412,6 +437,23 @@ class StreamClassifier(ForgettingMixin):
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
+
+    def _learn_labels(self, block: Block, scores: FloatArray) -> None:
+        """Update the online threshold and the calibration by out-of-sample scores of two classes."""
+        snapshot = self._snapshot
+        totals, threshold = snapshot.score_and_threshold(scores)
+        is_positive = block.codes == snapshot.classes[positive_place(snapshot.classes)]
+        if self._online_threshold is not None:
+            self._online_threshold.learn(totals, threshold, block.keys, is_positive)
+        if isinstance(snapshot.weights, ExpertWeights):
+            log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
+            is_second = block.codes == snapshot.classes[1]
+            self._calibration = self._calibration.after(log_odds, is_second)
+
+    def _prior_log_odds(self) -> float:
+        """Return the log-odds of the second of two classes among recent rows."""
+        first, second = np.maximum(self._shares(), _MIN_SHARE)
+        return float(np.log(second / first))
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
         recent = self._recent_scores
@@ -478,11 +520,19 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        goal: Any = self._online_threshold or self.threshold
+        if is_prices(goal) and len(self._recent_scores.classes) == 2:
+            place = positive_place(self._recent_scores.classes)
+            goal = self._row_costs.prices(goal, self._labels[self._recent_scores.classes[place]])
+        if isinstance(goal, OnlineThreshold) and len(self._recent_scores.classes) > 2:
+            goal = goal.per_row
+        return weigh(self._recent_scores, goal, priors, is_long=is_long)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
         rules = [expert.rule for expert in self._experts]
+        if self._online_threshold is not None and isinstance(weights, ExpertWeights):
+            weights = replace(weights, threshold=self._online_threshold.threshold(weights.totals))
         self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
         self._trim(stream.budget)
 
@@ -587,6 +637,8 @@ class StreamClassifier(ForgettingMixin):
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
             self._recent_scores.drop(code, block.keys[block.codes == code])
+        if self._online_threshold is not None:
+            self._online_threshold.log.drop(block.keys)
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
@@ -632,14 +684,72 @@ class StreamClassifier(ForgettingMixin):
         return scores, self._classes_of(snapshot)
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
+        snapshot, raw, keys = self._raw_scores(X, method)
+        promise = self._online_threshold
+        decisions = snapshot.decide(raw)
+        if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
+            return snapshot, decisions
+        if method not in {"predict", "decision_function"}:
+            return snapshot, decisions
+        promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+        return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
+
+    def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
+        """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
         X = self._dense(validate_rows(self, X, method), method)
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw = snapshot.raw_scores(X)
+        raw, keys = snapshot.raw_scores(X), _native.row_hashes(X)
         if len(snapshot.classes) > 1:
-            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
-        return snapshot, snapshot.decide(raw)
+            self._predicted.keep(keys, snapshot.classes, raw)
+        return snapshot, raw, keys
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+
+    @snapshot_read
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        counting them.
+        """
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
+            return self.classes_[alarm_indices(alarms)]
+        promise = self._online_threshold if self._is_started() else None
+        if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
+            scores, classes = self._scored(X, "predict")
+            return classes[winners(scores, len(classes))]
+        snapshot, raw, keys = self._raw_scores(X, "predict")
+        times = None if time is None else checked_times(time, len(keys))
+        totals, _ = snapshot.score_and_threshold(raw)
+        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
+        return self._classes_of(snapshot)[alarm_indices(alarms)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -661,11 +771,46 @@ class StreamClassifier(ForgettingMixin):
         factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = snapshot.log_odds(scores)
+        log_odds = self._log_odds(snapshot, scores)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
+
+    def _log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        log_odds = snapshot.log_odds(decisions)
+        if isinstance(snapshot.weights, ExpertWeights):
+            shift = self._prior_log_odds()
+            log_odds[:, 1] = self._calibration.log_odds(log_odds[:, 1] + shift) - shift
+        return log_odds
+
+    @snapshot_read
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        source = f"{type(self).__name__}.predict_set"
+        coverage = check_coverage(coverage, source)
+        snapshot, decisions = self._decide(X, "predict_set")
+        n_classes, recent = len(snapshot.classes), self._recent_scores
+        if n_classes == 1 or recent.classes != snapshot.classes:
+            return np.ones((len(decisions), n_classes), dtype=bool)
+        places, raw = recent.recent()
+        log_odds = snapshot.log_odds(snapshot.decide(raw))
+        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
 
     def _shares(self) -> FloatArray:
         """Return the class shares among recent rows, or among all rows if there are too many classes."""
@@ -673,6 +818,18 @@ class StreamClassifier(ForgettingMixin):
             return self._recent_scores.shares()
         counts = self._counts[self._snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
+            continue_log(self._online_threshold, predecessor._online_threshold)
+
+    @property
+    @snapshot_read
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        return [] if self._online_threshold is None else self._online_threshold.realised()
 
     @snapshot_read
     def explain(
@@ -720,6 +877,7 @@ class StreamClassifier(ForgettingMixin):
             threshold=self.threshold,
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
+            promise=self._online_threshold,
         )
 
     def _explained_rows(self, X: Any) -> FloatArray:

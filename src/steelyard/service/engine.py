@@ -135,6 +135,9 @@ class PublishedModel:
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
+        # A promised rate is about the alarms that users saw, whichever copy raised them.
+        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
+            self._learner._continue_predictions(predecessor.learner)
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Return labels and scores, and probabilities if the learner has them."""
