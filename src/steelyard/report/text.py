@@ -13,6 +13,7 @@ from steelyard.evaluation import PrequentialResult
 __all__ = [
     "MEASURES",
     "Measure",
+    "alarms_per_day",
     "describe_events",
     "format_parameters",
     "headline",
@@ -25,6 +26,7 @@ __all__ = [
 
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
+_MIN_DAYS_FOR_DAILY_ALARMS = 2.0
 _NOTICEABLE_DROP = 0.02  # a smaller drop of the leading measure counts as stable
 
 
@@ -138,7 +140,20 @@ def headline(result: PrequentialResult) -> str:
     if math.isnan(line["precision"]):
         return f"{found} and never raises an alarm"
     false = per_hundred(1 - line["precision"])
-    return f"{found}; {false} of 100 alarms {'is' if false == '1' else 'are'} false"
+    daily = alarms_per_day(result, best["model"])
+    rate = "" if daily is None else f" with {daily:,.0f} alarms a day"
+    return f"{found}{rate}; {false} of 100 alarms {'is' if false == '1' else 'are'} false"
+
+
+def alarms_per_day(result: PrequentialResult, model: str) -> float | None:
+    """Return the mean number of alarms per day; None if the stream has no times or covers few days."""
+    lines = result.by_class(model)
+    n_tested = sum(line["support"] for line in lines)
+    begin, end = result.time_of(result.n_rows - n_tested), result.time_of(result.n_rows)
+    if begin is None or end is None or end - begin < _MIN_DAYS_FOR_DAILY_ALARMS * _DAY_SECONDS:
+        return None
+    n_alarms = sum(line["answered"] for line in lines if line["label"] == result.positive)
+    return n_alarms / ((end - begin) / _DAY_SECONDS)
 
 
 def _measured_lines(result: PrequentialResult) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ function falseAlarmRate(now, label) {
 function headline(now) {
   const r = rarestClass(now);
   if (!r) return "Quality is shown as soon as labels of two classes have arrived.";
-  if (r.recall === undefined) return `No row of class “${r.label}” among the last 1,000 rows.`;
+  if (r.recall === undefined) return `No row of class “${r.label}” among the last 4,000 rows.`;
   const found = Object.entries(now.recall);
   if (found.length > 2) {
     const [worst, recall] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
@@ -330,7 +330,7 @@ class ModelPage {
     const charts = el("div", null, "grid");
     charts.append(
       card("Quality over time", `G-mean: geometric mean of the recalls of all classes. ${this.now.auc === null ? "" : "AUC: probability that a row of the rare class scores higher than another row. "}Drag to zoom, double-click to reset; keyboard: arrows, + and −, Escape.`, this.course, this.drift),
-      card("Share of the rare class", "Among the last 1,000 labelled rows.", this.shares));
+      card("Share of the rare class", "Among the last 4,000 labelled rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
   }
@@ -338,7 +338,7 @@ class ModelPage {
   draw() {
     const { now, model } = this;
     this.title.textContent = headline(now);
-    this.sub.textContent = "Prequential evaluation on the last 1,000 labelled rows: each row was predicted before it was learned.";
+    this.sub.textContent = "Prequential evaluation on the last 4,000 labelled rows: each row was predicted before it was learned.";
     const r = rarestClass(now);
     const nClasses = Object.keys(now.share).length;
     this.tiles.replaceChildren(
