@@ -29,6 +29,7 @@ from steelyard.base import (
     sorted_classes,
     transactional,
 )
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
@@ -47,7 +48,8 @@ from steelyard.ensemble.views import HashedView, Views
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
-from steelyard.proximal import ProximalSVC
+from steelyard.proximal import DriftReport, ProximalSVC
+from steelyard.proximal.drift_report import ClassMoments, compare_moments
 from steelyard.thresholds import ThresholdChoice
 from steelyard.windowing.sliding import window_size
 
@@ -245,6 +247,7 @@ class StreamClassifier(ForgettingMixin):
         self._predicted = PredictedScores()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._changes = ChangeMonitor()
 
     def _hashed_view(self, width: int) -> HashedView | None:
         n_columns = SETTINGS.max_columns
@@ -303,7 +306,9 @@ class StreamClassifier(ForgettingMixin):
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
-            return None
+            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
+            # Without a window of time only the change monitor uses times.
+            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
         if time is None:
             raise DataError(
                 "a window of time needs the times of the rows; got none.",
@@ -381,6 +386,9 @@ class StreamClassifier(ForgettingMixin):
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
+        self._changes = self._changes.after(
+            block.X, block.codes, self._labels, self._column_names(), block.times
+        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self._rows = self._rows.append(block)
@@ -584,6 +592,7 @@ class StreamClassifier(ForgettingMixin):
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
+        self._changes = self._changes.forgotten()
         self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
         self._weighed_at = self._n_seen
         self._publish(stream, self._new_weights())
@@ -688,6 +697,56 @@ class StreamClassifier(ForgettingMixin):
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
         )
+
+    @snapshot_read
+    def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
+        """Return what changed recently and why: class frequencies, columns, or the concept.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Recent rows whose labels are not known yet. Their columns and the scores that the model gives them
+            are compared with the rows of the row buffer.
+
+        Returns
+        -------
+        DriftReport
+            Without ``X``, the last 3,000 labelled rows are compared with the rows before them, back to the
+            last drift; ``events`` lists the drifts that tests valid at any time have found. With ``X``, the
+            only possible cause is "features", and the column "score" is the score of the model.
+
+        Notes
+        -----
+        Without drift, and if rows are exchangeable, there is on average at most one event in 100,000 rows. A
+        column that causes more than three events, such as the hour of the day, is ignored afterwards.
+        :meth:`forget` restarts the tests.
+        """
+        check_started(self, "drift_report")
+        if X is not None:
+            return self._unlabelled_report(self._dense(validate_rows(self, X, "drift_report"), "drift_report"))
+        report = self._changes.report(self._column_names())
+        if report is None:
+            counts = self.class_count_.astype(np.float64)
+            shares = dict(zip(self.classes_.tolist(), (counts / max(counts.sum(), 1.0)).tolist(), strict=True))
+            both = {label: (share, share) for label, share in shares.items()}
+            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0))
+        return report
+
+    def _unlabelled_report(self, X: FloatArray) -> DriftReport:
+        """Compare rows without labels, and their scores, with the rows in the row buffer."""
+        known, snapshot = self._rows.block.X, self._snapshot
+        names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
+        if len(snapshot.classes) == 2:
+            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in (known, X)]
+            known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
+            names = [*names, "score"]
+        periods = [ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X)]
+        return compare_moments(*periods, names)
+
+    def _column_names(self) -> list[str] | None:
+        """Return the names of the columns; None if there are none or columns are hashed."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None or self._hashed is not None else list(map(str, names))
 
     # -- files and copies ---------------------------------------------------------------------------
 
