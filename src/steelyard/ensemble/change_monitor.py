@@ -17,7 +17,13 @@ import numpy as np
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
-from steelyard.proximal.drift_report import ClassMoments, ColumnChange, DriftReport, compare_moments
+from steelyard.proximal.drift_report import (
+    ClassMoments,
+    ColumnChange,
+    DriftReport,
+    compare_moments,
+    event_of,
+)
 
 __all__ = ["ChangeMonitor"]
 
@@ -115,10 +121,11 @@ class ChangeMonitor:
         if self.reference is None or not self.recent:
             return None
         report = compare_moments(self.reference, _added(self.recent), names)
-        return replace(
-            report,
-            events=[{"row": row, "causes": found.causes, "text": _event_text(found)} for row, found in self.events],
-        )
+        return replace(report, events=self.event_list())
+
+    def event_list(self) -> list[dict[str, Any]]:
+        """Return row, cause, columns and text of each change."""
+        return [event_of(row, report) for row, report in self.events]
 
     # -- one block ----------------------------------------------------------------------------------
 
@@ -239,18 +246,6 @@ class ChangeMonitor:
             causes = [str(cause) for cause in event["causes"]]
             events.append((int(event["row"]), DriftReport(causes, {}, columns, {}, periods)))
         return cls(n_rows=int(state.get("rows", 0)), events=tuple(events))
-
-
-def _event_text(report: DriftReport) -> str:
-    """Return cause and columns of a change in a few words."""
-    cause = report.causes[0] if report.causes else "unknown"
-    columns = [change.column for change in report.columns if change.cause == cause][:3]
-    what = {
-        "prior": "the class frequencies changed",
-        "features": "columns moved in all classes",
-        "concept": "columns moved differently within the classes",
-    }.get(cause, "something changed")
-    return what + (f": {', '.join(columns)}" if columns else "")
 
 
 def _most_significant_split(

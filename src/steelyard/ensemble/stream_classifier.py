@@ -111,6 +111,10 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
+    drift_events_ : list of dict
+        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns`` and ``text``.
+    drift_evidence_ : float
+        Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
@@ -729,8 +733,22 @@ class StreamClassifier(ForgettingMixin):
             counts = self.class_count_.astype(np.float64)
             shares = dict(zip(self.classes_.tolist(), (counts / max(counts.sum(), 1.0)).tolist(), strict=True))
             both = {label: (share, share) for label, share in shares.items()}
-            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0))
+            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
         return report
+
+    @property
+    @snapshot_read
+    def drift_events_(self) -> list[dict[str, Any]]:
+        """Drifts found so far: row, cause, columns and text of each."""
+        self._need("drift_events_")
+        return self._changes.event_list()
+
+    @property
+    @snapshot_read
+    def drift_evidence_(self) -> float:
+        """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
+        self._need("drift_evidence_")
+        return self._changes.evidence()
 
     def _unlabelled_report(self, X: FloatArray) -> DriftReport:
         """Compare rows without labels, and their scores, with the rows in the row buffer."""

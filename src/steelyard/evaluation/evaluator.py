@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,15 @@ class Event:
         Description of the event.
     model : str or None
         Name of the model that detected the drift; None for events of the stream.
+    change : dict or None
+        Row, cause and columns of a drift, if the model names them.
     """
 
     row: int
     kind: str
     text: str
     model: str | None = None
+    change: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 class Candidate:
@@ -70,7 +73,7 @@ class Candidate:
         self.seconds = 0.0
         self.n_learned = 0
         self.feature_strengths = FeatureStrengths()
-        self._n_drifts = 0
+        self._n_drifts = self._n_changes = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -94,7 +97,12 @@ class Candidate:
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
         new, self._n_drifts = drifts[self._n_drifts :], len(drifts)
-        return [Event(row, "drift", "the model detected concept drift", self.name) for row in new]
+        found = getattr(self.model, "drift_events_", ())
+        changes, self._n_changes = found[self._n_changes :], len(found)
+        return [
+            *(Event(row, "drift", "the model detected concept drift", self.name) for row in new),
+            *(Event(change["row"], "drift", change["text"], self.name, change) for change in changes),
+        ]
 
 
 class PrequentialEvaluator:

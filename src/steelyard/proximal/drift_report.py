@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -16,7 +16,15 @@ from steelyard.base import Label
 from steelyard.exceptions import DataError
 from steelyard.proximal.statistics import ClassStatistics
 
-__all__ = ["ClassMoments", "ColumnChange", "DriftReport", "compare_moments", "compare_statistics"]
+__all__ = [
+    "ClassMoments",
+    "ColumnChange",
+    "DriftReport",
+    "compare_moments",
+    "compare_statistics",
+    "event_of",
+    "renamed_event",
+]
 
 _MIN_CLASS_ROWS = 20  # classes with fewer rows in a period are only counted
 _PRIOR_ROWS = 20.0  # rows with the variance of all classes that are added to each class
@@ -143,7 +151,7 @@ class DriftReport:
     plane_correlation : float or None
         Correlation of the linear scores learned before and after, on the same rows: 1 for the same plane.
     events : list of dict
-        Drifts that were found while the model learned, with row, causes and columns.
+        Drifts that were found while the model learned: ``row``, ``cause``, ``columns`` and ``text``.
     """
 
     causes: list[str]
@@ -158,6 +166,14 @@ class DriftReport:
     def has_changed(self) -> bool:
         """Whether any cause is significant."""
         return bool(self.causes)
+
+    def renamed(self, names: Sequence[str]) -> DriftReport:
+        """Return the report with names for columns that were numbered x0, x1, ... because they had none."""
+        return replace(
+            self,
+            columns=[replace(change, column=_renamed(change.column, names)) for change in self.columns],
+            events=[renamed_event(event, names) for event in self.events],
+        )
 
     def columns_of(self, cause: str) -> list[str]:
         """Return the names of the columns with this cause, the most significant first."""
@@ -206,6 +222,33 @@ class DriftReport:
             "plane_correlation": self.plane_correlation,
             "events": [dict(event) for event in self.events],
         }
+
+
+_EVENT_TEXTS = {
+    "prior": "the class frequencies changed",
+    "features": "columns moved in all classes",
+    "concept": "columns moved differently within the classes",
+}
+
+
+def event_of(row: int, report: DriftReport) -> dict[str, Any]:
+    """Return row, main cause, columns and text of a drift."""
+    cause = report.causes[0] if report.causes else "unknown"
+    columns = [change.column for change in report.columns if change.cause == cause][:3]
+    return renamed_event({"row": row, "cause": cause, "columns": columns}, ())
+
+
+def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return an event with names for numbered columns."""
+    columns = [_renamed(column, names) for column in event["columns"]]
+    text = _EVENT_TEXTS.get(event["cause"], "something changed")
+    return {**event, "columns": columns, "text": text + (f": {', '.join(columns)}" if columns else "")}
+
+
+def _renamed(column: str, names: Sequence[str]) -> str:
+    number = column[1:]
+    is_number = column.startswith("x") and number.isdecimal() and int(number) < len(names)
+    return str(names[int(number)]) if is_number else column
 
 
 def compare_statistics(

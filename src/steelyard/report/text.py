@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from steelyard.evaluation import PrequentialResult
+from steelyard.proximal.drift_report import renamed_event
 
 __all__ = [
     "MEASURES",
@@ -243,7 +244,8 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
         {
             "row": begin,
             "what": "drift",
-            "text": f"Known concept drift until row {end:,}. {_effect(result, model, begin, end)}",
+            "text": f"Known concept drift{f' until row {end:,}' if end > begin else ''}. "
+            f"{_effect(result, model, begin, end)}",
         }
         for begin, end in result.known_drifts
     ]
@@ -259,7 +261,10 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
     for event in result.events:
         if event.kind == "class" and event.row < result.window:
             continue  # at the start every class occurs for the first time
-        text = f"{event.text}." if event.model is None else f"“{event.model}”: {event.text}."
+        text = event.text
+        if event.change is not None:
+            text = renamed_event(event.change, result.feature_names or ())["text"]
+        text = f"{text}." if event.model is None else f"“{event.model}”: {text}."
         events.append({"row": event.row, "what": event.kind, "text": text[:1].upper() + text[1:]})
     events.sort(key=lambda event: event["row"])
     if len(events) > limit:

@@ -62,7 +62,6 @@ FEATURES = (
     "amount",
     "amount_ratio",
     "hour",
-    "weekend",
     "online",
     "abroad",
     "abroad_before",
@@ -485,7 +484,6 @@ class _History:
         columns: Columns = {
             "amount": amount,
             "hour": payments["seconds"] / 3600.0,
-            "weekend": np.full(len(amount), float(day % 7 >= 5)),
             "online": online.astype(float),
             "abroad": abroad.astype(float),
             "new_device": payments["new_device"].astype(float),

@@ -281,6 +281,11 @@ function certificateTable(certificates) {
   })));
 }
 
+function changeTable(changes) {
+  return scrolled(table(["row", "cause", "columns"], changes.slice(-8).reverse().map(
+    (c) => [number(c.row), el("td", c.cause), el("td", c.columns.join(", "))])));
+}
+
 function expertTable(experts) {
   const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
   return scrolled(table(["expert", "rows", "recent score", "weight"], heaviest.map((e) => {
@@ -366,6 +371,7 @@ class ModelPage {
       cards.push(card("Other thresholds", "Recall and false positives with other thresholds.", thresholdTable(now.scores)));
     }
     if (model.experts?.length) cards.push(card("Experts", "Weight of each expert in the prediction, and its recent score.", expertTable(model.experts)));
+    if (model.changes) cards.push(card("What changed", "Drifts found by tests that are valid at any time: prior (class frequencies), features (a column moved in all classes), concept (a column moved differently within the classes).", model.changes.length ? changeTable(model.changes) : el("p", "No drift was found.", "quiet")));
     if (Object.keys(model.latency_ms ?? {}).length) cards.push(card("Latency", "Time from the first byte of a request to its response.", latencyTable(model.latency_ms)));
     cards.push(card("Forgotten rows", "Each line is a certificate, with the digests of the model before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
     const about = el("div", null, "small");
