@@ -1,13 +1,14 @@
-"""Right causes and columns of injected drifts, and false alarms, beside detectors of river and two-sample tests.
+"""Right causes and columns of injected drifts, and false alarms, beside other detectors.
 
-    python benchmarks/accuracy/drift_causes.py [--streams 500] [--peer-streams 60] [--rows 6000] [--long-rows 100000]
+    python benchmarks/accuracy/drift_causes.py [--streams 500] [--peer-streams 60] [--rows 6000]
 
-Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of four
-changes happens: prior (the share of the rare class), shift and scale (one column moves in all classes: features), and
-concept (the rare class moves in one column). The detectors of river watch every column and the labels; a drift of the
-labels is counted as prior, of a column as features or concept, whichever is right. Evidently's default tests for
-numeric columns (Kolmogorov-Smirnov, Wasserstein distance, population stability index, Jensen-Shannon distance) compare
-blocks of 500 rows with the first 1,000 rows, computed with scipy with Evidently's thresholds.
+Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of
+four changes happens: prior (the share of the rare class), shift and scale (one column moves in all classes:
+features), and concept (the rare class moves in one column). The detectors of river watch every column and the
+labels; a drift of the labels is counted as prior, of a column as features or concept, whichever is right.
+Evidently's tests for numeric columns (Kolmogorov-Smirnov, Wasserstein distance, population stability index,
+Jensen-Shannon distance) compare blocks of 500 rows with the first 1,000 rows; they are computed with scipy
+and Evidently's thresholds, not with the package.
 """
 
 from __future__ import annotations
@@ -189,19 +190,19 @@ def score(detect: Callable[[Stream], list[Alarm]], streams: list[Stream]) -> dic
         if first.cause is None:  # the first three columns with an alarm
             columns = list(dict.fromkeys(alarm.columns[0] for alarm in later))[:3]
         totals["column"] += not is_prior and stream.column in columns
-    n = len(streams)
+    n = max(len(streams), 1)
     return {
         "detected": totals["detected"] / n,
         "right cause": totals["cause"] / n,
         "right column": totals["column"] / max(n_columns, 1),
         "median delay": float(np.median(delays)) if delays else np.nan,
-        "false per 100,000 rows": 1e5 * totals["early"] / sum(stream.at for stream in streams),
+        "false per 100,000 rows": 1e5 * totals["early"] / max(sum(stream.at for stream in streams), 1),
     }
 
 
 def main() -> None:
     """Print one line per detector."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--peer-streams", type=int, default=60)
     parser.add_argument("--rows", type=int, default=6000)

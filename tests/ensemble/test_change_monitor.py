@@ -40,9 +40,7 @@ def monitored(X, y, chunk=100, **options):
     return monitor
 
 
-@pytest.mark.parametrize(
-    ("kind", "column"), [("prior", None), ("features", "x2"), ("concept", "x3")]
-)
+@pytest.mark.parametrize(("kind", "column"), [("prior", None), ("features", "x2"), ("concept", "x3")])
 def test_injected_drift_is_found_with_cause_and_column(kind, column):
     for seed in range(3):
         events = monitored(*make_rows(kind, seed)).event_list()

@@ -63,8 +63,7 @@ def test_history_features_equal_slow_reference(columns):
 
 
 def test_terminal_fraud_rate_uses_only_labels_that_are_known():
-    early = [dict(part) for part in Payments(12_000, label_days=0, chunk=12_000).tables()][0]
-    late = [dict(part) for part in Payments(12_000, label_days=5, chunk=12_000).tables()][0]
+    early, late = (next(Payments(12_000, label_days=days, chunk=12_000).tables()) for days in (0, 5))
     assert np.array_equal(early["amount"], late["amount"])
     fraud = early["label"] == "fraud"
     assert early["terminal_fraud_rate"][fraud].mean() > late["terminal_fraud_rate"][fraud].mean()

@@ -313,12 +313,13 @@ def _run(
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
+    built_in = options.built_in
     delay_rows, delay_seconds = parse_delay(options.delay or "0")
     if options.delay is None:
         delay_seconds = getattr(stream, "label_delay_seconds", None)
     evaluator = PrequentialEvaluator(
         models,
-        window=options.measure_window or (1000 if options.built_in is None else options.built_in.measure_window),
+        window=options.measure_window or (built_in.measure_window if built_in is not None else 1000),
         delay=delay_rows,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),

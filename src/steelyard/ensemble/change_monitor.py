@@ -1,10 +1,11 @@
 """Detection of changes of columns and class frequencies by tests that are valid at any time (e-detectors).
 
-Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal p-value, is
-uniform and independent of the past. A bet on p-values, a function with mean 1 under uniform p, multiplies to a test
-martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets satisfies E[S] <= t, so an alarm at
-``S >= A`` comes on average not before A rows without a change (Shin, Ramdas and Rinaldo, "E-detectors", 2022). A
-weighted mean of sums has the same property, so that no correction for the number of columns is needed.
+Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal
+p-value, is uniform and independent of the past. A bet on p-values, a function with mean 1 under uniform p,
+multiplies to a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets satisfies
+E[S] <= t, so an alarm at ``S >= A`` comes on average not before A rows without a change (Shin, Ramdas and
+Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so that no correction for the
+number of columns is needed.
 """
 
 from __future__ import annotations
@@ -278,9 +279,7 @@ def _padded(values: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _bins(X: FloatArray, edges: FloatArray) -> IntArray:
-    return np.stack(
-        [np.searchsorted(edges[k], X[:, k], side="right") for k in range(X.shape[1])], axis=1
-    )
+    return np.stack([np.searchsorted(edges[k], X[:, k], side="right") for k in range(X.shape[1])], axis=1)
 
 
 def _one_hot(bins: IntArray) -> FloatArray:
@@ -288,16 +287,14 @@ def _one_hot(bins: IntArray) -> FloatArray:
 
 
 def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return smoothed conformal p-values, (2, n_rows, n_columns): of the bin, and of its distance to the middle."""
+    """Return smoothed conformal p-values of the bins and of their distances to the middle."""
     hot = _one_hot(bins)
     past = np.cumsum(hot, axis=0) - hot + counts  # (n_rows, n_columns, n_bins), before each row
     half = _N_BINS // 2
     folded = past[:, :, half:] + past[:, :, half - 1 :: -1]
     levels = np.where(bins >= half, bins - half, half - 1 - bins)
     uniform = rng.random((2, *bins.shape))
-    return np.stack(
-        [_smoothed_rank(past, bins, uniform[0]), _smoothed_rank(folded, levels, uniform[1])]
-    )
+    return np.stack([_smoothed_rank(past, bins, uniform[0]), _smoothed_rank(folded, levels, uniform[1])])
 
 
 def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> FloatArray:

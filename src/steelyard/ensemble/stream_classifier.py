@@ -727,12 +727,13 @@ class StreamClassifier(ForgettingMixin):
         """
         check_started(self, "drift_report")
         if X is not None:
-            return self._unlabelled_report(self._dense(validate_rows(self, X, "drift_report"), "drift_report"))
+            rows = validate_rows(self, X, "drift_report")
+            return self._unlabelled_report(self._dense(rows, "drift_report"))
         report = self._changes.report(self._column_names())
         if report is None:
             counts = self.class_count_.astype(np.float64)
-            shares = dict(zip(self.classes_.tolist(), (counts / max(counts.sum(), 1.0)).tolist(), strict=True))
-            both = {label: (share, share) for label, share in shares.items()}
+            shares = (counts / max(counts.sum(), 1.0)).tolist()
+            both = {x: (share, share) for x, share in zip(self.classes_.tolist(), shares, strict=True)}
             return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
         return report
 
@@ -758,8 +759,8 @@ class StreamClassifier(ForgettingMixin):
             scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in (known, X)]
             known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
             names = [*names, "score"]
-        periods = [ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X)]
-        return compare_moments(*periods, names)
+        before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
+        return compare_moments(before, after, names)
 
     def _column_names(self) -> list[str] | None:
         """Return the names of the columns; None if there are none or columns are hashed."""

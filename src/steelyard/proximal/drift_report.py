@@ -282,7 +282,7 @@ def compare_statistics(
     """
     if before.n_features != after.n_features:
         raise DataError(
-            f"both periods need the same columns; got {before.n_features} before and {after.n_features} after.",
+            f"both periods need the same columns; got {before.n_features} and {after.n_features} of them.",
             source="compare_statistics",
         )
     if not before.classes or not after.classes:
@@ -430,8 +430,10 @@ def _plane_correlation(before: ClassMoments, after: ClassMoments, labels: Sequen
     """Return the correlation of both linear scores under the pooled covariance; None unless two classes."""
     if len(labels) != 2:
         return None
+    one, other = labels
     within = [
-        sum(period.covariance(label) * period.counts[label] for label in labels) / period.n_rows
+        (period.covariance(one) * period.counts[one] + period.covariance(other) * period.counts[other])
+        / period.n_rows
         for period in (before, after)
     ]
     pooled = (within[0] + within[1]) / 2.0

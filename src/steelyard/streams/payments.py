@@ -1,10 +1,11 @@
-"""Generated card payments: customers, terminals, about 1 % fraud in five patterns that come and go, late labels."""
+"""Generated card payments: about 1 % fraud in five patterns that come and go, and late labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ class Payments(RowStream):
 
     Notes
     -----
-    Chunks have numeric features without gaps, the labels "clean" and "fraud", times in seconds since 1970, and
+    Chunks have numeric features without gaps, the labels "clean" and "fraud", times (seconds since 1970) and
     the text columns customer, terminal, category, channel, country and device in ``kept``.
     :meth:`to_frame` returns features and text columns with gaps as one data frame.
 
@@ -314,7 +315,7 @@ def _names(letter: str, n: int) -> NDArray[Any]:
 def _simulate_day(rng: Random, people: _Population, day: int, n_rows: int) -> Columns:
     """Return customer, terminal, amount, time and pattern of the payments of a day, in the order of time."""
     patterns = _active(day)
-    n_fraud = int(round(_FRAUD_SHARE * n_rows * np.exp(rng.normal(0.0, 0.1))))
+    n_fraud = round(_FRAUD_SHARE * n_rows * float(np.exp(rng.normal(0.0, 0.1))))
     n_each = rng.multinomial(n_fraud, np.full(len(patterns), 1.0 / len(patterns)))
     parts = []
     for name, n in zip(patterns, n_each.tolist(), strict=True):
@@ -372,8 +373,8 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
     place = np.arange(n) % size  # place of the payment in its group
     n_cards = int(group[-1]) + 1 if n else 0
     customer = people.customers(rng, n_cards)[group]
-    usual = people.usual_amount[customer]
-    start, gap, terminal, amount = _PATTERN_RULES[name](rng, people, n_cards, group, place, usual)
+    cards = _StolenCards(n_cards, group, place, people.usual_amount[customer])
+    start, gap, terminal, amount = _PATTERN_RULES[name](rng, people, cards)
     return {
         "customer": customer,
         "terminal": terminal,
@@ -384,42 +385,56 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
     }
 
 
-def _card_testing(
-    rng: Random, people: _Population, n_cards: int, group: IntArray, place: IntArray, usual: FloatArray
-) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-    terminal = rng.choice(people.shops, n_cards)[group]
-    large = place == _FRAUDS_PER_CARD["card testing"] - 1
-    electronics = rng.choice(people.of_category(_ELECTRONICS, online=True), len(group))
-    amount = np.where(large, usual * rng.uniform(3.0, 8.0, len(group)), rng.uniform(0.5, 4.0, len(group)))
-    gap = rng.uniform(60.0, 240.0, len(group))
-    return rng.uniform(0.0, 23.0, n_cards), gap, np.where(large, electronics, terminal), amount
+@dataclass(frozen=True)
+class _StolenCards:
+    """Payments with stolen cards: number of the card, place among its payments, usual amount of its owner."""
+
+    n: int
+    group: IntArray
+    place: IntArray
+    usual_amount: FloatArray
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.group)
 
 
-def _takeover(
-    rng: Random, people: _Population, n_cards: int, group: IntArray, place: IntArray, usual: FloatArray
-) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-    del place
-    amount = usual * rng.uniform(2.0, 7.0, len(group))
-    gap = rng.uniform(600.0, 3000.0, len(group))
-    return rng.uniform(0.0, 5.0, n_cards), gap, rng.choice(people.abroad, len(group)), amount
+class _Uses(NamedTuple):
+    """First hour of each card; seconds between payments, terminal and amount of each payment."""
+
+    start: FloatArray
+    gap: FloatArray
+    terminal: IntArray
+    amount: FloatArray
 
 
-def _gift_cards(
-    rng: Random, people: _Population, n_cards: int, group: IntArray, place: IntArray, usual: FloatArray
-) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-    del place, usual
-    amount = 50.0 * rng.integers(2, 6, len(group))
-    terminal = rng.choice(people.of_category(_GIFT_CARDS, online=False), len(group))
-    return rng.uniform(9.0, 20.0, n_cards), rng.uniform(600.0, 5400.0, len(group)), terminal, amount
+def _card_testing(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
+    terminal = rng.choice(people.shops, cards.n)[cards.group]
+    large = cards.place == _FRAUDS_PER_CARD["card testing"] - 1
+    electronics = rng.choice(people.of_category(_ELECTRONICS, online=True), cards.n_rows)
+    amount = np.where(
+        large, cards.usual_amount * rng.uniform(3.0, 8.0, cards.n_rows), rng.uniform(0.5, 4.0, cards.n_rows)
+    )
+    gap = rng.uniform(60.0, 240.0, cards.n_rows)
+    return _Uses(rng.uniform(0.0, 23.0, cards.n), gap, np.where(large, electronics, terminal), amount)
 
 
-def _contactless(
-    rng: Random, people: _Population, n_cards: int, group: IntArray, place: IntArray, usual: FloatArray
-) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-    del place, usual
-    amount = rng.uniform(42.0, 50.0, len(group))
-    terminal = rng.choice(people.of_category(_GROCERY, online=False), len(group))
-    return rng.uniform(8.0, 20.0, n_cards), rng.uniform(300.0, 1500.0, len(group)), terminal, amount
+def _takeover(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
+    amount = cards.usual_amount * rng.uniform(2.0, 7.0, cards.n_rows)
+    gap = rng.uniform(600.0, 3000.0, cards.n_rows)
+    return _Uses(rng.uniform(0.0, 5.0, cards.n), gap, rng.choice(people.abroad, cards.n_rows), amount)
+
+
+def _gift_cards(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
+    amount = 50.0 * rng.integers(2, 6, cards.n_rows).astype(np.float64)
+    terminal = rng.choice(people.of_category(_GIFT_CARDS, online=False), cards.n_rows)
+    return _Uses(rng.uniform(9.0, 20.0, cards.n), rng.uniform(600.0, 5400.0, cards.n_rows), terminal, amount)
+
+
+def _contactless(rng: Random, people: _Population, cards: _StolenCards) -> _Uses:
+    amount = rng.uniform(42.0, 50.0, cards.n_rows)
+    terminal = rng.choice(people.of_category(_GROCERY, online=False), cards.n_rows)
+    return _Uses(rng.uniform(8.0, 20.0, cards.n), rng.uniform(300.0, 1500.0, cards.n_rows), terminal, amount)
 
 
 _PATTERN_RULES = {
@@ -498,7 +513,7 @@ class _History:
             "pattern": np.array(_PATTERNS, dtype=object)[payments["pattern"]],
             **self._text(payments, category, country, online),
         }
-        self._remember(customer, terminal, amount, time, abroad, is_fraud)
+        self._remember(payments, time, abroad)
         return columns
 
     def _recent_counts(self, customer: IntArray, time: FloatArray) -> Columns:
@@ -529,22 +544,15 @@ class _History:
             "device": device,
         }
 
-    def _remember(
-        self,
-        customer: IntArray,
-        terminal: IntArray,
-        amount: FloatArray,
-        time: FloatArray,
-        abroad: NDArray[np.bool_],
-        is_fraud: NDArray[np.bool_],
-    ) -> None:
+    def _remember(self, payments: Columns, time: FloatArray, abroad: NDArray[np.bool_]) -> None:
+        customer, terminal, amount = payments["customer"], payments["terminal"], payments["amount"]
         n = self._people.n_customers
         self._sums += np.bincount(customer, amount, minlength=n)
         self._counts += np.bincount(customer, minlength=n)
         self._abroad += np.bincount(customer, abroad, minlength=n)
         np.maximum.at(self._last, customer, time)
         self._visited[customer, terminal] = True
-        self._unlabelled.append((terminal, is_fraud))
+        self._unlabelled.append((terminal, payments["pattern"] > 0))
 
     def _learn_labels(self) -> None:
         """Count the payments of the day whose labels became known at the beginning of this day."""

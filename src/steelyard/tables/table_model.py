@@ -17,10 +17,9 @@ from steelyard._concurrency import snapshot_read, state_without_lock, transactio
 from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.persistence import from_bytes, storable, to_bytes
-from steelyard.proximal import Certificate, ProximalSVC
+from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.proximal import DriftReport, compare_statistics
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
@@ -402,7 +401,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         return self
 
     def drift_report(self, before: TableModel) -> DriftReport:
-        """Return what changed since an earlier period, whose rows another model with the same columns learned.
+        """Return what changed since an earlier period, whose rows another model of the same columns learned.
 
         Categories that occur in only one of the periods are aligned.
         """
