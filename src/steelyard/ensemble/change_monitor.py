@@ -132,7 +132,7 @@ class ChangeMonitor:
 
     def forgotten(self) -> ChangeMonitor:
         """Return a monitor that keeps the events but no sums, because rows were forgotten."""
-        return ChangeMonitor(n_rows=self.n_rows, events=self.events)
+        return ChangeMonitor(n_rows=self.n_rows, events=self.events, column_alarms=self.column_alarms)
 
     def _tested(
         self, X: FloatArray, codes: IntArray, labels: Sequence[Label], names: Sequence[str] | None

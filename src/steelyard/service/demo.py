@@ -20,13 +20,14 @@ __all__ = ["feed"]
 _NAME = "payments"
 _SPEC = {
     "target": "kind",
+    "time": "time",
     "subject": "customer",
     "missing": "mean",
     "learner": {"class": "StreamClassifier", "threshold": {"alarms": 0.025}},
 }
 _BATCH_ROWS = 50
 _BATCH_SECONDS = 0.1
-_BATCHES_PER_DELETION = 100
+_BATCHES_PER_DELETION = 500
 _ROWS_PER_SEED = 1_000_000
 _TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")  # some values are missing
 
@@ -45,7 +46,7 @@ def _feed(writer: Writer, spec: Spec) -> None:
         for seed in count():
             stream = Payments(_ROWS_PER_SEED, chunk=_BATCH_ROWS, seed=seed)
             for number, columns in enumerate(stream.tables()):
-                batch = {name: columns[name] for name in (*stream.feature_names, *_TEXT_COLUMNS)}
+                batch = {name: columns[name] for name in ("time", *stream.feature_names, *_TEXT_COLUMNS)}
                 batch[spec.target] = columns["label"].astype(object)
                 writer.submit(Learn(_NAME, ColumnBatch(batch, len(columns["label"]))))
                 if number % _BATCHES_PER_DELETION == _BATCHES_PER_DELETION - 1:  # a deletion request
