@@ -227,7 +227,9 @@ class ChangeMonitor:
                 {
                     "row": row,
                     "causes": list(report.causes),
-                    "columns": [[change.column, change.cause] for change in report.columns[:3]],
+                    "columns": [
+                        [column, cause] for cause in report.causes for column in report.columns_of(cause)[:3]
+                    ],
                     "before": report.n_rows[0],
                     "after": report.n_rows[1],
                 }

@@ -112,7 +112,8 @@ class StreamClassifier(ForgettingMixin):
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
     drift_events_ : list of dict
-        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns`` and ``text``.
+        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
+        causes and ``text``.
     drift_evidence_ : float
         Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
     linear_ : ProximalSVC

@@ -232,17 +232,26 @@ _EVENT_TEXTS = {
 
 
 def event_of(row: int, report: DriftReport) -> dict[str, Any]:
-    """Return row, main cause, columns and text of a drift."""
-    cause = report.causes[0] if report.causes else "unknown"
-    columns = [change.column for change in report.columns if change.cause == cause][:3]
-    return renamed_event({"row": row, "cause": cause, "columns": columns}, ())
+    """Return row, main cause with its columns, further causes with theirs, and text of a drift."""
+    found = [
+        {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
+        for cause in report.causes or ["unknown"]
+    ]
+    return renamed_event({"row": row, **found[0], "further": found[1:]}, ())
 
 
 def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return an event with names for numbered columns."""
-    columns = [_renamed(column, names) for column in event["columns"]]
-    text = _EVENT_TEXTS.get(event["cause"], "something changed")
-    return {**event, "columns": columns, "text": text + (f": {', '.join(columns)}" if columns else "")}
+    parts = [
+        {"cause": part["cause"], "columns": [_renamed(column, names) for column in part["columns"]]}
+        for part in (event, *event["further"])
+    ]
+    texts = [
+        _EVENT_TEXTS.get(part["cause"], "something changed")
+        + (f": {', '.join(part['columns'])}" if part["columns"] else "")
+        for part in parts
+    ]
+    return {"row": event["row"], **parts[0], "further": parts[1:], "text": "; ".join(texts)}
 
 
 def _renamed(column: str, names: Sequence[str]) -> str:

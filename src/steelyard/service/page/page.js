@@ -283,7 +283,7 @@ function certificateTable(certificates) {
 
 function changeTable(changes) {
   return scrolled(table(["row", "cause", "columns"], changes.slice(-8).reverse().map(
-    (c) => [number(c.row), el("td", c.cause), el("td", c.columns.join(", "))])));
+    (c) => [number(c.row), el("td", c.cause), el("td", [c, ...c.further].flatMap((part) => part.columns).join(", "))])));
 }
 
 function expertTable(experts) {
