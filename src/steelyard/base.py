@@ -440,6 +440,21 @@ def traits_of(learner: object) -> Traits:
     return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
 
 
+def forgetting_scope(learner: object) -> tuple[bool, str]:
+    """Return whether nothing of forgotten rows remains in a learner, and a statement of what is covered.
+
+    The command line and the service state the same. A wrapper forgets as its estimator does.
+    """
+    inner = getattr(learner, "estimator_", learner)
+    if traits_of(inner).exact:
+        return True, "The model equals one that has learned only the remaining rows."
+    return False, (
+        "The rows were removed from all rows, experts and recent scores that the model keeps. Its weights "
+        "and thresholds may still depend on how these rows were scored when they arrived, so digests cannot "
+        "prove it to a third party; those of a ProximalSVC can."
+    )
+
+
 def check_parameters(learner: object) -> None:
     """Raise ParameterError if a parameter of a learner is invalid."""
     if isinstance(learner, BatchLearner):

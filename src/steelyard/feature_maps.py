@@ -16,7 +16,7 @@ from steelyard import _native
 from steelyard._threads import num_threads, one_blas_thread
 from steelyard._types import FloatArray
 
-__all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap"]
+__all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SigmoidMap"]
 
 # Output values have 20 bits including the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
 _VALUE_BITS = 19
@@ -134,6 +134,23 @@ class ReluMap(ProjectionMap):
         step = 2.0 * _power_below(_RELU_CEILING * spread) * 2.0**-_VALUE_BITS
         ceiling = step * 2.0 ** (_VALUE_BITS if full else 50)
         return cls(*_shifted(mean, scale, weights * share, phases * share), step, ceiling)
+
+
+class SigmoidMap(ProjectionMap):
+    """Map ``height / (1 + 2**-t)`` of a projection ``t``: a layer of sigmoid units."""
+
+    function = "sigmoid"
+
+    def _numbers(self) -> tuple[float, float, float]:
+        return self.height / self.quantum, self.quantum, 1.0
+
+    @classmethod
+    def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, biases: FloatArray) -> SigmoidMap:
+        """Return the map ``1 / (1 + exp(-((x - mean) * scale) @ weights - biases))``."""
+        per_halving = 1.0 / np.log(2.0)
+        return cls(
+            *_shifted(mean, scale, weights * per_halving, biases * per_halving), 2.0**-_VALUE_BITS, 1.0
+        )
 
 
 @dataclass(frozen=True)
@@ -319,4 +336,4 @@ def _halving(
     return function, shift, scale, places, starts, 2.0**_KERNEL_BITS, 1.0, 1.0
 
 
-FittedMap = FourierMap | ReluMap | LandmarkMap
+FittedMap = FourierMap | ReluMap | SigmoidMap | LandmarkMap

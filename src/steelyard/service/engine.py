@@ -338,6 +338,11 @@ class Engine:
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
+    @property
+    def learner(self) -> Any:
+        """The learner."""
+        return self._learner
+
     def digest(self) -> str:
         """Return a hash of the learned state: models with equal digests are equal."""
         return digest_of(self._learner)

@@ -21,7 +21,7 @@ from steelyard.exceptions import ParameterError
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
-__all__ = ["RowBuffer", "WindowWrapper"]
+__all__ = ["RowBuffer", "WindowWrapper", "estimator_has"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -65,7 +65,8 @@ class RowBuffer:
         return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
-def _estimator_has(name: str) -> Callable[[Method], Method]:
+def estimator_has(name: str) -> Callable[[Method], Method]:
+    """Return a decorator for a method that a wrapper has if its estimator has the method ``name``."""
     has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
     return has
 
@@ -173,12 +174,12 @@ class WindowWrapper(GrowingMixin, Learner):
         self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
-    grow = _estimator_has("grow")(GrowingMixin.grow)
+    grow = estimator_has("grow")(GrowingMixin.grow)
 
     def _grow(self, n_features: int) -> None:
         self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
 
-    @_estimator_has("decision_function")
+    @estimator_has("decision_function")
     @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return the scores of the estimator.
@@ -229,7 +230,7 @@ class WindowWrapper(GrowingMixin, Learner):
     def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
         return np.asarray(estimator.predict(rows))
 
-    @_estimator_has("predict_proba")
+    @estimator_has("predict_proba")
     @snapshot_read
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the class probabilities of the estimator.
