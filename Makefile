@@ -29,7 +29,7 @@ CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
   test-clang test-aarch64 test-lowest clean
 
 help:
-	@echo "make demo             learn an imbalanced stream with concept drift and print the results"
+	@echo "make demo             find 1 % fraud among card payments and print the results"
 	@echo "make test             run all tests"
 	@echo "make lint             check style, types and the import order of the layers"
 	@echo "make format           format all code"

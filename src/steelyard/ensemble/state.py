@@ -8,6 +8,7 @@ import numpy as np
 
 from steelyard._labels import restored_labels
 from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.mixing import ExpertWeights
@@ -41,6 +42,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "recent": model._rows.get_state(),
         "waiting": model._pending.get_state(),
         "watch": model._drift.get_state(),
+        "changes": model._changes.get_state(),
         "evidence": model._recent_scores.get_state(),
         "views": model._views.get_state(),
         "experts": [expert.get_state() for expert in model._copied_experts()],
@@ -70,6 +72,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     model._views = Views.from_state(state["views"])
     model._drift = DriftDetector.from_state(state.get("watch", {}))
+    model._changes = ChangeMonitor.from_state(state.get("changes", {}))
     model._experts = [config.make(config) for config in EXPERTS]
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")

@@ -30,6 +30,7 @@ from steelyard.base import (
     transactional,
 )
 from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
@@ -55,7 +56,8 @@ from steelyard.explanation.explain import dense_rows, explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
-from steelyard.proximal import ProximalSVC
+from steelyard.proximal import DriftReport, ProximalSVC
+from steelyard.proximal.drift_report import ClassMoments, compare_moments
 from steelyard.thresholds import ThresholdChoice, alarm_indices, positive_place
 from steelyard.windowing.sliding import window_size
 
@@ -122,6 +124,11 @@ class StreamClassifier(ForgettingMixin):
         Rows of each class in the window.
     realised_rates_ : list of RealisedRate
         Realised rates of alarms, recall and precision with intervals, if a rate is promised.
+    drift_events_ : list of dict
+        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
+        causes and ``text``.
+    drift_evidence_ : float
+        Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
@@ -268,6 +275,7 @@ class StreamClassifier(ForgettingMixin):
         self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._changes = ChangeMonitor()
 
     def _hashed_view(self, width: int) -> HashedView | None:
         n_columns = SETTINGS.max_columns
@@ -334,7 +342,9 @@ class StreamClassifier(ForgettingMixin):
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
-            return None
+            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
+            # Without a window of time only the change monitor uses times.
+            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
         if time is None:
             raise DataError(
                 "a window of time needs the times of the rows; got none.",
@@ -412,6 +422,9 @@ class StreamClassifier(ForgettingMixin):
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
+        self._changes = self._changes.after(
+            block.X, block.codes, self._labels, self._column_names(), block.times
+        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self._rows = self._rows.append(block)
@@ -642,6 +655,7 @@ class StreamClassifier(ForgettingMixin):
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
+        self._changes = self._changes.forgotten()
         self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
         self._weighed_at = self._n_seen
         self._publish(stream, self._new_weights())
@@ -914,6 +928,71 @@ class StreamClassifier(ForgettingMixin):
         has_values = self._hashed is None
         rows = recent.X if has_values else ranks(recent.X)
         return RememberedRows(rows, labels, recent.numbers, compare, has_values)
+
+    @snapshot_read
+    def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
+        """Return what changed recently and why: class frequencies, columns, or the concept.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Recent rows whose labels are not known yet. Their columns and the scores that the model gives them
+            are compared with the rows of the row buffer.
+
+        Returns
+        -------
+        DriftReport
+            Without ``X``, the last 3,000 labelled rows are compared with the rows before them, back to the
+            last drift; ``events`` lists the drifts that tests valid at any time have found. With ``X``, the
+            only possible cause is "features", and the column "score" is the score of the model.
+
+        Notes
+        -----
+        Without drift, and if rows are exchangeable, there is on average at most one event in 100,000 rows. A
+        column that causes more than three events, such as the hour of the day, is ignored afterwards.
+        :meth:`forget` restarts the tests.
+        """
+        check_started(self, "drift_report")
+        if X is not None:
+            rows = validate_rows(self, X, "drift_report")
+            return self._unlabelled_report(self._dense(rows, "drift_report"))
+        report = self._changes.report(self._column_names())
+        if report is None:
+            counts = self.class_count_.astype(np.float64)
+            shares = (counts / max(counts.sum(), 1.0)).tolist()
+            both = {x: (share, share) for x, share in zip(self.classes_.tolist(), shares, strict=True)}
+            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
+        return report
+
+    @property
+    @snapshot_read
+    def drift_events_(self) -> list[dict[str, Any]]:
+        """Drifts found so far: row, cause, columns and text of each."""
+        self._need("drift_events_")
+        return self._changes.event_list()
+
+    @property
+    @snapshot_read
+    def drift_evidence_(self) -> float:
+        """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
+        self._need("drift_evidence_")
+        return self._changes.evidence()
+
+    def _unlabelled_report(self, X: FloatArray) -> DriftReport:
+        """Compare rows without labels, and their scores, with the rows in the row buffer."""
+        known, snapshot = self._rows.block.X, self._snapshot
+        names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
+        if len(snapshot.classes) == 2:
+            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in (known, X)]
+            known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
+            names = [*names, "score"]
+        before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
+        return compare_moments(before, after, names)
+
+    def _column_names(self) -> list[str] | None:
+        """Return the names of the columns; None if there are none or columns are hashed."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None or self._hashed is not None else list(map(str, names))
 
     # -- files and copies ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -65,12 +65,15 @@ class Event:
         Description of the event.
     model : str or None
         Name of the model that detected the drift; None for events of the stream.
+    change : dict or None
+        Row, cause and columns of a drift, if the model names them.
     """
 
     row: int
     kind: str
     text: str
     model: str | None = None
+    change: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 class Candidate:
@@ -82,7 +85,7 @@ class Candidate:
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
-        self._n_drifts = 0
+        self._n_drifts = self._n_changes = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -112,7 +115,12 @@ class Candidate:
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
         new, self._n_drifts = drifts[self._n_drifts :], len(drifts)
-        return [Event(row, "drift", "the model detected concept drift", self.name) for row in new]
+        found = getattr(self.model, "drift_events_", ())
+        changes, self._n_changes = found[self._n_changes :], len(found)
+        return [
+            *(Event(row, "drift", "the model detected concept drift", self.name) for row in new),
+            *(Event(change["row"], "drift", change["text"], self.name, change) for change in changes),
+        ]
 
 
 class PrequentialEvaluator:

@@ -54,6 +54,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal.buffering import BufferedRows, BufferingState
 from steelyard.proximal.certificate import Certificate
+from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
 from steelyard.proximal.planes import PlaneRule, Planes, Predictor
@@ -470,6 +471,26 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         check_started(self, "statistics")
         with lock_of(self):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
+
+    def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
+        """Return what changed since an earlier period, from the statistics alone, and why.
+
+        Parameters
+        ----------
+        before : ProximalSVC, FoldedStatistics or ClassStatistics
+            A learner of the rows of an earlier period, its :meth:`statistics`, or class statistics alone.
+            Sums over machines or sites are allowed. This learner should not contain these rows:
+            :meth:`subtract` removes them.
+
+        Returns
+        -------
+        DriftReport
+            Causes (class frequencies, columns, concept), columns and p-values.
+        """
+        check_started(self, "drift_report")
+        names = self._features()["feature_names"]
+        total = before if isinstance(before, ClassStatistics) else _message(before).total
+        return compare_statistics(total, self.statistics_, None if self.feature_map_ is not None else names)
 
     def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Learn all rows of another learner; the other learner does not change.

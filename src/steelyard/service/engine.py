@@ -23,6 +23,7 @@ from steelyard.ensemble import StreamClassifier
 from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
+from steelyard.proximal.drift_report import renamed_event
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
@@ -105,7 +106,20 @@ class PublishedModel:
                 }
                 for expert in explained.experts
             ]
-        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]]}
+        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
+        names = [*self._encoder.numeric_, *self._encoder.categorical_] if changes else []
+        return {
+            "experts": experts,
+            "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],
+            "changes": [renamed_event(event, names) for event in changes],
+        }
+
+    @property
+    def drift_gauges(self) -> tuple[int, float] | None:
+        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
+        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
+            return None
+        return len(self._learner.drift_events_), self._learner.drift_evidence_
 
     @property
     def is_ready(self) -> bool:

@@ -18,7 +18,7 @@ from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard.exceptions import DataError, FileFormatError
 from steelyard.explanation import RowExplanations
 from steelyard.persistence import from_bytes, storable, to_bytes
-from steelyard.proximal import Certificate, ProximalSVC
+from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables.encoding import TableEncoder
@@ -435,6 +435,22 @@ class TableModel(ClassifierMixin, BaseEstimator):
         for rows_id, entry in leaving.items():
             self.note("forgot", entry["source"], entry["rows"], rows_id)
         return self
+
+    def drift_report(self, before: TableModel) -> DriftReport:
+        """Return what changed since an earlier period, whose rows another model of the same columns learned.
+
+        Categories that occur in only one of the periods are aligned.
+        """
+        for model in (self, before):
+            if not hasattr(model.estimator, "statistics_"):
+                raise DataError(
+                    f"a model of class {type(model.estimator).__name__} has no class statistics.",
+                    source="drift_report",
+                    hint="compare tables, statistics or models of class ProximalSVC",
+                )
+        self._check_compatible(before, "drift_report")
+        encoder, ours, theirs = self._aligned(before)
+        return compare_statistics(theirs.statistics_, ours.statistics_, encoder.feature_names)
 
     def unlearned(self) -> TableModel:
         """Return a model with the same columns, parameters and quantizer, but without learned rows."""

@@ -77,6 +77,7 @@ _SCHEMAS: dict[str, Any] = {
         waiting_for_labels=_INTEGER,
         experts=_list(_OBJECT),
         drifts=_list(_INTEGER),
+        changes=_list(_OBJECT),
         latency_ms=_OBJECT,
         spec=_SPEC,
     ),

@@ -58,7 +58,7 @@ function falseAlarmRate(now, label) {
 function headline(now) {
   const r = rarestClass(now);
   if (!r) return "Quality is shown as soon as labels of two classes have arrived.";
-  if (r.recall === undefined) return `No row of class “${r.label}” among the last 1,000 rows.`;
+  if (r.recall === undefined) return `No row of class “${r.label}” among the last 4,000 rows.`;
   const found = Object.entries(now.recall);
   if (found.length > 2) {
     const [worst, recall] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
@@ -316,6 +316,11 @@ function importanceTable(importance) {
   })));
 }
 
+function changeTable(changes) {
+  return scrolled(table(["row", "cause", "columns"], changes.slice(-8).reverse().map(
+    (c) => [number(c.row), el("td", c.cause), el("td", [c, ...c.further].flatMap((part) => part.columns).join(", "))])));
+}
+
 function expertTable(experts) {
   const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
   return scrolled(table(["expert", "rows", "recent score", "weight"], heaviest.map((e) => {
@@ -365,7 +370,7 @@ class ModelPage {
     const charts = el("div", null, "grid");
     charts.append(
       card("Quality over time", `G-mean: geometric mean of the recalls of all classes. ${this.now.auc === null ? "" : "AUC: probability that a row of the rare class scores higher than another row. "}Drag to zoom, double-click to reset; keyboard: arrows, + and −, Escape.`, this.course, this.drift),
-      card("Share of the rare class", "Among the last 1,000 labelled rows.", this.shares));
+      card("Share of the rare class", "Among the last 4,000 labelled rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
   }
@@ -373,7 +378,7 @@ class ModelPage {
   draw() {
     const { now, model } = this;
     this.title.textContent = headline(now);
-    this.sub.textContent = "Prequential evaluation on the last 1,000 labelled rows: each row was predicted before it was learned.";
+    this.sub.textContent = "Prequential evaluation on the last 4,000 labelled rows: each row was predicted before it was learned.";
     const r = rarestClass(now);
     const nClasses = Object.keys(now.share).length;
     this.tiles.replaceChildren(
@@ -405,6 +410,7 @@ class ModelPage {
       cards.push(card("Other thresholds", "Recall and false positives with other thresholds.", thresholdTable(now.scores)));
     }
     if (model.experts?.length) cards.push(card("Experts", "Weight of each expert in the prediction, and its recent score.", expertTable(model.experts)));
+    if (model.changes) cards.push(card("What changed", "Drifts found by tests that are valid at any time: prior (class frequencies), features (a column moved in all classes), concept (a column moved differently within the classes).", model.changes.length ? changeTable(model.changes) : el("p", "No drift was found.", "quiet")));
     if (Object.keys(model.latency_ms ?? {}).length) cards.push(card("Latency", "Time from the first byte of a request to its response.", latencyTable(model.latency_ms)));
     cards.push(card("Forgotten rows", "Each line is a certificate, with the digests of the model before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
     const about = el("div", null, "small");
