@@ -7,6 +7,7 @@ import gc
 import hashlib
 import json
 import math
+import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -28,15 +29,17 @@ from steelyard.persistence import to_bytes
 from steelyard.persistence.tree import decode
 from steelyard.service import commands
 from steelyard.service import rows as wire
+from steelyard.service.audit import AuditEntry
 from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
-from steelyard.service.http import bodies, federated, inference, page
+from steelyard.service.http import bodies, federated, inference, operations, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
+from steelyard.service.http.quotas import RateLimits
 from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
@@ -59,6 +62,7 @@ _HEARTBEAT_SECONDS = 15.0
 _MAX_LAG_SECONDS = 15.0  # a follower that lags more is not ready
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
 _MAX_SPEC_BYTES = 1 << 20
+_MAX_NAME = 64  # characters of a model's name in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers in a response
 
@@ -91,7 +95,7 @@ class Limits:
 
 
 # Modules with further routes; each function takes the service and returns (method, path, handler).
-_ROUTE_MODULES = (inference.routes, federated.routes, page.routes)
+_ROUTE_MODULES = (inference.routes, federated.routes, operations.routes, page.routes)
 
 
 class Service:
@@ -100,6 +104,7 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
+        self.rates = RateLimits()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
@@ -113,6 +118,7 @@ class Service:
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
     ) -> Key | None:
         """Return the API key of a request, None without keys; raise Problem if access is denied."""
+        self._check_model_rate(model)
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -121,9 +127,21 @@ class Service:
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service requires a key.", "send it as `Authorization: Bearer ...`")
+        request.scope["steelyard.key"] = key.id
+        if key.has_expired(time.time()):
+            raise Problem(401, "this key has expired.", "ask an administrator for a new key")
+        if key.rate is not None:
+            self.rates.check("key", key.id, key.rate)
         if not key.allows(scope, model, site):
             raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
         return key
+
+    def _check_model_rate(self, model: str | None) -> None:
+        published = None if model is None else self.writer.published.get(model)
+        if published is not None and published.spec.quota is not None:
+            rate = published.spec.limit("requests_per_second")
+            if rate < math.inf:
+                self.rates.check("model", published.name, rate)
 
     def model(self, name: str) -> PublishedModel:
         """Return the published model; raise NotFoundError if it does not exist."""
@@ -162,6 +180,30 @@ class Service:
             else:
                 response.set_exception(error)
 
+    @staticmethod
+    def audits(path: str) -> bool:
+        """Return whether refused requests of a route are in the audit log: those that change models."""
+        return path.startswith("/v1/models/{model}") and not path.endswith(("/predict", "/explain"))
+
+    def audit_refusal(self, request: Request, path: str, status: int) -> None:
+        """Record a change that was refused before it reached the writer; unknown clients are not recorded."""
+        scope = request.scope
+        if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
+            return
+        client = scope.get("client")
+        entry = AuditEntry(
+            self.writer.clock(),
+            request.path_params.get("model", "")[:_MAX_NAME],
+            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
+            scope.get("steelyard.key"),
+            client[0] if client else None,
+            scope["steelyard.id"],
+            f"status {status}",
+            0,
+            None,
+        )
+        self.writer.audit.add(entry)
+
     async def read_json(self, request: Request, max_bytes: int | None = None) -> tuple[bytes, dict[str, Any]]:
         """Read a JSON body; return its bytes and the parsed object."""
         return await bodies.read_json(
@@ -179,17 +221,29 @@ class Service:
         )
 
     @staticmethod
-    def idempotency(request: Request, body: bytes) -> dict[str, Any]:
-        """Return key and fingerprint of a request; empty without an idempotency key."""
+    def context(request: Request, body: bytes) -> dict[str, Any]:
+        """Return the origin of a request and, with an idempotency key, its key and fingerprint."""
+        scope = request.scope
+        scope["steelyard.audited"] = True  # the writer records it
+        client = scope.get("client")
+        origin = commands.Origin(
+            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
+        )
         key = bodies.header(request, b"idempotency-key")
         if key is None:
-            return {}
+            return {"origin": origin}
         if not 1 <= len(key) <= 255:
             raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
         head = (
             f"{request.method} {request.url.path}?{request.url.query} {request.headers.get('content-type')}\n"
         )
-        return {"key": key, "fingerprint": hashlib.sha256(head.encode() + body).hexdigest()}
+        fingerprint = hashlib.sha256(head.encode() + body).hexdigest()
+        return {"key": key, "fingerprint": fingerprint, "origin": origin}
+
+    @staticmethod
+    def seconds(value: Any) -> float:
+        """Return a time of a request in seconds; raise Problem if it is none."""
+        return _seconds(value)
 
     # -- models -------------------------------------------------------------------------------------
 
@@ -220,8 +274,9 @@ class Service:
         """Create a model or change its settings."""
         name = request.path_params["model"]
         self.authorize(request, "admin", name)
-        _, values = await self.read_json(request, _MAX_SPEC_BYTES)
-        response = await self.submit(commands.Put(name, Spec.from_mapping(values)))
+        body, values = await self.read_json(request, _MAX_SPEC_BYTES)
+        command = commands.Put(name, Spec.from_mapping(values), **self.context(request, body))
+        response = dict(await self.submit(command))
         is_new = response.pop("made")
         return JSONResponse(response, status_code=201 if is_new else 200)
 
@@ -232,7 +287,7 @@ class Service:
         published = self.model(name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
         batch = await self._rows(body, bodies.form_of(request), published)
-        response = await self.submit(commands.Learn(name, batch, **self.idempotency(request, body)))
+        response = await self.submit(commands.Learn(name, batch, **self.context(request, body)))
         return Response(msgspec.json.encode(response), media_type="application/json")
 
     # -- predictions --------------------------------------------------------------------------------
@@ -256,7 +311,7 @@ class Service:
         response = prediction(answers, probabilities, published.version)
         if _is_true(options.get("remember", False)):
             command = self._remember(published, batch, answers, response)
-            response = await self.submit(replace(command, **self.idempotency(request, body)))
+            response = await self.submit(replace(command, **self.context(request, body)))
         self.metrics.rows_predicted(name, batch.n_rows)
         return bodies.write_columns(request, response, columns_of(response))
 
@@ -327,7 +382,10 @@ class Service:
         if len(labels) > self.limits.rows:
             raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
         _check_identifiers(labels)
-        command = commands.Label(name, labels, **self.idempotency(request, body))
+        correct = values.get("correct", False)
+        if not isinstance(correct, bool):
+            raise Problem(422, f"correct must be true or false; got {str(correct)[:40]!r}.")
+        command = commands.Label(name, labels, correct, **self.context(request, body))
         return JSONResponse(await self.submit(command))
 
     async def forget(self, request: Request) -> Response:
@@ -336,7 +394,7 @@ class Service:
         self.authorize(request, "forget", name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
         selection = await self._selection(request, body, self.model(name))
-        command = commands.Forget(name, **selection, **self.idempotency(request, body))
+        command = commands.Forget(name, **selection, **self.context(request, body))
         return JSONResponse(await self.submit(command))
 
     async def _selection(self, request: Request, body: bytes, published: PublishedModel) -> dict[str, Any]:
@@ -344,8 +402,10 @@ class Service:
         if form != "json":
             return {"batch": await self._rows(body, form, published)}
         values = await bodies.json_object(body, self.request_limits)
-        if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before"}:
-            raise Problem(422, "select rows in exactly one way: ids, subject, rows or before.")
+        if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before", "batch", "learned"}:
+            raise Problem(
+                422, "select rows in exactly one way: ids, subject, rows, before, batch or learned."
+            )
         ((way, value),) = values.items()
         if way == "rows":
             return {"batch": await self._rows(body, form, published)}
@@ -357,7 +417,7 @@ class Service:
             if not isinstance(value, str | int):
                 raise Problem(422, "subject must be a text.")
             return {"subject": _check_identifiers([str(value)])[0]}
-        return {"before": _seconds(value)}
+        return {"before": _seconds(value)} if way == "before" else _undo_selection(way, value)
 
     # -- quality, certificates, files ---------------------------------------------------------------
 
@@ -542,6 +602,22 @@ def _check_identifiers(names: Iterable[str]) -> list[str]:
     if invalid is not None:
         raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
     return list(names)
+
+
+def _undo_selection(way: str, value: Any) -> dict[str, Any]:
+    if way == "batch":
+        if not isinstance(value, str) or not 1 <= len(value) <= 255:
+            raise Problem(422, "batch must be the idempotency key of a request.")
+        return {"request_key": value}
+    if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
+        raise Problem(422, 'learned must be {"since": time, "until": time}.')
+    since, until = value.get("since"), value.get("until")
+    return {
+        "learned": (
+            -_MAX_TIME_SECONDS if since is None else _seconds(since),
+            _MAX_TIME_SECONDS if until is None else _seconds(until),
+        )
+    }
 
 
 def _is_true(value: Any) -> bool:
