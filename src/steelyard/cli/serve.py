@@ -78,6 +78,20 @@ def _check_installed() -> None:
     show_default=True,
     help="Log to standard error: warnings and errors only, or one JSON line per request, without row values.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of warnings and errors: text, or one JSON object per line.",
+)
+@click.option(
+    "--audit-days",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Days for which the audit log is kept.",
+)
 @click.option("--check", is_flag=True, help="Open the store, list its models and exit.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
@@ -93,6 +107,8 @@ def serve_command(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_level: str,
+    log_format: str,
+    audit_days: float,
     check: bool,
     demo: bool,
 ) -> None:
@@ -113,7 +129,7 @@ def serve_command(
     opened = open_store(":memory:" if demo else store)
     # Acquire the lock before reading the store; otherwise a write by another process could be missed.
     leads = role == "learner" and not check and opened.acquire_write_lock()
-    writer = Writer(opened, may_learn=role == "learner")
+    writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
     commands = [_create_command(path) for path in specs]
     if leads:
         for command in commands:
@@ -131,6 +147,11 @@ def serve_command(
 
         feed(writer)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    if log_format == "json":
+        from steelyard.service.http.logs import JsonFormatter
+
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
     _listen(app, host, port, tls_cert, tls_key)

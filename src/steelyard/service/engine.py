@@ -23,6 +23,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
+from steelyard.service.recent_rows import RecentRows, column_statistics
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
@@ -81,7 +82,7 @@ class PublishedModel:
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
-        self._monitor = engine.monitor
+        self._monitor, self._recent = engine.monitor, engine.recent
         self._encoder, self._learner = engine.copies()
         self._summary: dict[str, Any] | None = None
         self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
@@ -102,6 +103,24 @@ class PublishedModel:
     def measures(self) -> dict[str, Any]:
         """Quality of recent predictions; computed on access, not with every change."""
         return self._monitor.measures()
+
+    def column_statistics(self) -> dict[str, Any]:
+        """Return missing values, drift and importance of each column, over the last rows."""
+        if not self.is_ready:
+            return {"rows": 0, "columns": []}
+        return column_statistics(self._recent, self.columns, self._scores)
+
+    def agreement(self, other: PublishedModel) -> dict[str, Any]:
+        """Return the share of the last learned rows for which two versions predict the same label."""
+        rows = self._recent.recent()
+        if rows is None or not other.is_ready:
+            return {"rows": 0, "same": None}
+        labels = [model.predict(rows)[0].labels for model in (self, other)]
+        return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
+
+    def _scores(self, batch: ColumnBatch) -> FloatArray:
+        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
         """Return the settings and the quality of model and challenger on the same rows; None without one."""
@@ -201,6 +220,7 @@ class Engine:
         self.n_rows = 0  # rows in the model now
         self.n_learned = 0  # rows learned since the model was created
         self.monitor = QualityMonitor()
+        self.recent = RecentRows()
         self.challenger: Challenger | None = None
         self.challenger_ended: str | None = None  # why the last challenger ended by itself
         self._encoder = TableEncoder(spec.missing)
@@ -302,6 +322,7 @@ class Engine:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
         if self.challenger is not None:
             self._challenge(partial(self._learn_too, self.challenger, add, labels, current, at))
+        self.recent.add(add)
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
         return self._next()
@@ -409,6 +430,7 @@ class Engine:
         promoted, monitor = rival.engine, rival.engine.monitor
         promoted.version, promoted.n_learned = self.version + 1, self.n_learned
         self.challenger, self.monitor = None, rival.monitor
+        promoted.recent = self.recent
         promoted.challenger = Challenger(self, monitor, rival.since)
         promoted.monitor = monitor.copy()
         return promoted
@@ -505,7 +527,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
-        engine.monitor = QualityMonitor.from_state(state["gauge"])
+        engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
         rival = state.get("challenger")
         engine.challenger = None
         if rival is not None:

@@ -406,6 +406,7 @@ class ModelSession:
             n_rows = request.batch.n_rows
         elif unlearned:
             engine.forget(wire.joined(unlearned))
+        engine.recent.clear()
         for chunk, split in affected.items():
             self._rewrite(chunk, split)
         n_pending = self.store.drop_pending(

@@ -45,6 +45,7 @@ from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
 from steelyard.service.speculation import Speculation, concatenated
+from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
 
@@ -101,6 +102,7 @@ class Writer:
         self.store, self.clock, self.may_learn = store, clock or SteadyClock(), may_learn
         self.max_models, self.max_remembered = max_models, max_remembered
         self.audit, self._audit_seconds = AuditLog(store), 86_400.0 * audit_days
+        self.statistics = WriterStatistics()
         self.published: dict[str, PublishedModel] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
@@ -172,6 +174,15 @@ class Writer:
     def n_waiting(self) -> int:
         """Number of queued requests."""
         return len(self._queue)
+
+    def waiting_labels(self) -> dict[str, int]:
+        """Return the number of rows of each model that wait for labels; empty in a follower."""
+        return {n: s.n_pending for n, s in list(self._sessions.items())} if self._is_leader else {}
+
+    def snapshot_times(self) -> dict[str, float]:
+        """Return the time of the last snapshot of each model that has one."""
+        times = {name: session.snapshot_at for name, session in list(self._sessions.items())}
+        return {name: at for name, at in times.items() if at > -math.inf}
 
     def submit(self, request: Request) -> Request:
         """Queue a request; its future is resolved when the request is durable."""
@@ -280,10 +291,12 @@ class Writer:
                     outcomes += self._run_requests(list(same), learned)
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
+                begin = time.perf_counter()
         except Exception as error:  # noqa: BLE001  nothing of this group has been committed
             self._undo(requests, error)
             return
         # The group is durable: whatever fails from here on, every request gets its response.
+        self.statistics.commit_seconds.add(time.perf_counter() - begin)
         self.audit.committed()
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
         erase_error = self._erase() if any(request.erases for request, _ in succeeded) else None
@@ -307,8 +320,10 @@ class Writer:
         try:
             self.store.erase()
         except SteelyardError as error:
+            self.statistics.erase_failures += 1
             return error
         except Exception as error:  # noqa: BLE001  the client must learn that the data may still be on disk
+            self.statistics.erase_failures += 1
             _log.error("forgotten rows could not be erased: %s", _location(error))
             return Unavailable(
                 f"the rows are forgotten, but may still be in the log of the store ({type(error).__name__}).",
@@ -320,6 +335,7 @@ class Writer:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         _log.error("a group of %d requests failed: %s", len(requests), _location(error))
         self._needs_recovery = True
+        self.statistics.write_failed(error)
         is_unknown = isinstance(error, CommitOutcomeUnknown)
         effect = "it is not known whether the request took effect" if is_unknown else "nothing was changed"
         failure = Unavailable(
@@ -523,6 +539,8 @@ class Writer:
             session.corrections(to_correct)  # raises before anything is changed
         if found:
             session.label(found, request.labels, now=now, key=request.key)
+            if self.statistics.on_labels is not None:
+                self.statistics.on_labels(request.model, [now - row.at for row in found])
         corrected = session.correct(to_correct, now=now) if to_correct else []
         return {
             "labelled": len(found),

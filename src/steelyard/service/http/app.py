@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import logging
 import math
 import time
 import uuid
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -27,7 +29,7 @@ from starlette.routing import Route
 
 from steelyard.persistence import to_bytes
 from steelyard.persistence.tree import decode
-from steelyard.service import commands
+from steelyard.service import commands, systemd
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
 from steelyard.service.commands import RequestFuture
@@ -49,6 +51,7 @@ from steelyard.tables.table_stream import seconds_of
 
 __all__ = ["Limits", "Service", "make_app"]
 
+_log = logging.getLogger("steelyard.service")
 _MAX_ROWS_ON_LOOP = 2_000  # predictions of more rows run in a thread, so that other requests do not wait
 # Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
@@ -251,7 +254,19 @@ class Service:
         """Return the models that the key has access to."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
-        return JSONResponse({"models": [self._summary(name) for name in names]})
+        return JSONResponse({"models": [{**self._summary(name), **self._quality(name)} for name in names]})
+
+    def _quality(self, name: str) -> dict[str, Any]:
+        """Return the values by which the web page sorts models."""
+        published = self.model(name)
+        measures = published.measures
+        recent = self.metrics.activity.points(name, time.time() - 3_600.0)["points"]
+        return {
+            "quality": {"g_mean": measures["g_mean"], "auc": measures["auc"]},
+            "errors_per_hour": sum(point["errors"] for point in recent),
+            "requests_per_hour": sum(point["learn"] + point["predict"] for point in recent),
+            "has_challenger": published.challenger is not None,
+        }
 
     def _summary(self, name: str) -> dict[str, Any]:
         published = self.model(name)
@@ -268,7 +283,8 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
-        return JSONResponse({**self._summary(name), **details, "latency_ms": self.metrics.latency(name)})
+        more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
+        return JSONResponse({**self._summary(name), **more})
 
     async def put_model(self, request: Request) -> Response:
         """Create a model or change its settings."""
@@ -431,6 +447,60 @@ class Service:
         points = await run_in_threadpool(self.writer.store.points, name, moment, _MAX_POINTS)
         return JSONResponse({"now": published.measures, "points": points})
 
+    async def activity(self, request: Request) -> Response:
+        """Return requests, errors, latency and delay of labels over time, since this process started."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        self.model(name)
+        since = request.query_params.get("since")
+        moment = time.time() - 3_600.0 if since is None else _seconds(since)
+        return JSONResponse(self.metrics.activity.points(name, moment))
+
+    async def columns(self, request: Request) -> Response:
+        """Return missing values, drift and importance of each column, over recent rows."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        return JSONResponse(await run_in_threadpool(self.model(name).column_statistics))
+
+    async def versions(self, request: Request) -> Response:
+        """Return the versions with snapshots; with ``compare``, how often one of them predicts the same."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        current, chosen = self.model(name), request.query_params.get("compare")
+        found = await run_in_threadpool(self.writer.store.snapshots, name, _MAX_POINTS)
+        answer: dict[str, Any] = {
+            "versions": [{"version": v, "at": at, "digest": d, "bytes": size} for v, at, d, size in found]
+        }
+        if chosen is not None:
+            past = await self._model_as_of(name, chosen)
+            agreement = await run_in_threadpool(current.agreement, past)
+            answer["compared"] = {"version": past.version, **agreement}
+        return JSONResponse(answer)
+
+    async def status(self, request: Request) -> Response:
+        """Return role, lag, failures and disk of this process."""
+        self.authorize(request, "predict")
+        writer, store = self.writer, self.writer.store
+        size: int | None = None
+        free: int | None = None
+        try:
+            size, free = await run_in_threadpool(lambda: (store.n_bytes(), store.free_bytes()))
+        except store.errors:
+            _log.warning("the size of the store cannot be read")
+        return JSONResponse(
+            {
+                "version": version("steelyard"),
+                "role": "learner" if writer.leads else "predictor",
+                "writer_alive": writer.is_alive,
+                "behind": writer.behind,
+                "requests_waiting": writer.n_waiting,
+                "write_failures": sum(writer.statistics.write_failures.values()),
+                "store_bytes": size,
+                "disk_free_bytes": free,
+                "is_store_up": size is not None,
+            }
+        )
+
     async def certificates(self, request: Request) -> Response:
         """Return the latest certificates of forget requests."""
         name = request.path_params["model"]
@@ -480,8 +550,10 @@ class Service:
         data = {"version": published.version, **published.summary(), "measures": published.measures}
         return f"event: model\ndata: {json.dumps(data)}\n\n"
 
-    def notify(self, name: str, _change: Mapping[str, Any]) -> None:
+    def notify(self, name: str, change: Mapping[str, Any]) -> None:
         """Notify event streams; called in the writer thread when a model changes."""
+        if "deleted" in change:
+            self.metrics.activity.forget(name)
         if self._loop is not None and self._listeners:
             self._loop.call_soon_threadsafe(self._enqueue_change, name)
 
@@ -521,6 +593,14 @@ class Service:
         """Return the OpenAPI description."""
         return JSONResponse(description())
 
+    async def _watchdog(self) -> None:
+        """Tell systemd that event loop and writer run, at the interval that it expects."""
+        seconds = systemd.watchdog_seconds()
+        while seconds is not None:
+            if self.writer.is_alive:
+                systemd.notify("WATCHDOG=1")
+            await asyncio.sleep(seconds)
+
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Run the writer while the application runs."""
@@ -529,9 +609,13 @@ class Service:
         gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
         self.writer.listeners.append(self.notify)
         self.writer.start()
+        systemd.notify("READY=1")
+        watchdog = asyncio.create_task(self._watchdog())
         try:
             yield
         finally:
+            watchdog.cancel()
+            systemd.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
             await run_in_threadpool(self.writer.close)
             self.writer.store.close()
@@ -568,6 +652,10 @@ def make_app(
         ("POST", f"{model}/labels", service.label),
         ("POST", f"{model}/forget", service.forget),
         ("GET", f"{model}/measures", service.measures),
+        ("GET", f"{model}/activity", service.activity),
+        ("GET", f"{model}/columns", service.columns),
+        ("GET", f"{model}/versions", service.versions),
+        ("GET", "/v1/status", service.status),
         ("GET", f"{model}/certificates", service.certificates),
         ("GET", f"{model}/events", service.events),
         ("GET", f"{model}/file", service.file),

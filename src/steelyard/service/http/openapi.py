@@ -134,6 +134,10 @@ _SCHEMAS: dict[str, Any] = {
         model=_OBJECT,
         challenger=_OBJECT,
     ),
+    "Activity": _record("seconds points", seconds=_INTEGER, points=_list(_OBJECT)),
+    "Columns": _record("rows columns", rows=_INTEGER, columns=_list(_OBJECT), more=_INTEGER),
+    "Versions": _record("versions", versions=_list(_OBJECT), compared=_OBJECT),
+    "Status": _record("version role behind is_store_up", version=_TEXT, role=_TEXT, behind=_NUMBER),
     "Version": _record("version", version=_INTEGER),
     "Promoted": _record("version spec", version=_INTEGER, spec=_SPEC),
     "Audit": _record("entries next", entries=_list(_OBJECT), next={"type": ["integer", "null"]}),
@@ -277,6 +281,10 @@ def _operator_paths(model: str) -> dict[str, Any]:
     audit["parameters"] += [_query(name, _TEXT) for name in texts]
     audit["parameters"] += [_query(name, {**_TEXT, "format": "date-time"}) for name in ("since", "until")]
     audit["parameters"] += [_query(name, {"type": "integer", "minimum": 0}) for name in ("before", "limit")]
+    activity = _operation("Volume, errors, latency and label delay over time.", "Activity")
+    activity["parameters"].append(_query("since", {**_TEXT, "format": "date-time"}))
+    versions = _operation("Versions with snapshots, and the agreement with one of them.", "Versions")
+    versions["parameters"].append(_query("compare", {"type": ["integer", "string"]}))
     start = _operation("Start a challenger.", "Version", body="Challenger", idempotent=True)
     end = _operation("Remove the challenger.", "Version", idempotent=True)
     rename = _operation("Rename a model.", "Renamed", body="Rename", idempotent=True)
@@ -291,6 +299,9 @@ def _operator_paths(model: str) -> dict[str, Any]:
         },
         f"{model}/promote": {"post": promote},
         "/v1/audit": {"get": audit},
+        f"{model}/activity": {"get": activity},
+        f"{model}/columns": {"get": _operation("Missing values, drift and importance by column.", "Columns")},
+        "/v1/status": {"get": _operation("Role, lag and disk of this process.", "Status", model=False)},
     }
 
 

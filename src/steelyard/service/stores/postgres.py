@@ -263,6 +263,15 @@ class PostgresStore(Store):
             self._reader = self._connect()
         return self._reader.execute(_with_placeholders(sql), values).fetchall()
 
+    def n_bytes(self) -> int:
+        """Return the size of the tables and indexes."""
+        sql = (
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
+            "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = 'steelyard' AND c.relkind = 'r'"
+        )
+        return int(self._read(sql)[0][0])
+
     # -- erasing ------------------------------------------------------------------------------------
 
     def erase(self) -> None:

@@ -76,6 +76,14 @@ class Store:
         """Close all connections and release the write lock."""
         raise NotImplementedError
 
+    def n_bytes(self) -> int:
+        """Return the size of the store on disk, with its log."""
+        raise NotImplementedError
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk with the store; None if it is on another machine."""
+        return None
+
     def _do(self, sql: str, *values: Any) -> list[Any]:
         """Execute one statement on the connection of the writer; ``?`` marks a value."""
         raise NotImplementedError
@@ -169,6 +177,14 @@ class Store:
                 sql, values = f"{sql} AND {column} <= ?", [*values, limit]
         found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
         return Snapshot(*found[0]) if found else None
+
+    def snapshots(self, model: str, limit: int) -> list[tuple[int, float, str, int]]:
+        """Return version, time, digest and size in bytes of the latest snapshots, newest first."""
+        sql = (
+            "SELECT version, at, digest, length(body) FROM snapshots WHERE model = ? "
+            "ORDER BY version DESC LIMIT ?"
+        )
+        return self._read(sql, model, limit)
 
     # -- rows ---------------------------------------------------------------------------------------
 
@@ -318,6 +334,10 @@ class Store:
     def count_quarantined(self, model: str) -> int:
         """Return the number of rows in quarantine, including uncommitted changes of the writer."""
         return int(self._do("SELECT count(*) FROM quarantine WHERE model = ?", model)[0][0])
+
+    def quarantine_sizes(self) -> dict[str, int]:
+        """Return the number of rows in quarantine of each model that has some."""
+        return dict(self._read("SELECT model, count(*) FROM quarantine GROUP BY model"))
 
     # -- audit log ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -265,6 +266,19 @@ class SQLiteStore(Store):
             source=self.path,
             hint="close other programs that read the store; the next erase removes the data",
         )
+
+    def n_bytes(self) -> int:
+        """Return the size of the file and its write-ahead log."""
+        if self.path == ":memory:":
+            return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
+        parts = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk with the file."""
+        if self.path == ":memory:":
+            return None
+        return shutil.disk_usage(Path(self.path).resolve().parent).free
 
     def backup(self, path: str | Path) -> None:
         """Copy the store to another file."""
