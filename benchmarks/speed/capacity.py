@@ -15,6 +15,8 @@ import os
 import tempfile
 import time
 import uuid
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -65,25 +67,37 @@ def bytes_per_request(folder: Path, n_requests: int) -> list[tuple[str, str]]:
             store.erase()
             grown = (store.n_bytes() - before) / (n * size)
             kind = "with" if keyed else "without"
-            found.append((f"store, per row, requests of {size:,} rows {kind} key", f"{grown:,.0f} bytes"))
+            many = f"{size:,} rows" if size > 1 else "one row"
+            found.append((f"store, per row, requests of {many}, {kind} key", f"{grown:,.0f} bytes"))
             store.close()
     return found
 
 
-def memory_per_model(folder: Path, n_models: int) -> list[tuple[str, str]]:
-    """Measure resident memory for models that have learned 100 rows."""
-    rng, found = np.random.default_rng(1), []
-    for n_columns in (10, 100, 300):
-        store = SQLiteStore(folder / f"memory-{n_columns}.db")
+def memory_of_models(n_models: int, n_columns: int) -> float:
+    """Return the resident bytes of a model that has learned 100 rows; call it in a new process."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLiteStore(Path(folder) / "memory.db")
         writer = Writer(store)
-        batch = rows(rng, 100, n_columns)
+        rng = np.random.default_rng(1)
+        spec = Spec.from_mapping({"target": "y", "id": "id"})
+        done(writer, [Put("first", spec)])
+        done(writer, [Learn("first", rows(rng, 100, n_columns))])
         before = resident_bytes()
         for k in range(n_models):
-            done(writer, [Put(f"m{k}", Spec.from_mapping({"target": "y", "id": "id"}))])
-            done(writer, [Learn(f"m{k}", batch)])
-        size = (resident_bytes() - before) / n_models
-        found.append((f"memory, per model of {n_columns} columns", f"{size / 1e6:,.2f} MB"))
+            done(writer, [Put(f"m{k}", spec)])
+            done(writer, [Learn(f"m{k}", rows(rng, 100, n_columns))])
+        grown = resident_bytes() - before
         store.close()
+    return grown / n_models
+
+
+def memory_per_model(n_models: int) -> list[tuple[str, str]]:
+    """Measure resident memory in new processes: freed memory of earlier work would hide it."""
+    found = []
+    for n_columns in (10, 100, 300):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            size = pool.submit(memory_of_models, n_models, n_columns).result()
+        found.append((f"memory, per model of {n_columns} columns", f"{size / 1e6:,.2f} MB"))
     return found
 
 
@@ -141,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = bytes_per_request(folder, 300 if quick else 2_000)
-        lines += memory_per_model(folder, 10 if quick else 50)
+        lines += memory_per_model(20 if quick else 100)
         lines += throughput(folder, 10 if quick else 50)
         lines += cost_of_forget(folder, (1_000, 10_000) if quick else (1_000, 10_000, 100_000))
         for what, value in lines:

@@ -76,11 +76,15 @@ def test_every_operation_of_openapi_description_is_tested(served):
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda value: value)
 def test_responses_match_openapi_description(served, method, path):
-    client, schema = served
+    check_operation(*served, method, path, n_examples=8, seed_value=23)
 
-    @seed(23)
+
+def check_operation(client, schema, method, path, *, n_examples, seed_value):
+    """Send generated requests of one operation and validate the responses."""
+
+    @seed(seed_value)
     @settings(
-        max_examples=8,
+        max_examples=n_examples,
         deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],

@@ -300,6 +300,7 @@ def _operator_paths(model: str) -> dict[str, Any]:
         f"{model}/promote": {"post": promote},
         "/v1/audit": {"get": audit},
         f"{model}/activity": {"get": activity},
+        f"{model}/versions": {"get": versions},
         f"{model}/columns": {"get": _operation("Missing values, drift and importance by column.", "Columns")},
         "/v1/status": {"get": _operation("Role, lag and disk of this process.", "Status", model=False)},
     }
