@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ __all__ = ["AuditEntry", "AuditLog"]
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # stored groups that a query reads at once
 _NO_ORIGIN = Origin(None, None, "")
-_COUNTS = ("learned", "labelled", "forgotten", "released", "rows")  # fields of responses with numbers of rows
+_COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # fields of responses with numbers of rows
 
 
 class AuditEntry(NamedTuple):
@@ -57,20 +56,30 @@ class AuditLog:
         """Add the requests of a transaction that failed."""
         for request in requests:
             if not isinstance(request, Tick):
-                self.add(_entry(request, outcome, now, {}))
+                self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
-        """Store the outcomes of a group, inside its transaction."""
-        entries = list(self._unwritten)
-        self._n_in_transaction = len(entries)
+        """Store the outcomes of a group, inside its transaction; requests of one kind are one record."""
+        unwritten = list(self._unwritten)
+        self._n_in_transaction = len(unwritten)
+        records: list[tuple[float, str, str, list[tuple[Any, ...]]]] = []
+        records += [(entry.at, entry.model, entry.verb, [tuple(entry[3:])]) for entry in unwritten]
+        last: tuple[str, type[Request]] | None = None
         for request, outcome in outcomes:
+            kind = type(request)
+            if kind is Tick:
+                continue
+            if last != (request.model, kind):
+                last = (request.model, kind)
+                records.append((now, request.model, _verb(kind), []))
             if isinstance(outcome, Exception):
-                entries.append(_entry(request, type(outcome).__name__, now, {}))
-            elif not isinstance(request, Tick):
-                said = "repeated" if request.is_repeated else "done"
-                entries.append(_entry(request, said, now, outcome))
-        if entries:
-            self._store.add_audit(list(_records(entries)))
+                values = _values(request, type(outcome).__name__, {})
+            else:
+                values = _values(request, "repeated" if request.is_repeated else "done", outcome)
+            records[-1][3].append(values)
+        if records:
+            encode = msgspec.json.encode
+            self._store.add_audit([(at, m, verb, encode(body).decode()) for at, m, verb, body in records])
 
     def committed(self) -> None:
         """Remove the entries that the last transaction has stored."""
@@ -109,14 +118,16 @@ class AuditLog:
         return found, number
 
 
-def _entry(request: Request, outcome: str, now: float, response: dict[str, Any]) -> AuditEntry:
-    origin = request.origin or _NO_ORIGIN
-    rows = next((response[name] for name in _COUNTS if name in response), 0)
-    verb = type(request).__name__.lower()
-    return AuditEntry(now, request.model, verb, *origin, outcome, rows, response.get("version"))
+def _verb(kind: type[Request]) -> str:
+    return kind.__name__.lower()
 
 
-def _records(entries: Sequence[AuditEntry]) -> Iterator[tuple[float, str, str, str]]:
-    """Return one record for consecutive entries with the same time, model and verb."""
-    for (at, model, verb), same in groupby(entries, key=lambda entry: entry[:3]):
-        yield at, model, verb, msgspec.json.encode([entry[3:] for entry in same]).decode()
+def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the fields of an entry after time, model and verb."""
+    key, address, request_id = request.origin or _NO_ORIGIN
+    n_rows = 0
+    for name in _COUNTS:
+        if name in response:
+            n_rows = response[name]
+            break
+    return key, address, request_id, outcome, n_rows, response.get("version")

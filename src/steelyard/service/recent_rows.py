@@ -29,14 +29,16 @@ class RecentRows:
 
     def __init__(self) -> None:
         self.n_seen = 0
-        self._n_kept = self._n_reference = 0
+        self._n_kept = self._n_reference = self._limit = 0
         self._batches: deque[ColumnBatch] = deque()
         self._reference: list[ColumnBatch] = []
 
     def add(self, batch: ColumnBatch) -> None:
         """Add learned rows."""
         self.n_seen += batch.n_rows
-        limit = min(_MAX_ROWS, _MAX_VALUES // max(len(batch.columns), 1))
+        limit = self._limit
+        if not limit:  # the columns of a model do not change
+            limit = self._limit = max(1, min(_MAX_ROWS, _MAX_VALUES // max(len(batch.columns), 1)))
         if self._n_reference < limit:
             self._reference.append(batch)
             self._n_reference += batch.n_rows

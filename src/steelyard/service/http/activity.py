@@ -38,46 +38,56 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # the writer thread counts labels, the event loop counts requests
+        self._lock = (
+            threading.Lock()
+        )  # for new intervals; two threads count different things
         self._series: dict[str, tuple[OrderedDict[int, list[int]], ...]] = {}
+        self._current: dict[str, tuple[int, list[int], list[int]]] = {}  # minute, and counters of both series
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
         """Count a request."""
         which = _VERBS.get(verb)
-        positions = []
-        if status >= 500:
-            positions.append(_ERRORS)
-        elif status >= 400:
-            positions.append(_REFUSED)
-        elif which is not None:
-            positions += [which, _LATENCIES[which] + bisect_left(_LATENCY_BOUNDS, seconds)]
-        if positions:
-            self._count(model, positions)
+        if status < 400 and which is None:
+            return
+        _, fine, coarse = self._counters(model)
+        if status < 400:
+            assert which is not None
+            position = _LATENCIES[which] + bisect_left(_LATENCY_BOUNDS, seconds)
+            fine[position] += 1
+            coarse[position] += 1
+        else:
+            which = _ERRORS if status >= 500 else _REFUSED
+        fine[which] += 1
+        coarse[which] += 1
 
     def labels(self, model: str, delays: Sequence[float]) -> None:
         """Count labels by the time since their prediction."""
-        self._count(model, [_DELAYS + bisect_left(LABEL_DELAY_BOUNDS, delay) for delay in delays])
+        _, *series = self._counters(model)
+        for delay in delays:
+            for counters in series:
+                counters[_DELAYS + bisect_left(LABEL_DELAY_BOUNDS, delay)] += 1
 
-    def _count(self, model: str, positions: Sequence[int]) -> None:
-        now = self._clock()
+    def _counters(self, model: str) -> tuple[int, list[int], list[int]]:
+        """Return the current minute and the counters of the current intervals of a model."""
+        now = int(self._clock())
+        current = self._current.get(model)
+        if current is not None and current[0] == now // _SECONDS[0]:
+            return current
         with self._lock:
-            series = self._series.get(model)
-            if series is None:
-                series = self._series[model] = (OrderedDict(), OrderedDict())
+            series = self._series.setdefault(model, (OrderedDict(), OrderedDict()))
+            opened = []
             for intervals, seconds, length in zip(series, _SECONDS, _LENGTHS, strict=True):
-                number = int(now // seconds)
-                counters = intervals.get(number)
-                if counters is None:
-                    counters = intervals[number] = [0] * _N_COUNTERS
-                    while len(intervals) > length:
-                        intervals.popitem(last=False)
-                for position in positions:
-                    counters[position] += 1
+                opened.append(intervals.setdefault(now // seconds, [0] * _N_COUNTERS))
+                while len(intervals) > length:
+                    intervals.popitem(last=False)
+            current = self._current[model] = (now // _SECONDS[0], opened[0], opened[1])
+        return current
 
     def forget(self, model: str) -> None:
         """Drop the counters of a deleted model."""
         with self._lock:
             self._series.pop(model, None)
+            self._current.pop(model, None)
 
     def points(self, model: str, since: float) -> dict[str, Any]:
         """Return the intervals after a time, fine ones if they reach back so far, otherwise coarse ones."""
