@@ -38,9 +38,7 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = (
-            threading.Lock()
-        )  # for new intervals; two threads count different things
+        self._lock = threading.Lock()  # for new intervals; two threads count different things
         self._series: dict[str, tuple[OrderedDict[int, list[int]], ...]] = {}
         self._current: dict[str, tuple[int, list[int], list[int]]] = {}  # minute, and counters of both series
 

@@ -278,12 +278,17 @@ class Store:
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
         """Delete pending rows, selected by one argument; return their number."""
+        return self._drop_selected("waiting", model, ids, subject, before)
+
+    def _drop_selected(
+        self, table: str, model: str, ids: Sequence[str], subject: str | None, before: float | None
+    ) -> int:
+        sql = f"DELETE FROM {table} WHERE model = ? AND"  # noqa: S608  a constant name
         if subject is not None:
-            sql = "DELETE FROM waiting WHERE model = ? AND subject = ? RETURNING 1"
-            return len(self._do(sql, model, subject))
+            return len(self._do(f"{sql} subject = ? RETURNING 1", model, subject))
         if before is not None:
-            return len(self._do("DELETE FROM waiting WHERE model = ? AND at < ? RETURNING 1", model, before))
-        return len(self._do_in("DELETE FROM waiting WHERE model = ? AND id IN (...) RETURNING 1", model, ids))
+            return len(self._do(f"{sql} at < ? RETURNING 1", model, before))
+        return len(self._do_in(f"{sql} id IN (...) RETURNING 1", model, ids))
 
     def count_pending(self, model: str) -> int:
         """Return the number of pending rows, including uncommitted changes of the writer."""
@@ -321,15 +326,7 @@ class Store:
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
         """Delete rows from quarantine, selected by one argument; return their number."""
-        if subject is not None:
-            sql = "DELETE FROM quarantine WHERE model = ? AND subject = ? RETURNING 1"
-            return len(self._do(sql, model, subject))
-        if before is not None:
-            return len(
-                self._do("DELETE FROM quarantine WHERE model = ? AND at < ? RETURNING 1", model, before)
-            )
-        sql = "DELETE FROM quarantine WHERE model = ? AND id IN (...) RETURNING 1"
-        return len(self._do_in(sql, model, ids))
+        return self._drop_selected("quarantine", model, ids, subject, before)
 
     def count_quarantined(self, model: str) -> int:
         """Return the number of rows in quarantine, including uncommitted changes of the writer."""
