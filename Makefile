@@ -205,7 +205,12 @@ papers: $(VENV)/.dev
 call-trace: $(VENV)/.dev
 	$(BIN)/python docs/call_trace.py
 
-docs: $(VENV)/.dev
+# The documentation needs only the packages of its extra.
+$(VENV)/.docs: $(VENV)/.built pyproject.toml
+	$(PIP) --no-build-isolation --editable ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 

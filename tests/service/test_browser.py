@@ -185,7 +185,7 @@ def test_page_shows_columns_challenger_versions_and_time_range(http, browser):
     page.goto(f"{http.base_url}/models/payments")
     for title in ("Columns", "Challenger", "Versions", "Requests", "Errors", "Delay of labels"):
         page.get_by_role("heading", name=title, exact=True).wait_for()
-    page.get_by_role("cell", name="country", exact=True).wait_for()
+    page.get_by_role("cell", name="country", exact=True).first.wait_for()
     page.get_by_role("button", name="compare").first.click()
     page.get_by_role("cell", name=re.compile(r"^\d+ %$")).first.wait_for()
     with page.expect_response(lambda r: "/activity?since=" in r.url):

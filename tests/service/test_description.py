@@ -36,6 +36,8 @@ OPERATIONS = [
     ("GET", "/v1/models/{model}/versions"),
     ("POST", "/v1/models/{model}/learn"),
     ("POST", "/v1/models/{model}/predict"),
+    ("POST", "/v1/models/{model}/explain"),
+    ("GET", "/v1/models/{model}/explanations"),
     ("POST", "/v1/models/{model}/labels"),
     ("POST", "/v1/models/{model}/forget"),
     ("GET", "/v1/models/{model}/measures"),

@@ -16,7 +16,9 @@ from steelyard.cli.model_files import check_can_be_saved, open_source, open_tabl
 from steelyard.cli.options import (
     ColumnOptions,
     collect_options,
+    complete_models,
     count_option,
+    k_option,
     measure_window_option,
     model_options,
     positive_option,
@@ -29,9 +31,10 @@ from steelyard.cli.output import emit_json, emit_table, json_option, print_messa
 from steelyard.cli.positive import check_positive, positive_error
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.cli.row_order import delayed_by_time, ordered_chunks, parse_delay, shuffle_option
-from steelyard.cli.runs import command_line
+from steelyard.cli.runs import command_line, print_notes
 from steelyard.cli.separate_labels import join_labels, read_labels
-from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard.cli.versus import versus_sentences
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 
 if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
@@ -52,6 +55,7 @@ _MAX_DEMO_CHUNK_ROWS = 500
 _MAX_LISTED_BAD_ROWS = 20
 _COLUMNS = (
     "model", "positive", "g_mean", "mean_g_mean", "lowest_g_mean", "sensitivity", "specificity", "auc",
+    "average_precision", "log_loss", "brier",
 )  # fmt: skip
 _COLUMNS_OF_MANY = ("model", "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "g_mean")
 
@@ -66,12 +70,14 @@ class StreamOptions:
     labels: Path | None
     id_column: str | None
     model_names: tuple[str, ...]
+    versus: tuple[str, ...]
     settings: tuple[str, ...]
     window: str | None
     delay: str
     warmup: int
     positive: str | None
     measure_window: int | None
+    k: int
     on_bad_row: str
     seed: int | None
     shuffle: int | None
@@ -99,6 +105,13 @@ class StreamOptions:
 @click.option("--id", "id_column", metavar="COL", help="Column of SOURCE and --labels that identifies a row.")
 @model_options(multiple=True)
 @click.option(
+    "--versus",
+    metavar="[LABEL=]NAME",
+    multiple=True,
+    shell_complete=complete_models,
+    help="Compare the models with this one, for example lightgbm, and print which is better.",
+)
+@click.option(
     "--window", metavar="N|30d", help="Models forget rows older than N rows, or than 30d, 12h, 90m."
 )
 @click.option(
@@ -111,6 +124,7 @@ class StreamOptions:
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
 @measure_window_option(" Default: 1000, for the built-in stream 2000.")
+@k_option
 @prequential_column_options
 @click.option(
     "--on-bad-row",
@@ -150,6 +164,12 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     evaluator, error, stopped = _run(stream, models, options, outputs)
     if error is not None and not evaluator.n_learned:
         raise error
+    if error is None and not evaluator.n_rows and evaluator.n_unlabelled:
+        raise DataError(
+            f"none of the {evaluator.n_unlabelled:,} rows has a label in column {options.target!r}.",
+            source=stream.name,
+            hint="`steelyard predict` predicts rows with a saved model",
+        )
     ended = error.summary if error is not None else "Interrupted with Ctrl-C." if stopped else None
     outputs.finish(evaluator, ended)
     _print_bad_rows(stream)
@@ -198,6 +218,7 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         options.target if options.labels is None else None,
         columns,
         on_bad_row=options.on_bad_row,
+        unlabelled="keep",
         id_column=options.id_column,
     )
 
@@ -215,14 +236,23 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
 
 
 def _models(options: StreamOptions) -> dict[str, Any]:
+    from steelyard.evaluation.peers import as_stream_learner
+    from steelyard.windowing import Refit
+
     settings = parse_settings(options.settings)
-    if options.source is None and not options.model_names:
+    if options.source is None and not options.model_names and not options.versus:
         models = make_models(_DEMO_MODELS, settings, options.seed or 0)
         window: str | None = options.window or _DEMO_WINDOW
         windowed = [name for name, model in models.items() if hasattr(model, "forget") and name != "auto"]
     else:
-        models = make_models(options.model_names or ("auto",), settings, options.seed or 0)
+        names = (*(options.model_names or ("auto",)), *options.versus)
+        models = make_models(names, settings, options.seed or 0)
+        models = {name: as_stream_learner(model) for name, model in models.items()}
         window, windowed = options.window, list(models) if options.window else []
+        refitted = [name for name, model in models.items() if isinstance(model, Refit)]
+        for name in refitted if window else ():
+            models[name].set_params(window=window)
+        windowed = [name for name in windowed if name not in refitted]
     unable = [name for name in windowed if not hasattr(models[name], "forget")]
     if unable:
         raise ParameterError(f"--window: {unable[0]!r} cannot forget rows.")
@@ -255,6 +285,7 @@ def _run(
         delay=delay_rows,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),
+        k=options.k,
         positive=options.positive,
         seed=options.seed or 0,
     )
@@ -307,6 +338,9 @@ class _Outputs:
             emit_json(result.as_dict())
         else:
             _print_summary(result)
+        print_notes(result)
+        for sentence in versus_sentences(result, len(self._options.versus)):
+            print_message(sentence)
         self._save(result)
         if self._options.table is not None:
             result.to_csv(self._options.table)

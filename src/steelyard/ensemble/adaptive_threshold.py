@@ -19,6 +19,8 @@ from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint
 from steelyard.persistence import storable
 from steelyard.thresholds import ThresholdChoice, choose_threshold
@@ -258,6 +260,19 @@ class AdaptiveThresholdClassifier(Learner):
         if scores.shape[1] == len(thresholds):
             scores = scores - np.where(np.isnan(thresholds), own, thresholds)
         return scores, self.classes_
+
+    explain = synchronized(Learner.explain)
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        estimator = self.estimator_
+        return estimator._remembered_rows() if isinstance(estimator, BatchLearner) else None
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        estimator = self.estimator_
+        if not isinstance(estimator, BatchLearner):
+            return super()._attribution(X, background)
+        part, reference = estimator._attribution(X, background), np.zeros((1, X.shape[1]))
+        return part.shifted((self._scored(reference, "explain")[0] - _scores(estimator, reference))[0])
 
     @synchronized
     def predict(self, X: ArrayLike) -> NDArray[Any]:

@@ -33,18 +33,22 @@ from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
-from steelyard.ensemble.explanation import Explanation, explain_ensemble
+from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedView, Views
+from steelyard.ensemble.views import HashedView, TransformedRows, Views
 from steelyard.exceptions import DataError, SteelyardError
+from steelyard.explanation.attribution import Attribution, sampled_rows
+from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
@@ -53,6 +57,8 @@ from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
+_EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
+_EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -669,15 +675,42 @@ class StreamClassifier(ForgettingMixin):
         return counts / max(counts.sum(), 1.0)
 
     @snapshot_read
-    def explain(self) -> Explanation:
-        """Return weight, memory and recent quality of each expert, the threshold, and budget restrictions.
+    def explain(
+        self,
+        X: ArrayLike | None = None,
+        *,
+        background: ArrayLike | None = None,
+        changes: bool | None = None,
+    ) -> Any:
+        """Explain the predictions of rows; without rows, describe the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Rows to explain. Without rows, the result has weight, memory and recent quality of each expert,
+            the threshold, and the restrictions by the compute budget.
+        background : array-like of shape (n_background, n_features), optional
+            Rows to compare with; a sample of the recent rows by default.
+        changes : bool, optional
+            Whether to search for changes that lead to another prediction. By default for at most 20 rows.
 
         Returns
         -------
-        Explanation
-            It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
+        Explanation or RowExplanations
+            A description of the model; or, for each row, contributions of the columns that add up to the
+            score, the nearest remembered rows, and changes. Both print as text, show as a table in a
+            notebook, and draw themselves with ``plot()``.
+
+        Notes
+        -----
+        Contributions are sums over the experts: exact for linear experts, TreeSHAP for boosted trees, Shapley
+        values for kernels. Label frequencies do not depend on the row and are part of the base. More than 256
+        columns are hashed; contributions of hashed columns are divided among the original columns in
+        proportion to the absolute values of the row.
         """
         check_started(self, "explain")
+        if X is not None:
+            return explain_rows(self, X, background, changes)
         return explain_ensemble(
             self._snapshot,
             self._experts,
@@ -688,6 +721,41 @@ class StreamClassifier(ForgettingMixin):
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
         )
+
+    def _explained_rows(self, X: Any) -> FloatArray:
+        return dense_rows(self, X)
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        snapshot = self._snapshot
+        if not snapshot.classes:
+            raise all_forgotten_error(f"{type(self).__name__}.explain")
+        return snapshot.decide(snapshot.raw_scores(self._dense(X, "explain"))), self._classes_of(snapshot)
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        rows, snapshot = self._dense(X, "explain"), self._snapshot
+        others = self._recent_rows().X if background is None else self._dense(background, "explain")
+        part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
+        return part if self._hashed is None else unhashed(part, X, self._hashed)
+
+    def _recent_rows(self) -> Block:
+        """Return the last rows, and the last rows of each class, in the row buffer."""
+        numbers = self._rows.last(_EXPLAINED_RECENT_ROWS, _EXPLAINED_ROWS_OF_CLASS, self._low)
+        recent = self._rows.at(numbers)
+        return recent if len(recent) else self._rows.block
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        recent, views = self._recent_rows(), self._views
+        labels = np.array([*self._labels, None], dtype=object)[:-1][recent.codes]
+
+        def ranks(rows: FloatArray) -> FloatArray:
+            return rows if views.ranks is None else TransformedRows(rows, views).ranks
+
+        def compare(X: FloatArray) -> FloatArray:
+            return ranks(self._dense(X, "explain"))
+
+        has_values = self._hashed is None
+        rows = recent.X if has_values else ranks(recent.X)
+        return RememberedRows(rows, labels, recent.numbers, compare, has_values)
 
     # -- files and copies ---------------------------------------------------------------------------
 

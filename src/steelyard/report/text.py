@@ -9,10 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from steelyard.evaluation import PrequentialResult
+from steelyard.evaluation.tracking import LOSSES
 
 __all__ = [
     "MEASURES",
+    "RANKING_COLUMNS",
     "Measure",
+    "best_value",
     "describe_events",
     "format_parameters",
     "headline",
@@ -76,6 +79,35 @@ MEASURES = {
         "The probability that a positive row has a higher score than a negative row: 0.5 is guessing, 1 is "
         "perfect.",
     ),
+    "average_precision": Measure(
+        "Average precision",
+        "area under precision-recall",
+        "The mean precision over all thresholds, weighted by the recall that each adds. Guessing gives the "
+        "share of the positive class.",
+    ),
+    "precision_at_k": Measure(
+        "Precision at k",
+        "correct among the k highest",
+        "The share of positive rows among the k highest scores.",
+    ),
+    "recall_at_k": Measure(
+        "Recall at k",
+        "found among the k highest",
+        "The share of the positive rows among the k highest scores.",
+    ),
+    "log_loss": Measure(
+        "Log-loss",
+        "lower is better",
+        "The mean negative logarithm of the probability that was predicted for the true class.",
+    ),
+    "brier": Measure(
+        "Brier score", "lower is better", "The mean squared error of the predicted probabilities."
+    ),
+    "expected_calibration_error": Measure(
+        "Calibration error",
+        "lower is better",
+        "The mean distance between predicted probability and observed frequency, over ten bins.",
+    ),
     "accuracy": Measure(
         "Accuracy",
         "correct rows",
@@ -85,6 +117,16 @@ MEASURES = {
         "Rows/s", "predicting and learning", "Without the time for reading and measuring."
     ),
 }
+
+RANKING_COLUMNS = (
+    "auc", "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
+    "expected_calibration_error",
+)  # fmt: skip
+
+
+def best_value(measure: str, values: Sequence[float]) -> float:
+    """Return the best value of a measure: the largest, or the smallest of a loss."""
+    return min(values) if measure in LOSSES else max(values)
 
 
 def ranked(lines: Sequence[Mapping[str, Any]], leading: str) -> list[dict[str, Any]]:

@@ -7,6 +7,15 @@ const SLOW_SECONDS = 20; // columns and versions are computed on request, so the
 // A card with `isSlow` is loaded when the page opens and then every SLOW_SECONDS. Add new cards to this list.
 const EXTRA_CARDS = [
   {
+    load: (page) => optional(`${page.path}/explanations`),
+    draw: ({ alarms }) => (alarms.length ? card("Recent alarms", "The last predictions of a rare class, and what each column added to the score.", ...alarms.slice(0, 3).map(alarmTable)) : null),
+  },
+  {
+    isSlow: true,
+    load: (page) => optional(`${page.path}/explanations`),
+    draw: ({ importance }) => (importance.length ? card("Important columns", "Mean absolute contribution to the scores of recent rows, as a share of the total.", importanceTable(importance)) : null),
+  },
+  {
     load: (page) => (page.model.has_challenger ? optional(`${page.path}/challenger`) : null),
     draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(1000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
       comparisonTable(compared), el("div", `challenger: ${JSON.stringify(compared.spec.learner)}`, "quiet small wrap")),

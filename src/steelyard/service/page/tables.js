@@ -113,6 +113,41 @@ function certificateTable(certificates) {
   })));
 }
 
+// The contributions to the score of the predicted class; the score of the first of two classes is the negative one.
+function alarmTable(alarm) {
+  const several = typeof alarm.score === "object";
+  const sign = !several && alarm.score <= 0 ? -1 : 1;
+  const contributions = Object.entries(several ? alarm.contributions[alarm.label] : alarm.contributions);
+  const largest = contributions.map(([column, v]) => [column, sign * v]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
+  const top = Math.max(...largest.map(([, v]) => Math.abs(v)), 1e-12);
+  const rows = largest.map(([column, v]) => {
+    const bar = svg("svg", { class: "contribution", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+    const width = (50 * Math.abs(v)) / top;
+    bar.append(svg("rect", { class: v > 0 ? "p" : "n", x: v > 0 ? 50 : 50 - width, y: 1, width, height: 8 }));
+    const cell = el("td");
+    cell.append(bar);
+    return [`${column} = ${shown(alarm.values[column])}`, signed(v), cell];
+  });
+  const holder = el("div", null, "alarm");
+  const score = several ? alarm.score[alarm.label] : sign * alarm.score;
+  holder.append(el("div", `${moment(alarm.at)}: “${alarm.label}”, score ${signed(score)}`, "small"), scrolled(table(["column", "adds", ""], rows)));
+  const change = alarm.changes?.[0];
+  if (change) holder.append(el("div", `“${change.label}” with ${Object.entries(change.values).map(([column, v]) => `${column} = ${shown(v)}`).join(" and ")}`, "small quiet"));
+  return holder;
+}
+const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`;
+const shown = (v) => (typeof v === "number" ? String(Number(v.toPrecision(4))) : String(v ?? "missing"));
+
+function importanceTable(importance) {
+  return scrolled(table(["column", "share"], importance.slice(0, 10).map(({ column, share: part }) => {
+    const say = el("td", null, "say");
+    const bar = el("meter");
+    Object.assign(bar, { min: 0, max: 1, value: part, title: share(part) });
+    say.append(bar, el("span", share(part)));
+    return [column, say];
+  })));
+}
+
 function expertTable(experts) {
   const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
   return scrolled(table(["expert", "rows", "recent score", "weight"], heaviest.map((e) => {
