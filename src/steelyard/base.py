@@ -238,6 +238,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     # -- features -----------------------------------------------------------------------------------
 
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:  # noqa: ARG002
+        """Return a table as numbers; None if the learner takes X only as an array of numbers."""
+        return None
+
     def _features(self) -> dict[str, Any]:
         """Return the number and the names of the features."""
         return {
@@ -408,7 +412,7 @@ class ForgettingMixin(Learner):
                 self._start_stream(added)
         if forget is not None:
             check_started(self, method)
-            forgotten = validate_batch(self, *self._triple(forget, method), method)
+            forgotten = validate_batch(self, *self._triple(forget, method), method, forget=True)
         if added is not None or forgotten is not None:
             self._apply(added, forgotten, method)
         return self

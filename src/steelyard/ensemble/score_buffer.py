@@ -142,8 +142,9 @@ class ScoreBuffer:
         for key in keys:
             keep[of_class[keep[of_class] & (known[of_class] == key)][:1]] = False
         self._log = self._log.take(keep)
-        self._counts = self._counts.copy()
-        self._counts[place] = max(0.0, self._counts[place] - len(keys))
+        if len(of_class):  # old rows hardly count for the recent shares, so the recent rows decide
+            self._counts = self._counts.copy()
+            self._counts[place] *= np.count_nonzero(keep[of_class]) / len(of_class)
 
     def shares(self) -> FloatArray:
         """Return the share of each class among recent rows."""

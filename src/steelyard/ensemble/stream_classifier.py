@@ -19,7 +19,13 @@ from steelyard._deprecation import renamed_parameters
 from steelyard._labels import all_forgotten_error
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard._validation import (
+    check_finite,
+    check_not_infinite,
+    check_started,
+    validate_batch,
+    validate_rows,
+)
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -34,20 +40,23 @@ from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import Explanation, explain_ensemble
+from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, RowBuffer, row_keys
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedView, Views
+from steelyard.ensemble.views import HashedTable, HashedView, Views
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
+from steelyard.tables.frames import is_table
+from steelyard.tables.schema import Schema
 from steelyard.thresholds import ThresholdChoice
 from steelyard.windowing.sliding import window_size
 
@@ -239,16 +248,98 @@ class StreamClassifier(ForgettingMixin):
         self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
         self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
         self._recent_scores = ScoreBuffer(len(EXPERTS))
-        self._views = Views()
+        self._views = Views()  # its layout is that of plain numbers until the first gap or category
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
         self._pending = PendingRows()
         self._drift = DriftDetector()
 
-    def _hashed_view(self, width: int) -> HashedView | None:
+    def _hashed_view(self, width: int) -> HashedView | HashedTable | None:
         n_columns = SETTINGS.max_columns
-        return HashedView(width, n_columns, self.random_state) if width > n_columns else None
+        if width <= n_columns:
+            return None
+        if self._schema is not None:
+            return HashedTable(n_columns, self.random_state)
+        return HashedView(width, n_columns, self.random_state)
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
+        """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
+        schema: Schema | None = None if reset else self.__dict__.get("_schema")
+        if not is_table(X):
+            self._schema = schema
+            return None if schema is None else self._positional(X, schema, source)
+        if schema is None and not reset:
+            return self._unnamed(X, source)
+        schema = Schema() if schema is None else schema.copy() if learn else schema
+        coded = schema.encode(X, source, learn=learn)
+        if learn:
+            self._schema = schema
+            self.n_features_in_ = len(schema.names)
+            self.__dict__.pop("feature_names_in_", None)
+            if not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping):
+                self.feature_names_in_ = np.array(schema.names, dtype=object)
+        return coded
+
+    def _positional(self, X: Any, schema: Schema, source: str) -> FloatArray:
+        """Return an array of numbers as rows of the table that was learned before."""
+        rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
+            raise DataError(
+                f"the model has learned tables with the columns {', '.join(map(repr, schema.names[:8]))}"
+                f"{', ...' if len(schema.names) > 8 else ''}; got an array of shape {rows.shape}.",
+                source=source,
+                hint="pass a table with these columns",
+            )
+        if schema.categorical:
+            raise DataError(
+                f"column {schema.names[schema.categorical[0]]!r} contains categories; got an array of numbers.",
+                source=source,
+                hint="pass a table with the same columns",
+            )
+        return np.ascontiguousarray(rows)
+
+    def _unnamed(self, X: Any, source: str) -> FloatArray:
+        """Return a table as rows of a model that has learned arrays: columns are matched by position."""
+        schema = Schema()
+        coded = schema.encode(X, source, learn=True)
+        text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)
+        if text is not None:
+            raise DataError(
+                f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
+                source=source,
+                hint="fit() the model with tables from the beginning",
+            )
+        if coded.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {coded.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input.",
+                source=source,
+            )
+        return coded
+
+    def _extend_layout(self, X: FloatArray) -> None:
+        """Take notice of new columns, gaps and categories in rows that will be learned."""
+        layout = self._views.layout
+        categorical = self._categorical()
+        if layout is None:
+            if not categorical and X.shape[1] == self._rows.n_columns and _native.all_finite(X):
+                return
+            first = self._rows.block.X if self._n_seen or len(self._pending) else X
+            layout = Layout.of_rows(first, categorical if first is X else ())
+        if X.shape[1] > self._rows.n_columns:
+            self._rows = self._rows.widened(X.shape[1])
+            self._pending = self._pending.widened(X.shape[1])
+        earlier = self._rows.block.X
+        layout = layout.extended(X, earlier, categorical)
+        if layout is not self._views.layout:
+            self._views = self._views.with_layout(layout)
+            self._snapshot = replace(self._snapshot, views=self._views)
+
+    def _categorical(self) -> tuple[int, ...]:
+        return () if self._schema is None or self._hashed is not None else self._schema.categorical
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "fit")
@@ -288,18 +379,47 @@ class StreamClassifier(ForgettingMixin):
             codes = self._code_of = {label: code for code, label in enumerate(self._labels)}
         row_codes = np.array([codes[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         times = self._checked_times(time, len(row_codes), method)
-        block = Block.from_rows(self._dense(batch.X, method), row_codes, batch.weights, times)
+        X = self._dense(batch.X, method)
+        if method == "forget":
+            self._check_known_categories(X)
+        else:
+            self._extend_layout(X)
+        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first())
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
 
+    def _check_known_categories(self, X: FloatArray) -> None:
+        """Raise DataError for categories that were never learned."""
+        for column in self._categorical():
+            if (X[:, column] < 0).any():
+                assert self._schema is not None
+                name, row = self._schema.coded_names[column], int((X[:, column] < 0).argmax())
+                raise DataError(
+                    f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
+                )
+
+    def _n_first(self) -> int | None:
+        return None if self._views.layout is None else self._views.layout.n_first
+
     def _dense(self, X: Any, method: str) -> FloatArray:
-        """Return finite, dense rows with at most `max_columns` columns."""
-        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+        """Return dense rows of finite numbers or NaN with at most `max_columns` columns."""
+        if sp.issparse(X):
             X = check_finite(self, X, method)
+        else:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+            if not _native.all_finite(X):
+                check_not_infinite(self, X, method)
+        if isinstance(self._hashed, HashedTable):
+            assert self._schema is not None
+            return self._hashed.apply(X, self._schema.categorical)
         if self._hashed is not None:
             return self._hashed.apply(X)
-        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        n_columns = self._rows.n_columns
+        if X.shape[1] < n_columns:  # a positional array after a table
+            X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
+        return X
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
@@ -515,7 +635,8 @@ class StreamClassifier(ForgettingMixin):
         if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
             return
         n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
-        self._views = Views.fit(self._rows.block.X, n_mapped, self.random_state)
+        block = self._rows.block
+        self._views = self._views.fit(block.X, block.codes, n_mapped, self.random_state)
         self._views_at = self._n_seen
         # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
         self._experts = [
@@ -632,7 +753,7 @@ class StreamClassifier(ForgettingMixin):
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
         raw = snapshot.raw_scores(X)
         if len(snapshot.classes) > 1:
-            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
+            self._predicted.keep(row_keys(X, self._n_first()), snapshot.classes, raw)
         return snapshot, snapshot.decide(raw)
 
     @snapshot_read
@@ -697,6 +818,11 @@ class StreamClassifier(ForgettingMixin):
             if self._is_started():
                 state["_experts"] = [FrozenState(expert) for expert in self._copied_experts()]
             return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     def _get_state(self) -> dict[str, Any]:
         return get_state(self) if self._is_started() else {}

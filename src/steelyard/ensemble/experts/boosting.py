@@ -187,6 +187,7 @@ class BoostingExpert(WindowExpert):
                 max_bins=self._bins(),
                 min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
                 class_weight=None,
+                categories=() if stream.views.layout is None else stream.views.layout.categorical,
             )
             self.trees = trees.fit(X, y, weights[0] if weights else None)
 
