@@ -27,6 +27,7 @@ __all__ = [
     "Fraction",
     "Instance",
     "Integer",
+    "LabelOrNone",
     "ListOf",
     "NonNegative",
     "OneOf",
@@ -230,6 +231,16 @@ class Former:
     def hint(self, value: object) -> str | None:
         """Return the replacement for a value that earlier versions accepted."""
         return self.hints.get(value) if isinstance(value, str) else None
+
+
+@dataclass(frozen=True)
+class LabelOrNone:
+    """A class label, or None."""
+
+    description: str = "a label (text, a whole number or a boolean) or None"
+
+    def accepts(self, value: object) -> bool:
+        return value is None or isinstance(value, str | int | float | np.integer | np.bool_)
 
 
 @dataclass(frozen=True)

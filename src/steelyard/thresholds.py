@@ -23,6 +23,7 @@ __all__ = [
     "ThresholdChoice",
     "choose_threshold",
     "gmean_threshold",
+    "mirrored_threshold",
     "normal_gmean_threshold",
     "smooth_gmean_threshold",
 ]
@@ -173,6 +174,15 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     else:
         quality = -threshold["miss"] * share * misses - threshold["alarm"] * (1.0 - share) * alarms
     return float(thresholds[int(np.argmax(quality))])
+
+
+def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
+    """Return the best threshold if the positive class is the one with the low scores.
+
+    Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
+    """
+    best = choose_threshold(-first, -second, threshold, 1.0 - share)
+    return float(np.nextafter(-best, -np.inf))  # a score of -best belongs to the other class
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -150,7 +150,7 @@ missing_option: Decorator = click.option(
     help="Missing values: report an error, use the running mean of the column, or use zero.",
 )
 positive_option: Decorator = click.option(
-    "--positive", metavar="LABEL", help="Positive class. Default: the rarer of two classes."
+    "--positive", metavar="LABEL", help="Positive class. Default: 1 or true, otherwise the rarer of two classes."
 )
 report_option: Decorator = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."

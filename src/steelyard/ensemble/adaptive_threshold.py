@@ -13,15 +13,16 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._deprecation import renamed_attribute, renamed_parameters
+from steelyard._labels import positive_class
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, validate_plain_rows, validate_rows
-from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
+from steelyard.base import BatchLearner, Label, Learner, Traits, sorted_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
-from steelyard.params import Constraint
+from steelyard.params import Constraint, LabelOrNone
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, choose_threshold
+from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
 
 __all__ = ["AdaptiveThresholdClassifier"]
 
@@ -46,6 +47,8 @@ class AdaptiveThresholdClassifier(Learner):
         :class:`~steelyard.evaluation.RiverPeer`.
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
+    positive : label or None, default=None
+        The class that alarms are about, as for :class:`~steelyard.StreamClassifier`.
 
     Attributes
     ----------
@@ -56,6 +59,8 @@ class AdaptiveThresholdClassifier(Learner):
         there are too few recent rows, so that the classifier's default threshold is used.
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that the classifier knows.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes.
 
     Notes
     -----
@@ -86,7 +91,10 @@ class AdaptiveThresholdClassifier(Learner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"threshold": ThresholdChoice()}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "threshold": ThresholdChoice(),
+        "positive": LabelOrNone(),
+    }
     _traits = Traits(
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
@@ -106,9 +114,16 @@ class AdaptiveThresholdClassifier(Learner):
     classifier_ = renamed_attribute("estimator_", "classifier_")
     cuts_ = renamed_attribute("thresholds_", "cuts_")
 
-    def __init__(self, estimator: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        threshold: str | dict[str, float] = "gmean",
+        positive: Label | None = None,
+    ) -> None:
         self.estimator = estimator
         self.threshold = threshold
+        self.positive = positive
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
@@ -210,14 +225,31 @@ class AdaptiveThresholdClassifier(Learner):
     def _thresholds(self, buffer: ScoreBuffer) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
+        classes = buffer.classes
+        self._positive = self._find_positive(buffer)
+        is_mirrored = len(classes) == 2 and classes[0] == self._positive
+        choose = mirrored_threshold if is_mirrored else choose_threshold
         thresholds = []
         for sides in buffer.sides():
             positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
             if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
                 thresholds.append(np.nan)
             else:
-                thresholds.append(choose_threshold(positive, negative, self.threshold, sides.share))
+                thresholds.append(choose(positive, negative, self.threshold, sides.share))
         return np.array(thresholds)
+
+    def _find_positive(self, buffer: ScoreBuffer) -> Label | None:
+        counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
+        if len(counts) != 2:
+            return None
+        return positive_class(counts, self.positive, self.__dict__.get("_positive"))
+
+    @property
+    @synchronized
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive(self._now[0])
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -281,12 +313,13 @@ class AdaptiveThresholdClassifier(Learner):
             return {}
         buffer, thresholds = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
+        names["positive"] = self.__dict__.get("_positive")
         return {"classifier": self.estimator_, "evidence": buffer.get_state(), "cuts": thresholds, **names}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.estimator_ = state["classifier"]
+        self.estimator_, self._positive = state["classifier"], state.get("positive")
         n_features = state.get("n_features")  # files of version 0.1 store it only in the estimator
         n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})

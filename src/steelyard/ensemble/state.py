@@ -44,6 +44,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "views": model._views.get_state(),
         "experts": [expert.get_state() for expert in model._copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
+        "positive": model._positive,
         "hashed": model._hashed is not None,
         "schema": None if model._schema is None else model._schema.get_state(),
     }
@@ -56,6 +57,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     is_hashed = state.get("hashed", model.n_features_in_ > SETTINGS.max_columns)
     model._hashed = model._hashed_view(model.n_features_in_) if is_hashed else None
     model._labels = restored_labels(state["labels"])
+    model._positive = state.get("positive")
     model._code_of = {label: code for code, label in enumerate(model._labels)}
     model._counts = np.zeros(len(model._labels), dtype=np.int64)
     model._counts[state["class_numbers"]] = state["class_counts"]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error
+from steelyard._labels import all_forgotten_error, positive_class
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import (
@@ -52,7 +52,7 @@ from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
 from steelyard.ensemble.views import HashedTable, HashedView, Views
 from steelyard.exceptions import DataError, SteelyardError
-from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
+from steelyard.params import AnyOf, Constraint, Integer, LabelOrNone, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
 from steelyard.tables.frames import is_table
@@ -94,9 +94,9 @@ class StreamClassifier(ForgettingMixin):
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
         the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
-        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second
-        class of ``classes_``, a miss is a row of that class without an alarm. With more than two classes,
-        "gmean" means the largest mean recall, and the other goals apply to every class against the rest.
+        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the class
+        ``positive_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
+        means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
         Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
         longest of which covers all rows. A length of time such as "30d" needs ``time`` in
@@ -111,6 +111,9 @@ class StreamClassifier(ForgettingMixin):
         result.
     random_state : int, default=0
         Seed of the random features and of the samples that boosted trees remember.
+    positive : label or None, default=None
+        The class that alarms are about, if there are two classes. None: 1, True or "1" if the other label is
+        0, -1 or False; otherwise the rarer class so far, until it has twice as many rows as the other.
 
     Attributes
     ----------
@@ -121,8 +124,11 @@ class StreamClassifier(ForgettingMixin):
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes. As in scikit-learn, ``decision_function``
+        is greater than 0 for the second class of ``classes_``, whichever class is positive.
     n_features_in_ : int
-        Number of features seen.
+        Number of features or columns seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -169,6 +175,7 @@ class StreamClassifier(ForgettingMixin):
         "window": _WindowChoice(),
         "compute_budget": AnyOf(OneOf("auto"), Positive()),
         "random_state": Integer(0),
+        "positive": LabelOrNone(),
     }
     _traits = Traits(
         exact=False,
@@ -190,11 +197,13 @@ class StreamClassifier(ForgettingMixin):
         window: str | int | timedelta = "auto",
         compute_budget: str | float = "auto",
         random_state: int = 0,
+        positive: Label | None = None,
     ) -> None:
         self.threshold = threshold
         self.window = window
         self.compute_budget = compute_budget
         self.random_state = random_state
+        self.positive = positive
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -245,6 +254,7 @@ class StreamClassifier(ForgettingMixin):
         self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
         self._n_seen = 0
         self._low = 0  # number of the oldest row in the window
+        self._positive: Label | None = None
         self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
         self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
         self._recent_scores = ScoreBuffer(len(EXPERTS))
@@ -592,7 +602,21 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        self._positive = self._find_positive()
+        classes = self._recent_scores.classes
+        is_mirrored = len(classes) == 2 and self._labels[classes[0]] == self._positive
+        return weigh(
+            self._recent_scores, self.threshold, priors, is_long=is_long, is_mirrored=is_mirrored
+        )
+
+    def _find_positive(self) -> Label | None:
+        """Return the positive class of two classes."""
+        counts = {self._labels[code]: int(self._counts[code]) for code in self._class_codes()}
+        if len(counts) != 2:
+            return None
+        if self.positive is not None and positive_class(counts, self.positive) not in counts:
+            return None  # the given class has no rows yet
+        return positive_class(counts, self.positive, self._positive)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -717,6 +741,13 @@ class StreamClassifier(ForgettingMixin):
         """Labels of the classes that have rows in the window."""
         self._need("classes_")
         return self._classes_of(self._snapshot)
+
+    @property
+    @snapshot_read
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive()
 
     def _classes_of(self, snapshot: EnsembleSnapshot) -> NDArray[Any]:
         return sorted_classes([self._labels[code] for code in snapshot.classes])

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from steelyard._labels import Codes, LabelEncoder
+from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard.evaluation.contributions import FeatureStrengths
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
@@ -248,9 +247,9 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the parameter ``positive``, otherwise the rarer of two classes so far."""
+        """The positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
         if self._given_positive is None:
-            return rarer_of_two(self.labels)
+            return positive_class(self.labels)
         code = self.label_table.find(self._given_positive)
         return self._given_positive if code is None else self.label_table.labels[code]
 
@@ -335,8 +334,8 @@ def prequential(
     delay : int, default=0
         Number of further rows after which a label arrives; with 0 the label arrives before the next row.
     positive : label, optional
-        The positive class; by default the rarer of two classes over all rows, determined when measures are
-        read. With more classes and no positive class, all classes count alike.
+        The positive class; by default 1 or True if the other class is 0, -1 or False, otherwise the rarer of
+        two classes over all rows, determined when measures are read. With more classes and no positive class, all classes count alike.
     every : int, optional
         Number of rows between two lines of the result table; half a window by default. For long streams
         lines are thinned out, so memory is bounded.
