@@ -35,6 +35,7 @@ def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
     import numpy as np
 
     from steelyard.streams.chunks import Chunk, padded
+    from steelyard.tables.frames import concat_tables
 
     chunks = list(stream)
     last = chunks[-1]
@@ -47,7 +48,9 @@ def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
         fixed=None if last.fixed is None else np.concatenate([chunk.fixed for chunk in chunks])[order],
         codes=None if last.codes is None else np.concatenate([chunk.codes for chunk in chunks])[order],
         table=last.table,
+        columns=None if last.columns is None else concat_tables([chunk.columns for chunk in chunks]),
     )
+    shuffled.columns = shuffled.columns_at(order)
     for begin in range(0, len(shuffled), stream.chunk):
         yield shuffled.take(begin, begin + stream.chunk)
 

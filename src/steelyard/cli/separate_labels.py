@@ -69,6 +69,7 @@ def join_labels(
                 chunk.first_row,
                 None if chunk.time is None else chunk.time[known],
                 None if chunk.fixed is None else chunk.fixed[known],
+                columns=chunk.columns_at(known),
             )
     if n_labelled < n_rows:
         print_message(f"note: {n_rows - n_labelled:,} of {n_rows:,} rows have no label and were not learned")

@@ -293,6 +293,15 @@ class StreamClassifier(ForgettingMixin):
                 self.feature_names_in_ = np.array(schema.names, dtype=object)
         return coded
 
+    def _reads_table(self, rows: Any) -> bool:
+        """Return whether rows of a table can be learned as they are.
+
+        Models of version 0.2 have learned categories as hash features.
+        """
+        if not self._is_started() or self._schema is not None:
+            return True
+        return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+
     def _positional(self, X: Any, schema: Schema, source: str) -> FloatArray:
         """Return an array of numbers as rows of the table that was learned before."""
         rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
@@ -839,6 +848,7 @@ class StreamClassifier(ForgettingMixin):
             threshold=self.threshold,
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
+            positive=self._find_positive(),
         )
 
     # -- files and copies ---------------------------------------------------------------------------

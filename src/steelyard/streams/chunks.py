@@ -42,6 +42,9 @@ class Chunk:
         The labels of the stream so far.
     kept : mapping of str to ndarray
         Columns that are passed through unchanged, such as an id.
+    columns : ndarray, mapping or None
+        The same rows for learners that read tables: as columns with categories, or as an array with NaN for
+        missing values; None if this would equal ``X``.
     """
 
     X: FloatArray
@@ -52,13 +55,16 @@ class Chunk:
     codes: Codes | None = None
     table: LabelEncoder | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    columns: Any = None
     _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def rows_for(self, model: Any) -> FloatArray:
-        """Return the rows in the form that a model accepts: with growing or with fixed width."""
+    def rows_for(self, model: Any) -> Any:
+        """Return the rows in the form that a model accepts: as a table, with growing or with fixed width."""
+        if self.columns is not None and hasattr(model, "_reads_table") and model._reads_table(self.columns):
+            return self.columns
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 
     def take(self, begin: int, end: int) -> Chunk:
@@ -72,7 +78,14 @@ class Chunk:
             None if self.codes is None else self.codes[begin:end],
             self.table,
             {name: values[begin:end] for name, values in self.kept.items()},
+            self.columns_at(slice(begin, end)),
         )
+
+    def columns_at(self, rows: Any) -> Any:
+        """Return some rows of ``columns``, by slice, mask or index."""
+        if isinstance(self.columns, Mapping):
+            return {name: column.take(rows) for name, column in self.columns.items()}
+        return None if self.columns is None else self.columns[rows]
 
     def encoded_labels(self) -> NDArray[Any]:
         """Return the labels as an array that carries its codes, so that learners do not encode them again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Real
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["TableColumn", "is_table", "numeric_frame", "table_columns"]
+__all__ = ["TableColumn", "concat_tables", "is_table", "memory_batch", "numeric_frame", "table_columns"]
 
 _NUMPY_NUMBERS = "biuf"
 
@@ -46,6 +47,36 @@ class TableColumn:
         """Return a column of numbers or of seconds."""
         found: FloatArray = np.asarray(values, dtype=np.float64)
         return cls(kind if not np.isnan(found).all() else "unknown", found, [])
+
+
+    @classmethod
+    def of_coded(cls, values: list[str | None], codes: NDArray[np.int64]) -> TableColumn:
+        """Return a column of categories from distinct values, None for missing, and the index of each row's."""
+        is_known = np.array([value is not None for value in values])
+        places = np.where(is_known, np.cumsum(is_known) - 1, -1)
+        return _category(places[codes], [value for value in values if value is not None])
+
+    def take(self, rows: Any) -> TableColumn:
+        """Return some of the rows, by slice, mask or index."""
+        return replace(self, values=self.values[rows])
+
+
+def concat_tables(parts: Sequence[Any]) -> Any:
+    """Return the rows of several arrays, or of several tables of :class:`TableColumn`, as one."""
+    if not isinstance(parts[0], Mapping):
+        return np.concatenate(parts)
+    return {name: _concat_columns([part[name] for part in parts]) for name in parts[0]}
+
+
+def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
+    known = [part for part in parts if part.kind != "unknown"]
+    if not known:
+        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
+    if known[0].kind != "category":
+        values = [np.full(len(p.values), np.nan) if p.kind == "unknown" else p.values for p in parts]
+        return replace(known[0], values=np.concatenate(values))
+    texts = [None if code < 0 else part.texts[code] for part in parts for code in part.values.tolist()]
+    return _category(*_factorize(texts))
 
 
 def is_table(X: Any) -> bool:
@@ -78,6 +109,46 @@ def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
     if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
         return None
     return [str(name) for name in X.columns], X.to_numpy(dtype=np.float64)
+
+
+def memory_batch(X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()) -> ColumnBatch:
+    """Return a table in memory as a batch of columns.
+
+    Parameters
+    ----------
+    X : table, list of dict or array
+        The table; an array of numbers has the columns x0, x1 and so on.
+    source : str
+        Name of the caller in error messages.
+    known : sequence of str
+        The columns that are expected; those that the table does not have are missing values.
+    categorical : sequence of str
+        Columns that have contained categories before.
+    """
+    if not is_table(X):
+        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        return ColumnBatch.from_matrix(_array_names(X.shape[1]), np.ascontiguousarray(X))
+    found = table_columns(X, source)
+    n_rows = len(next(iter(found.values())).values)
+    if known and not any(name in found for name in known):
+        raise DataError(
+            f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.", source=source
+        )
+    columns, coded = {}, {}
+    for name in known or found:
+        column = found.get(name, TableColumn("unknown", np.full(n_rows, np.nan), []))
+        if column.kind == "category":
+            coded[name] = [*column.texts, None], np.where(column.values < 0, len(column.texts), column.values)
+            columns[name] = np.array(coded[name][0], dtype=object)[coded[name][1]]
+        elif column.kind == "unknown":
+            columns[name] = np.full(n_rows, None) if name in categorical else np.full(n_rows, np.nan)
+        else:
+            columns[name] = column.values
+    return ColumnBatch(columns, n_rows, coded)
+
+
+def _array_names(n_columns: int) -> list[str]:
+    return [f"x{k}" for k in range(n_columns)]
 
 
 def table_columns(X: Any, source: str) -> dict[str, TableColumn]:
@@ -115,7 +186,10 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
     if isinstance(X, Mapping):
-        return list(X), (_object_column(list(values), name) for name, values in X.items())
+        return list(X), (
+            values if isinstance(values, TableColumn) else _object_column(list(values), name)
+            for name, values in X.items()
+        )
     if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
             raise DataTypeError("expected a list of dictionaries; some items are none.", source=source)
@@ -130,7 +204,7 @@ def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
     rows = [list(row) for row in X]
     if len({len(row) for row in rows}) != 1:
         raise DataError("all rows must have the same number of values.", source=source)
-    return [f"x{k}" for k in range(len(rows[0]))], (
+    return list(_array_names(len(rows[0]))), (
         _object_column(list(values), f"x{k}") for k, values in enumerate(zip(*rows, strict=True))
     )
 
