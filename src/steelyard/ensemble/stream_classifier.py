@@ -51,7 +51,7 @@ from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
 from steelyard.ensemble.views import HashedTable, HashedView, Views
-from steelyard.exceptions import DataError, SteelyardError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.params import AnyOf, Constraint, Integer, LabelOrNone, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
@@ -189,6 +189,24 @@ class StreamClassifier(ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
+
+    def __new__(cls, *_: Any, **params: Any) -> Self:
+        """Create the object; explain parameters that users of other classifiers expect."""
+        if "class_weight" in params:
+            raise ParameterError(
+                "there is no class_weight: the threshold is chosen so that all classes count alike.",
+                source=cls.__name__,
+                hint='for other costs of errors use threshold={"miss": 20, "alarm": 1}',
+            )
+        return super().__new__(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
+            raise AttributeError(
+                f"StreamClassifier has no {name}(): its experts depend on the order of the rows. "
+                "ProximalSVC and TableModel(ProximalSVC()) can be merged."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(
         self,

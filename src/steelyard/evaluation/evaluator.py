@@ -404,6 +404,13 @@ def _check_options(
 ) -> None:
     if not models:
         raise ParameterError("expected at least one model; got none.", source="prequential")
+    uncalled = next((model for model in models.values() if isinstance(model, type)), None)
+    if uncalled is not None:
+        raise ParameterError(
+            f"expected a model; got the class {uncalled.__name__}.",
+            source="prequential",
+            hint=f"create an instance: {uncalled.__name__}()",
+        )
     batch_only = [name for name, model in models.items() if not hasattr(model, "partial_fit")]
     if batch_only and learns:
         raise ParameterError(

@@ -61,7 +61,7 @@ _SCHEMAS: dict[str, Any] = {
         learner={"type": ["object", "null"]},
         memory={"type": ["string", "integer", "object"]},
         rows={"enum": ["none", "until labelled", "window"]},
-        missing={"enum": ["refuse", "mean", "zero"]},
+        missing={"enum": ["refuse", "indicator", "mean", "zero"]},
         sites={"type": "boolean"},
         max_future=_OPTIONAL_TEXT,
     ),
