@@ -328,8 +328,8 @@ def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
     if not is_missing:
         return "replace infinite values by finite numbers, for example np.clip(X, -1e9, 1e9)"
     return (
-        f"steelyard.TableModel({name}()) and StreamClassifier learn rows with missing values; for {name} itself "
-        "fill them in first, for example with sklearn.impute.SimpleImputer"
+        f"steelyard.TableModel({name}()) and StreamClassifier learn rows with missing values; for {name} "
+        "itself fill them in first, for example with sklearn.impute.SimpleImputer"
     )
 
 

@@ -77,7 +77,8 @@ def check_errors_change_nothing(learner: BatchLearner) -> None:
     infinite = stream.X.copy()
     infinite[7, 2] = np.inf
     wide = np.column_stack([stream.X, stream.X[:, 0]])
-    for X, what in ((bad, "NaN or infinity in the last row"), (infinite, "infinity"), (stream.X[:5], "too few rows")):
+    cases = ((bad, "NaN or infinity in the last row"), (infinite, "infinity"), (stream.X[:5], "too few rows"))
+    for X, what in cases:
         for call in learning:
             assert_raises_and_keeps_state(model, partial(call, X, stream.y), f"{call.__name__} with {what}")
     if isinstance(model, Learner):

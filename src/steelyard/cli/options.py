@@ -147,11 +147,13 @@ missing_option: Decorator = click.option(
     type=click.Choice(MISSING),
     default="indicator",
     show_default=True,
-    help="Missing values: learn from them by an indicator, report an error, use the running mean of the column, "
-    "or use zero.",
+    help="Missing values: learn from them by an indicator, report an error, use the running mean of the "
+    "column, or use zero.",
 )
 positive_option: Decorator = click.option(
-    "--positive", metavar="LABEL", help="Positive class. Default: 1 or true, otherwise the rarer of two classes."
+    "--positive",
+    metavar="LABEL",
+    help="Positive class. Default: 1 or true, otherwise the rarer of two classes.",
 )
 report_option: Decorator = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."

@@ -1,10 +1,10 @@
 """Layout of coded rows: which columns are numbers or categories, and the features of linear experts.
 
 A coded row has one number per column: numbers, category codes, and NaN where a value is missing. Linear
-experts see these features: the columns of numbers; for each column that has shown a gap an indicator of missing
-values; one feature per category. A column without values in the first rows has an indicator of present values
-instead. A feature is added at the end when it is first needed and is 0 in all earlier rows, so sums over
-earlier rows stay exact.
+experts see these features: the columns of numbers; for each column that has shown a gap an indicator of
+missing values; one feature per category. A column without values in the first rows has an indicator of
+present values instead. A feature is added at the end when it is first needed and is 0 in all earlier rows, so
+sums over earlier rows stay exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Layout"]
 _MAX_FEATURES = 320  # features of linear experts beyond which categories share hash features
 _MAX_SHARED_FEATURES = 448
 _HASH_FEATURES = 16  # shared by the further categories of a column
-_VALUE, _GAP, _PRESENT, _CATEGORY, _HASH = range(5)
+_VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
 
 Feature = tuple[int, int, int]  # kind, column, and code of a category or number of a hash feature
 
@@ -109,9 +109,9 @@ class Layout:
                 new += [(_VALUE, column, 0), (_PRESENT, column, 0)]
         early = set(self.early)
         for column in np.flatnonzero(missing.any(axis=0)).tolist():
-            if column not in early or (_GAP, column, 0) in known:
+            if column not in early or (_MISSING, column, 0) in known:
                 continue
-            new.append((_GAP, column, 0))
+            new.append((_MISSING, column, 0))
             if column in base:
                 values = np.concatenate([earlier[:, column], X[:, column]])
                 fills[column] = float(np.nanmedian(values))
@@ -121,7 +121,9 @@ class Layout:
             return self
         return Layout(X.shape[1], categorical, self.early, (*self.added, *new), fills, shifts, self.n_first)
 
-    def _new_categories(self, values: FloatArray, column: int, known: set[Feature], width: int) -> list[Feature]:
+    def _new_categories(
+        self, values: FloatArray, column: int, known: set[Feature], width: int
+    ) -> list[Feature]:
         codes = np.unique(values[values >= 0]).astype(np.int64).tolist()
         new: list[Feature] = []
         for code in codes:
@@ -233,6 +235,6 @@ class _Tables:
             lookup = [own.get(code, int(shared[column][code % _HASH_FEATURES])) for code in range(n_codes)]
             categories[column] = np.array([*lookup, -1], dtype=np.int64)
         values, gaps, present = (
-            [(place, column) for place, column, _ in places[kind]] for kind in (_VALUE, _GAP, _PRESENT)
+            [(place, column) for place, column, _ in places[kind]] for kind in (_VALUE, _MISSING, _PRESENT)
         )
         return cls(values, gaps, present, categories, shared)

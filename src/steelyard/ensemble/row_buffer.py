@@ -37,6 +37,7 @@ class Block:
         codes: IntArray,
         weights: FloatArray | None = None,
         times: FloatArray | None = None,
+        *,
         first: int = 0,
         n_first: int | None = None,
     ) -> Block:
@@ -230,7 +231,8 @@ def row_keys(X: FloatArray, n_first: int | None = None) -> NDArray[np.uint64]:
         known = np.where(missing, _MISSING_KEY, X)
         if n_first is not None and n_first < X.shape[1]:
             late = X[:, n_first:]  # zeros do not change a hash
-            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, np.where(late == 0.0, _MISSING_KEY, late))
+            late = np.where(late == 0.0, _MISSING_KEY, late)
+            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
         X = known
     elif n_first is not None and n_first < X.shape[1]:
         X = X.copy()

@@ -14,7 +14,6 @@ from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import RowBuffer
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
-from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import Views
 from steelyard.tables.schema import Schema
@@ -45,7 +44,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "experts": [expert.get_state() for expert in model._copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
         "positive": model._positive,
-        "hashed": model._hashed is not None,
+        "first_width": model._first_width,
         "schema": None if model._schema is None else model._schema.get_state(),
     }
 
@@ -54,8 +53,8 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     """Restore a state that :func:`get_state` returned; raise ValueError if it is inconsistent."""
     model._set_features(state)
     model._schema = Schema.from_state(state["schema"]) if state.get("schema") else None
-    is_hashed = state.get("hashed", model.n_features_in_ > SETTINGS.max_columns)
-    model._hashed = model._hashed_view(model.n_features_in_) if is_hashed else None
+    model._first_width = int(state.get("first_width", model.n_features_in_))
+    model._hashed = model._hashed_view(model._first_width)
     model._labels = restored_labels(state["labels"])
     model._positive = state.get("positive")
     model._code_of = {label: code for code, label in enumerate(model._labels)}

@@ -51,8 +51,17 @@ from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
 from steelyard.ensemble.views import HashedTable, HashedView, Views
-from steelyard.exceptions import DataError, ParameterError, SteelyardError
-from steelyard.params import AnyOf, Constraint, Integer, LabelOrNone, OneOf, Positive, prior_factors
+from steelyard.exceptions import DataError, SteelyardError
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Integer,
+    LabelOrNone,
+    OneOf,
+    Positive,
+    absent_parameters,
+    prior_factors,
+)
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC
 from steelyard.tables.frames import is_table
@@ -80,6 +89,12 @@ class _WindowChoice:
         return True
 
 
+@absent_parameters(
+    class_weight=(
+        "classes count alike by default, because the threshold is chosen for the largest G-mean.",
+        'for other costs of errors use threshold={"miss": 20, "alarm": 1}',
+    )
+)
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
 class StreamClassifier(ForgettingMixin):
@@ -125,8 +140,8 @@ class StreamClassifier(ForgettingMixin):
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
     positive_ : label or None
-        The positive class; None if there are not exactly two classes. As in scikit-learn, ``decision_function``
-        is greater than 0 for the second class of ``classes_``, whichever class is positive.
+        The positive class; None if there are not exactly two classes. As in scikit-learn,
+        ``decision_function`` is greater than 0 for the second class of ``classes_``, whichever is positive.
     n_features_in_ : int
         Number of features or columns seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -189,16 +204,6 @@ class StreamClassifier(ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
-
-    def __new__(cls, *_: Any, **params: Any) -> Self:
-        """Create the object; explain parameters that users of other classifiers expect."""
-        if "class_weight" in params:
-            raise ParameterError(
-                "there is no class_weight: the threshold is chosen so that all classes count alike.",
-                source=cls.__name__,
-                hint='for other costs of errors use threshold={"miss": 20, "alarm": 1}',
-            )
-        return super().__new__(cls)
 
     def __getattr__(self, name: str) -> Any:
         if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
@@ -266,6 +271,7 @@ class StreamClassifier(ForgettingMixin):
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
+        self._first_width = width  # coded columns of the first rows
         self._hashed = self._hashed_view(width)
         self._labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self._code_of: dict[Label, int] = {}
@@ -288,7 +294,7 @@ class StreamClassifier(ForgettingMixin):
         if width <= n_columns:
             return None
         if self._schema is not None:
-            return HashedTable(n_columns, self.random_state)
+            return HashedTable(n_columns, self.random_state, width)
         return HashedView(width, n_columns, self.random_state)
 
     # -- tables -------------------------------------------------------------------------------------
@@ -311,7 +317,7 @@ class StreamClassifier(ForgettingMixin):
                 self.feature_names_in_ = np.array(schema.names, dtype=object)
         return coded
 
-    def _reads_table(self, rows: Any) -> bool:
+    def reads_table(self, rows: Any) -> bool:
         """Return whether rows of a table can be learned as they are.
 
         Models of version 0.2 have learned categories as hash features.
@@ -332,7 +338,8 @@ class StreamClassifier(ForgettingMixin):
             )
         if schema.categorical:
             raise DataError(
-                f"column {schema.names[schema.categorical[0]]!r} contains categories; got an array of numbers.",
+                f"column {schema.coded_names[schema.categorical[0]]!r} contains categories; got an array of "
+                "numbers.",
                 source=source,
                 hint="pass a table with the same columns",
             )
@@ -632,9 +639,7 @@ class StreamClassifier(ForgettingMixin):
         self._positive = self._find_positive()
         classes = self._recent_scores.classes
         is_mirrored = len(classes) == 2 and self._labels[classes[0]] == self._positive
-        return weigh(
-            self._recent_scores, self.threshold, priors, is_long=is_long, is_mirrored=is_mirrored
-        )
+        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long, is_mirrored=is_mirrored)
 
     def _find_positive(self) -> Label | None:
         """Return the positive class of two classes."""

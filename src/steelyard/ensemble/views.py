@@ -82,7 +82,7 @@ class CodedView:
     gaps: IntArray  # columns with an indicator of missing values
     gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
     categorical: IntArray  # columns of category codes
-    tables: list[FloatArray]  # for each of them (n_codes + 1, n_statistics); the last line is for unknown codes
+    tables: list[FloatArray]  # for each of them (n_codes + 1, n_statistics); the last line: unknown codes
 
     @classmethod
     def fit(cls, X: FloatArray, codes: IntArray, layout: Layout) -> CodedView:
@@ -212,6 +212,7 @@ class HashedTable:
 
     n_columns: int
     seed: int
+    n_first: int  # columns of the first rows; in later columns missing values leave no trace
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
@@ -220,6 +221,7 @@ class HashedTable:
         columns = list(categorical)
         codes[:, columns] = np.where(missing[:, columns], 1.0, X[:, columns] + 3.0)
         values[:, columns] = 1.0
+        values[:, self.n_first :][missing[:, self.n_first :]] = 0.0
         cells = np.stack([np.broadcast_to(np.arange(1.0, X.shape[1] + 1.0), X.shape), codes], axis=2)
         hashes = _native.row_hashes(cells.reshape(-1, 2) + float(self.seed)).reshape(X.shape)
         places = (hashes % np.uint64(self.n_columns)).astype(np.int64)

@@ -159,8 +159,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     changed at any time with :meth:`set_params` and need no new fit; only a change to ``C="auto"`` must come
     before the first rows.
 
-    ``predict_proba`` assumes normal scores of both sides and, by default, the class frequencies of the current
-    rows; ``predict`` follows the class weights instead, which are balanced by default.
+    ``predict_proba`` assumes normal scores of both sides and, by default, the class frequencies of the
+    current rows; ``predict`` follows the class weights instead, which are balanced by default.
 
     References
     ----------

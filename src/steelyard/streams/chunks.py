@@ -63,7 +63,7 @@ class Chunk:
 
     def rows_for(self, model: Any) -> Any:
         """Return the rows in the form that a model accepts: as a table, with growing or with fixed width."""
-        if self.columns is not None and hasattr(model, "_reads_table") and model._reads_table(self.columns):
+        if self.columns is not None and hasattr(model, "reads_table") and model.reads_table(self.columns):
             return self.columns
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 

@@ -27,7 +27,7 @@ GAP = "missing"  # stands in place of a category for the indicator of missing va
 
 _MAX_HASH_WIDTH = 1 << 16
 
-Gaps = NDArray[np.bool_] | None  # where numbers are missing; None if none is missing or gaps have no indicators
+Gaps = NDArray[np.bool_] | None  # where numbers are missing; None if none is, or gaps have no indicators
 
 
 @storable("TableEncoder")
@@ -153,10 +153,10 @@ class TableEncoder(BaseEstimator):
             index = np.array([self._index.get((name, value), -1) for value in values], dtype=np.intp)[codes]
             rows = np.flatnonzero(index >= 0)
             X[rows, n_numeric + index[rows]] = 1.0
-        for column, values in _with_gaps(gaps):
+        for column, is_missing in _with_gaps(gaps):
             place = self._index.get((self.numeric_[column], GAP))
             if place is not None:
-                X[:, n_numeric + place] = values
+                X[:, n_numeric + place] = is_missing
         return X
 
     def _fixed(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
@@ -308,8 +308,8 @@ class TableEncoder(BaseEstimator):
         for column, name in enumerate(self.numeric_):
             if name in with_gaps and self._fills[column] != other._fills[column]:
                 raise DataError(
-                    f"both must replace missing values of column {name!r} by the same number; got "
-                    f"{self._fills[column]:g} and {other._fills[column]:g}.",
+                    f"column {name!r}: missing values count as {self._fills[column]:g} in one model and as "
+                    f"{other._fills[column]:g} in the other.",
                     source="merge",
                     hint="start all models from one that has seen the first rows: model.unlearned()",
                 )
@@ -350,7 +350,8 @@ class TableEncoder(BaseEstimator):
             raise ValueError("columns and categories are inconsistent")
         if len(set(self.columns_)) < len(self.columns_) or len(numeric) < len(self.numeric_):
             raise ValueError("a column occurs twice")
-        if any((value != GAP) if name in numeric else (name not in self._counts) for name, value in self.categories_):
+        known = {*self.categorical_, *((name, GAP) for name in numeric)}
+        if any(pair[0] not in known and pair not in known for pair in self.categories_):
             raise ValueError("a category belongs to no column")
         self._fills = np.asarray(state.get("fills", np.zeros(len(self.numeric_))), dtype=np.float64)
         self._first_gaps = [int(index) for index in state.get("first_gaps", ())]

@@ -1,4 +1,4 @@
-"""Columns of tables in memory: data frames of pandas and polars, Arrow tables, lists of dictionaries, arrays."""
+"""Columns of tables in memory: pandas, polars and Arrow tables, lists of dictionaries, and arrays."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ class TableColumn:
         found: FloatArray = np.asarray(values, dtype=np.float64)
         return cls(kind if not np.isnan(found).all() else "unknown", found, [])
 
-
     @classmethod
     def of_coded(cls, values: list[str | None], codes: NDArray[np.int64]) -> TableColumn:
-        """Return a column of categories from distinct values, None for missing, and the index of each row's."""
+        """Return a column of categories from its distinct values and the index of each row's value."""
         is_known = np.array([value is not None for value in values])
         places = np.where(is_known, np.cumsum(is_known) - 1, -1)
         return _category(places[codes], [value for value in values if value is not None])
@@ -80,7 +79,7 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X has named columns, or is an array or list that contains something else than numbers."""
+    """Return whether X has named columns, or is an array or list with values that are no numbers."""
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
     if isinstance(X, list | tuple):
@@ -93,7 +92,7 @@ def is_table(X: Any) -> bool:
 
 
 def _is_numeric(X: NDArray[Any]) -> bool:
-    """Return whether an array of objects contains only numbers, also as text, as scikit-learn accepts them."""
+    """Return whether an array of objects contains only numbers, or text of numbers."""
     try:
         X.astype(np.float64)
     except (TypeError, ValueError):
@@ -111,7 +110,9 @@ def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
     return [str(name) for name in X.columns], X.to_numpy(dtype=np.float64)
 
 
-def memory_batch(X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()) -> ColumnBatch:
+def memory_batch(
+    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()
+) -> ColumnBatch:
     """Return a table in memory as a batch of columns.
 
     Parameters
@@ -132,7 +133,8 @@ def memory_batch(X: Any, source: str, known: Sequence[str] = (), categorical: Se
     n_rows = len(next(iter(found.values())).values)
     if known and not any(name in found for name in known):
         raise DataError(
-            f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.", source=source
+            f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.",
+            source=source,
         )
     columns, coded = {}, {}
     for name in known or found:
@@ -216,8 +218,6 @@ def _pandas_column(series: Any, position: int) -> TableColumn:
     if isinstance(dtype, pd.CategoricalDtype):
         known = [_text(value) for value in dtype.categories.tolist()]
         return _category(series.cat.codes.to_numpy().astype(np.int64), known)
-    if isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS:
-        return TableColumn.of_numbers(series.to_numpy())
     if pd.api.types.is_datetime64_any_dtype(dtype):
         naive = series.dt.tz_convert("UTC").dt.tz_localize(None) if series.dt.tz is not None else series
         return TableColumn.of_numbers(_seconds(naive.to_numpy("datetime64[us]")), "time")
@@ -225,7 +225,16 @@ def _pandas_column(series: Any, position: int) -> TableColumn:
         return TableColumn.of_numbers(_seconds(series.to_numpy("timedelta64[us]")))
     if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
         return TableColumn.of_numbers(series.to_numpy(np.float64, na_value=np.nan))
-    codes, values = pd.factorize(series, use_na_sentinel=True)
+    return _pandas_objects(series, name)
+
+
+def _pandas_objects(series: Any, name: Any) -> TableColumn:
+    import pandas as pd
+
+    try:
+        codes, values = pd.factorize(series, use_na_sentinel=True)
+    except TypeError:  # values that cannot be compared, such as dictionaries
+        return _object_column(list(series), name)
     objects = list(values)
     if all(type(value) is str for value in objects):
         return _category(codes.astype(np.int64), objects)
@@ -288,8 +297,8 @@ def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
 
 def _is_cell(value: Any) -> bool:
     return isinstance(value, str | bytes | Real | Decimal | date | time | timedelta | np.generic) or (
-        # Values of pandas such as periods and intervals have a readable text; containers are no cells.
-        not isinstance(value, Mapping | Sequence | set | np.ndarray) and type(value).__module__.startswith("pandas")
+        # Values of pandas such as periods and intervals have a readable text.
+        type(value).__module__.startswith("pandas")
     )
 
 

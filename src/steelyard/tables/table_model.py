@@ -198,9 +198,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         return self
 
     @transactional
-    def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
-    ) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn the rows of a table; a failing call changes nothing.
 
         Parameters
@@ -274,7 +272,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return np.asarray(self._call("predict_proba", X, **({} if prior is None else {"prior": prior})))
 
-    @snapshot_read
+    @snapshot_read  # type: ignore[arg-type]  # options have names
     def explain(self, X: Any = None, **options: Any) -> Any:
         """Return the explanation of the estimator.
 
@@ -318,7 +316,9 @@ class TableModel(ClassifierMixin, BaseEstimator):
         try:
             batch = memory_batch(X, source, known, encoder.categorical_ if known else ())
         except (TypeError, ValueError) as error:
-            raise error if isinstance(error, SteelyardError) else DataError(f"{error}", source=source) from error
+            if isinstance(error, SteelyardError):
+                raise
+            raise DataError(f"{error}", source=source) from error
         if not encoder.is_fitted:
             encoder.fit_columns(batch, list(batch.columns), ())
         missing = next((name for name in encoder.columns_ if name not in batch.columns), None)
@@ -330,9 +330,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
         return Chunk(rows, labels, 0, None, fixed, columns=encoder.rows_of_table(batch, rows))
 
-    def _learn_table(
-        self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None
-    ) -> None:
+    def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
         if y is None and not _has_column(X, self.target):
             raise DataError(
                 f"requires y to be passed, but the target y is None and the table has no column "
@@ -634,4 +632,5 @@ def _has_column(X: Any, name: str) -> bool:
 
 
 def _no_method(estimator: Any, method: str) -> DataError:
-    return DataError(f"a model of class {type(estimator).__name__} has no {method}().", source=f"TableModel.{method}")
+    name = type(estimator).__name__
+    return DataError(f"a model of class {name} has no {method}().", source=f"TableModel.{method}")
