@@ -19,6 +19,7 @@ from sklearn.utils.validation import column_or_1d
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard._labels import numpy_labels
+from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, FileFormatError, NotFittedError, SteelyardError
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, ProximalSVC
@@ -338,7 +339,10 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 source=f"TableModel.{method}",
             )
         if y is not None and sample_weight is None and classes is None:
-            self._learn([self._memory_chunk(X, y, method, learn=True)], "table")
+            chunks = [self._memory_chunk(X, y, method, learn=True)]
+            # Classifiers of other packages may need to know all labels in their first partial_fit().
+            is_batch = method == "fit" and not isinstance(self.estimator, BatchLearner)
+            _ = self._fit_all(chunks, "table") if is_batch else self._learn(chunks, "table")
         elif y is not None:
             self._learn_weighted(X, y, sample_weight, method, classes)
         elif sample_weight is not None or classes is not None:
@@ -351,7 +355,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         chunk = self._memory_chunk(X, y, method, learn=True)
         given = {"sample_weight": sample_weight, "classes": classes}
         options = {name: value for name, value in given.items() if value is not None}
-        if not hasattr(self.estimator, "partial_fit"):
+        if method == "fit" or not hasattr(self.estimator, "partial_fit"):
             options.pop("classes", None)
             self.estimator.fit(chunk.rows_for(self.estimator), chunk.y, **options)
         else:
