@@ -68,8 +68,6 @@ def _expected_failures(learner):
             "check_classifiers_train": reason,
             "check_dataframe_column_names_consistency": "columns are matched by name, in any order",
         }
-    if isinstance(getattr(learner, "estimator", learner), ProximalSVC) and hasattr(learner, "predict_proba"):
-        return {"check_classifiers_train": reason, **_expected_failures_of_weights(learner)}
     return _expected_failures_of_weights(learner)
 
 

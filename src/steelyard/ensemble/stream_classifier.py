@@ -885,7 +885,7 @@ class StreamClassifier(ForgettingMixin):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
         return tags
 
     def _get_state(self) -> dict[str, Any]:
