@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from steelyard import _native
@@ -24,6 +25,9 @@ __all__ = ["CodedView", "HashedTable", "HashedView", "RankView", "TransformedRow
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
 _SMOOTHING_ROWS = 2.0  # rows with the class shares of all rows that are added to every category
+_SHRINKAGE = 0.05  # of the covariance of normal scores towards the identity
+_IMPUTATION_SWEEPS = 3
+_MIN_GAP_DEVIATION = 3.0  # standard deviations by which the gaps of a class must differ for an indicator
 _MIN_SPREAD = 0.3  # standard deviation of normal scores below which a column is not scaled up
 
 
@@ -73,12 +77,14 @@ class RankView:
 class CodedView:
     """Rank transformation of coded rows, which have missing values and category codes.
 
-    A missing number gets the middle rank, and columns with gaps have an indicator. A category becomes its
-    smoothed class log-odds, from the counts of the rows that the view was fitted on.
+    A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian copula),
+    and columns whose gaps depend on the class have an indicator. A category becomes its smoothed class
+    log-odds, from the counts of the rows that the view was fitted on.
     """
 
     numeric: IntArray  # columns of numbers
     ranks: RankView  # of the columns of numbers
+    regressions: FloatArray  # (n_numeric, n_numeric): each line predicts a column from the other ones
     gaps: IntArray  # columns with an indicator of missing values
     gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
     categorical: IntArray  # columns of category codes
@@ -91,16 +97,19 @@ class CodedView:
         is_category[list(layout.categorical)] = True
         missing = np.isnan(X)
         numeric = np.flatnonzero(~is_category & ~missing.all(axis=0))
-        gaps = np.flatnonzero(missing.any(axis=0) & ~missing.all(axis=0))
+        gaps = np.flatnonzero(_depends_on_class(missing, codes) & ~missing.all(axis=0))
         means = missing[:, gaps].mean(axis=0)
         scales = np.stack([means, np.maximum(np.sqrt(means * (1.0 - means)), _MIN_SPREAD)])
         categorical = np.flatnonzero(is_category & ~missing.all(axis=0))
         tables = [_category_table(X[:, column], codes) for column in categorical.tolist()]
-        return cls(numeric, _fit_ranks(X[:, numeric]), gaps, scales, categorical, tables)
+        numbers = np.ascontiguousarray(X[:, numeric])
+        ranks = _fit_ranks(numbers)
+        regressions = _regressions(ranks.apply(numbers), missing[:, numeric])
+        return cls(numeric, ranks, regressions, gaps, scales, categorical, tables)
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the transformed rows."""
-        parts = [self.ranks.apply(np.ascontiguousarray(X[:, self.numeric]))] if len(self.numeric) else []
+        parts = [self._numbers(np.ascontiguousarray(X[:, self.numeric]))] if len(self.numeric) else []
         if len(self.gaps):
             parts.append((np.isnan(X[:, self.gaps]) - self.gap_scales[0]) / self.gap_scales[1])
         for column, table in zip(self.categorical.tolist(), self.tables, strict=True):
@@ -109,9 +118,24 @@ class CodedView:
             parts.append(table[np.where(is_known, values, len(table) - 1)])
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(X), 1))
 
+    def _numbers(self, X: FloatArray) -> FloatArray:
+        """Return the normal scores of the columns of numbers, with conditional means of missing ones."""
+        scores = np.ascontiguousarray(self.ranks.apply(X))
+        missing = np.isnan(X)
+        columns = np.flatnonzero(missing.any(axis=0)).tolist()
+        for _ in range(_IMPUTATION_SWEEPS if columns else 0):  # Gauss-Seidel iterations
+            for column in columns:
+                rows = np.flatnonzero(missing[:, column])
+                # This product has the same bits for a row alone and in a batch.
+                filled = np.empty((len(rows), 1))
+                weights = self.regressions[column : column + 1]
+                _native.linear_scores(scores[rows], weights, np.zeros(1), filled, 1)
+                scores[rows, column] = filled[:, 0]
+        return scores
+
     def get_state(self) -> dict[str, Any]:
         """Return the arrays."""
-        names = ("numeric", "gaps", "gap_scales", "categorical", "tables")
+        names = ("numeric", "regressions", "gaps", "gap_scales", "categorical", "tables")
         return {"coded": {name: getattr(self, name) for name in names}, **self.ranks.get_state()}
 
     @classmethod
@@ -123,9 +147,35 @@ class CodedView:
         )
         scales = np.asarray(coded["gap_scales"], dtype=np.float64)
         tables = [np.asarray(table, dtype=np.float64) for table in coded["tables"]]
+        regressions = np.ascontiguousarray(coded["regressions"], dtype=np.float64)
+        if regressions.shape != (len(numeric), len(numeric)):
+            raise ValueError("corrupt view: every column of numbers needs its regression")
         if scales.shape != (2, len(gaps)) or len(tables) != len(categorical):
             raise ValueError("corrupt view: every column needs its scale or table")
-        return cls(numeric, RankView.from_state(state), gaps, scales, categorical, tables)
+        return cls(numeric, RankView.from_state(state), regressions, gaps, scales, categorical, tables)
+
+
+def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
+    """Return the coefficients that predict each column from all others, from covariances of known pairs."""
+    known = np.where(missing, 0.0, scores)
+    n_pairs = (~missing).T.astype(np.float64) @ ~missing
+    covariance = known.T @ known / np.maximum(n_pairs, 1.0)
+    shrunk = (1.0 - _SHRINKAGE) * covariance + _SHRINKAGE * np.eye(len(covariance))
+    values, vectors = np.linalg.eigh(0.5 * (shrunk + shrunk.T))
+    precision = (vectors / np.maximum(values, _SHRINKAGE)) @ vectors.T
+    coefficients = -precision / np.diag(precision)[:, None]
+    np.fill_diagonal(coefficients, 0.0)
+    return np.ascontiguousarray(coefficients)
+
+
+def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np.bool_]:
+    """Return whether the share of missing values of a column differs between the classes (a z-test)."""
+    share, is_dependent = missing.mean(axis=0), np.zeros(missing.shape[1], dtype=bool)
+    for code in np.unique(codes).tolist():
+        rows = missing[codes == code]
+        deviation = np.sqrt(np.maximum(share * (1.0 - share), 1e-12) / len(rows))
+        is_dependent |= np.abs(rows.mean(axis=0) - share) > _MIN_GAP_DEVIATION * deviation
+    return is_dependent
 
 
 def _fit_ranks(X: FloatArray) -> RankView:
