@@ -354,7 +354,7 @@ class StreamClassifier(ForgettingMixin):
             raise DataError(
                 f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
                 source=source,
-                hint="fit() the model with tables from the beginning",
+                hint="learn tables from the first call on",
             )
         if coded.shape[1] != self.n_features_in_:
             raise DataError(

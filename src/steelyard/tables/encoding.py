@@ -311,7 +311,8 @@ class TableEncoder(BaseEstimator):
                     f"column {name!r}: missing values count as {self._fills[column]:g} in one model and as "
                     f"{other._fills[column]:g} in the other.",
                     source="merge",
-                    hint="start all models from one that has seen the first rows: model.unlearned()",
+                    hint='models that will be merged need missing="zero" or missing="refuse" (--missing on the '
+                    "command line), or the encoder of one model",
                 )
         self.add_categories(other.categories_)
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
@@ -407,5 +408,6 @@ def _missing_error(place: Place, row: int, column: str) -> RowError:
         source=place.of_row(row, column),
         row=row,
         column=column,
-        hint='accept gaps with missing="indicator", "mean" or "zero" (--missing on the command line)',
+        hint='learn from gaps with missing="indicator", or fill them with missing="zero" '
+        "(--missing on the command line)",
     )

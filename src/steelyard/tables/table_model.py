@@ -328,7 +328,13 @@ class TableModel(ClassifierMixin, BaseEstimator):
         labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y))
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
-        rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
+        try:
+            rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
+        except DataError as error:
+            if error.hint is not None and error.hint.startswith("leave the column out"):
+                hint = "leave the column out: X.drop(columns=...)"  # the parameter drop= belongs to streams
+                raise DataError(error.message, source=source, hint=hint) from None
+            raise
         return Chunk(rows, labels, 0, None, fixed, columns=encoder.rows_of_table(batch, rows))
 
     def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
