@@ -1,8 +1,8 @@
 """StreamClassifier and LightGBM on tables with categories, and on streams with missing cells.
 
 Categories: test-then-train in chunks of 100 rows over tables with columns of text; LightGBM is refitted on
-the last 5,000 rows and gets the same columns as pandas categories. AUC and average precision (AP) are computed
-over all rows after the first 500, and as means over windows of 1,000 rows.
+the last 5,000 rows and gets the same columns as pandas categories. AUC and average precision (AP) are
+computed over all rows after the first 500, and as means over windows of 1,000 rows.
 
 Gaps: 20 % of the cells of streams of ``stream_data.py`` are removed at random. StreamClassifier and LightGBM
 with their own treatment are compared with StreamClassifier after filling in running means. AUC, mean over
@@ -107,9 +107,7 @@ def with_running_means(X: FloatArray) -> FloatArray:
 
 def categories(folder: Path, limit: int) -> None:
     """Print one line for each table with columns of text."""
-    print(
-        "| table | rows | positive | StreamClassifier AUC / AP | in windows | LightGBM AUC / AP | in windows |"
-    )
+    print("| table | rows | positive | StreamClassifier | in windows | LightGBM | in windows |")
     print("|---|---|---|---|---|---|---|")
     for name, load in TABLES.items():
         X, y = load(folder, limit)

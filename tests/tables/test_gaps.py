@@ -98,7 +98,7 @@ def test_merge_of_models_with_different_replacements_raises_and_hint_works(peopl
     with pytest.raises(DataError, match="missing values count as") as error:
         ours.merge(theirs)
     assert 'missing="zero"' in error.value.hint
-    zero = [TableModel(ProximalSVC(quantizer=ours.estimator.quantizer_), TableEncoder("zero")) for _ in "ab"]
+    zero = [TableModel(ProximalSVC(), TableEncoder("zero")) for _ in range(2)]
     zero[0].fit(frame.iloc[:100], y[:100]).merge(zero[1].fit(frame.iloc[100:], y[100:]))
     theirs = ours.unlearned().partial_fit(frame.iloc[100:], y[100:])  # has the encoder of the other model
     assert ours.merge(theirs).estimator.n_features_in_ == len(ours.get_feature_names_out())

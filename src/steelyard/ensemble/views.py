@@ -77,9 +77,9 @@ class RankView:
 class CodedView:
     """Rank transformation of coded rows, which have missing values and category codes.
 
-    A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian copula),
-    and columns whose gaps depend on the class have an indicator. A category becomes its smoothed class
-    log-odds, from the counts of the rows that the view was fitted on.
+    A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian
+    copula), and columns whose gaps depend on the class have an indicator. A category becomes its smoothed
+    class log-odds, from the counts of the rows that the view was fitted on.
     """
 
     numeric: IntArray  # columns of numbers

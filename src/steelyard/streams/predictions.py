@@ -138,7 +138,7 @@ def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> P
         if decision is not None:
             return Predictions(classes, winners(decision, len(classes)), classes, decision, proba)
         if len(classes) == 1:
-            return Predictions(classes, np.zeros(len(X), dtype=np.intp), classes, None)
+            return Predictions(classes, np.zeros(len(chunk), dtype=np.intp), classes, None)
     predicted, indices = _encode_predicted(np.asarray(model.predict(X)))
     return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
 

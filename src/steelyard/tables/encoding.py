@@ -311,8 +311,8 @@ class TableEncoder(BaseEstimator):
                     f"column {name!r}: missing values count as {self._fills[column]:g} in one model and as "
                     f"{other._fills[column]:g} in the other.",
                     source="merge",
-                    hint='models that will be merged need missing="zero" or missing="refuse" (--missing on the '
-                    "command line), or the encoder of one model",
+                    hint='models that will be merged need missing="zero" or missing="refuse" '
+                    "(--missing on the command line)",
                 )
         self.add_categories(other.categories_)
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
