@@ -200,6 +200,7 @@ class StreamClassifier(ForgettingMixin):
                 "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
                 "so the size of the chunks is the delay of the labels"
             ),
+            "data_frames": "columns of a table are matched by name, in any order",
         },
     )
     _accepts_sparse = True
