@@ -205,6 +205,7 @@ class StreamClassifier(ForgettingMixin):
     """
 
     takes_time = predict_takes_time = True
+    describes_itself = True  # explain() without rows describes the model
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
