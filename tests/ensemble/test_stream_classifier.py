@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.ensemble import score_buffer
-from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.experts import EXPERTS, boosting
 from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import DataError, ParameterError
@@ -316,7 +316,8 @@ def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     ]
 
 
-def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others():
+def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others(monkeypatch):
+    monkeypatch.setattr(boosting, "_MIN_FREQUENT_ROWS", 5000)
     rng = np.random.default_rng(8)
     y = (rng.random(24_000) < 0.01).astype(int)
     X = rng.normal(size=(24_000, 3)) + y[:, None]

@@ -58,6 +58,8 @@ class Settings:
     observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at the beginning, and in a long stream
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
+    correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
+    correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically
 
     # Weights of many classes: prior * exp(sharpness * mean recall).

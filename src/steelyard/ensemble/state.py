@@ -15,6 +15,7 @@ from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import RowBuffer
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "recent": model._rows.get_state(),
         "waiting": model._pending.get_state(),
         "watch": model._drift.get_state(),
+        "correction": model._correction.get_state(),
         "evidence": model._recent_scores.get_state(),
         "views": model._views.get_state(),
         "experts": [expert.get_state() for expert in model._copied_experts()],
@@ -64,6 +66,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     model._views = Views.from_state(state["views"])
     model._drift = DriftDetector.from_state(state.get("watch", {}))
+    model._correction = WeightCorrection.from_state(state.get("correction", {}), len(EXPERTS))
     model._experts = [config.make(config) for config in EXPERTS]
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")

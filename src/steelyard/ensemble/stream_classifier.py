@@ -42,6 +42,7 @@ from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.state import get_state, set_state
 from steelyard.ensemble.views import HashedView, Views
 from steelyard.exceptions import DataError, SteelyardError
@@ -245,6 +246,7 @@ class StreamClassifier(ForgettingMixin):
         self._predicted = PredictedScores()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._correction = WeightCorrection.none(len(EXPERTS))
 
     def _hashed_view(self, width: int) -> HashedView | None:
         n_columns = SETTINGS.max_columns
@@ -422,12 +424,24 @@ class StreamClassifier(ForgettingMixin):
                 scores = np.where(uses_labels[:, None], np.nan, scores)
         place_of = np.full(len(self._labels), -1)
         place_of[classes] = np.arange(len(classes))
+        if scores is not None:
+            self._record_log_odds(block, scores, classes)
         recent.push(place_of[block.codes], scores, block.keys, block.weights)
         # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
         drifts = self._drift.drifts
         is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
         if is_rare and self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
             recent.shorten()
+
+    def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
+        """Record the calibrated scores of these rows, by which the weights of two classes are corrected."""
+        weights = self._snapshot.weights
+        if len(classes) != 2 or classes != self._snapshot.classes:
+            self._correction = WeightCorrection.none(len(EXPERTS))
+        elif isinstance(weights, ExpertWeights):
+            log_odds = weights.expert_log_odds(scores[:, :, 0])
+            places = (block.codes == classes[1]).astype(np.int64)
+            self._correction = self._correction.after(log_odds, places, block.keys)
 
     def _update(self, stream: Stream) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules."""
@@ -472,7 +486,12 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        weights = weigh(
+            self._recent_scores, self.threshold, priors, is_long=is_long, correction=self._correction
+        )
+        if isinstance(weights, ExpertWeights) and weights.correction is not None:
+            self._correction = weights.correction
+        return weights
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -580,7 +599,10 @@ class StreamClassifier(ForgettingMixin):
             if expert.is_enabled:
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
-            self._recent_scores.drop(code, block.keys[block.codes == code])
+            keys = block.keys[block.codes == code]
+            self._recent_scores.drop(code, keys)
+            if code in self._snapshot.classes[:2]:
+                self._correction = self._correction.without(self._snapshot.classes.index(code), keys)
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)

@@ -35,19 +35,29 @@ EXPERTS = (
         "trees",
         "boosted trees over the last 5,000 rows and the last 100 of each class",
         6.0,
-        partial(BoostingExpert, window_rows=5000, rows_of_class=100, n_trees=40, share=0.25),
+        partial(BoostingExpert, window_rows=5000, rows_of_class=100, n_trees=40, share=0.2),
     ),
     ExpertConfig(
         "trees 20k",
         "boosted trees over the rarest class and a sample of the others, last 20,000 rows",
         4.0,
-        partial(BoostingExpert, window_rows=20_000, starts_at=5000, n_trees=60, share=0.15),
+        partial(
+            BoostingExpert, window_rows=20_000, starts_at=20_000, n_trees=60, max_leaves=31, share=0.12
+        ),
     ),
     ExpertConfig(
         "trees all",
         "boosted trees over the rarest class and a sample of the others, all rows",
         6.0,
-        partial(BoostingExpert, window_rows=None, starts_at=20_000, n_trees=100, max_bins=255, share=0.15),
+        partial(
+            BoostingExpert,
+            window_rows=None,
+            starts_at=500,
+            n_trees=100,
+            max_leaves=31,
+            max_bins=255,
+            share=0.2,
+        ),
     ),
     ExpertConfig(
         "last labels",
@@ -71,8 +81,9 @@ EXPERTS = (
             frequent_per_rare=40,
             starts_at=40_000,
             n_trees=100,
+            max_leaves=31,
             max_bins=255,
-            share=0.2,
+            share=0.15,
         ),
     ),
 )
