@@ -48,7 +48,7 @@ EXPERTS = (
     ExpertConfig(
         "trees all",
         "boosted trees over the rarest class and a sample of the others, all rows",
-        6.0,
+        12.0,
         partial(
             BoostingExpert,
             window_rows=None,
