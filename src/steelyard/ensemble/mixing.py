@@ -87,6 +87,10 @@ class ExpertWeights:
                 out[:, expert] = np.interp(raw[:, expert], knots, values)
         return np.where(np.isnan(out), 0.0, out)
 
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return :meth:`scores` of raw scores with a last axis of one plane."""
+        return self.scores(np.ascontiguousarray(raw[:, :, 0]))
+
     def log_odds(self, decisions: FloatArray) -> FloatArray:
         """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""
         return self.slope * (decisions + self.threshold) + self.bias

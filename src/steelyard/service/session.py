@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.base import forgetting_scope
 from steelyard.exceptions import DataError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
@@ -257,18 +258,24 @@ class ModelSession:
         self.n_pending -= n_pending
         n_responses = self._erase_responses(request, unlearned)
         self.snapshot(now, keep=1)  # older snapshots contain the forgotten rows
+        is_found = bool(n_rows or n_pending or n_responses)
+        is_exact, covers = forgetting_scope(engine.learner)
         certificate = {
             "model": engine.name,
             "by": request.by,
             "forgotten": n_rows,
             "waiting_dropped": n_pending,
             "answers_erased": n_responses,
-            "complete": is_complete,
+            "found": is_found,
+            "complete": is_found and is_complete and is_exact,
+            "covers": covers if is_found else "Nothing was found, so nothing was forgotten.",
             "at": now,
             "version": engine.version,
             "before": before,
             "after": self._statement(),
         }
+        if not is_found and is_complete:
+            certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
         if not is_complete:
             certificate["note"] = (
                 "This model does not store the rows that it has learned, so they could not be found. The "
