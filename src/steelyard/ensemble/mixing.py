@@ -160,7 +160,8 @@ def weigh_experts(
     weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
     if correction is not None:
         correction = correction.solved(weights, min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE))
-        weights = correction.apply(weights, judged)
+        is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best
+        weights = correction.apply(weights, judged[is_useful])
     tables = [_NO_TABLE] * n_experts
     for line, expert in enumerate(judged):
         tables[expert] = fitted.table(line)
