@@ -59,7 +59,6 @@ class ScoreLog(NamedTuple):
         scores, places, keys = (column[rows] for column in self.rows)
         return ScoreLog((scores, places, keys), len(places))
 
-
     def without(self, place: int, keys: NDArray[np.uint64]) -> ScoreLog:
         """Return the log without the oldest row of a class for each of these hashes."""
         _, places, known = self.rows

@@ -152,6 +152,7 @@ class StreamClassifier(ForgettingMixin):
 
     Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
+    With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of both classes are scored, the linear expert over all rows predicts alone.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.

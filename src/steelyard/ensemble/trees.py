@@ -27,7 +27,7 @@ def trees_per_output(n_trees: int, n_outputs: int) -> int:
 
 
 def fit_cost_us(
-    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, max_bins: int = 64, max_leaves: int = 16
+    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, max_bins: int = 64, max_leaves: int = 16
 ) -> float:
     """Return the microseconds that one fit takes on a common machine.
 

@@ -41,9 +41,7 @@ EXPERTS = (
         "trees 20k",
         "boosted trees over the rarest class and a sample of the others, last 20,000 rows",
         4.0,
-        partial(
-            BoostingExpert, window_rows=20_000, starts_at=20_000, n_trees=60, max_leaves=31, share=0.12
-        ),
+        partial(BoostingExpert, window_rows=20_000, starts_at=20_000, n_trees=60, max_leaves=31, share=0.12),
     ),
     ExpertConfig(
         "trees all",

@@ -163,8 +163,8 @@ class BoostingExpert(WindowExpert):
         )
 
     def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        bins = self._bins(n_rows)
-        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, bins, self.max_leaves)
+        sizes = {"max_bins": self._bins(n_rows), "max_leaves": self.max_leaves}
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
 
     def _bins(self, n_rows: int) -> int:
         """Return the bins per column: many bins of many columns do not fit into the cache."""
