@@ -143,6 +143,10 @@ class QualityMonitor:
         points, self._points = self._points, []
         return points
 
+    def copy(self) -> QualityMonitor:
+        """Return an independent copy, without the points of the history."""
+        return self.from_state(self.state())
+
     def state(self) -> dict[str, Any]:
         """Return the state, without the points of the history."""
         with self._lock:
