@@ -149,10 +149,8 @@ class BoostingExpert(WindowExpert):
             return True  # a tenth of the remembered rows has left the window
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
             return False
-        rows = self._refit_rows(stream.budget, stream.n_seen)
-        if not self.starts_at:  # the shortest memory may exceed the budget at the beginning
-            rows = min(rows, 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4))
-        return waiting >= rows
+        early = 1 + stream.n_seen // (20 if stream.n_seen <= _FIRST_ROWS else 4)
+        return waiting >= min(self._refit_rows(stream.budget, stream.n_seen), early)
 
     def _refit_rows(self, budget: CostBudget, n_seen: int) -> float:
         """Return the rows between two fits; for a long memory at least a tenth of its length."""
