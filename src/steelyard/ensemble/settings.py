@@ -59,6 +59,7 @@ class Settings:
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
     correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
+    min_correction_rows: int = 1000  # fewer remembered rows do not correct the weights
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically
 

@@ -18,7 +18,7 @@ from steelyard.ensemble.settings import SETTINGS
 
 __all__ = ["WeightCorrection"]
 
-_STEPS_AFTER_FORGETTING = 20
+_STEPS = 5  # few steps from 0 keep the correction small
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,10 @@ class WeightCorrection:
         The correction.
     log : ScoreLog
         Calibrated log-odds of recent rows for equally frequent classes, class indices and row hashes.
-    n_steps : int
-        Steps of the next solution; the solutions before are good starting points, so one is enough.
     """
 
     values: FloatArray
     log: ScoreLog
-    n_steps: int = 1
 
     @classmethod
     def none(cls, n_experts: int) -> WeightCorrection:
@@ -51,7 +48,8 @@ class WeightCorrection:
 
     def after(self, log_odds: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> WeightCorrection:
         """Return the correction with these rows in its memory; ``places`` are 0 or 1."""
-        log, n_rows = self.log.append(log_odds[:, :, None], places, keys), SETTINGS.correction_rows
+        rounded = log_odds.astype(np.float32).astype(np.float64)  # saved files contain 32 bits
+        log, n_rows = self.log.append(rounded[:, :, None], places, keys), SETTINGS.correction_rows
         if log.n > (1.0 + SETTINGS.slack) * n_rows:
             per_class = SETTINGS.score_rows_of_class[1]
             log = log.take(last_rows(np.arange(log.n), log.rows[1], n_rows, per_class, 0))
@@ -62,7 +60,7 @@ class WeightCorrection:
         log = self.log.without(place, keys)
         if log.n == self.log.n:
             return self
-        return WeightCorrection(np.zeros(len(self.values)), log, _STEPS_AFTER_FORGETTING)
+        return WeightCorrection(np.zeros(len(self.values)), log)
 
     def solved(self, weights: FloatArray, share: float) -> WeightCorrection:
         """Return the correction for these weights; ``share`` is the share of the positive class.
@@ -72,14 +70,14 @@ class WeightCorrection:
         """
         log_odds, places, _ = self.log.rows
         counts = np.bincount(places, minlength=2)
-        if counts.min() < SETTINGS.min_scored_rows:
-            return self
+        if counts.min() < SETTINGS.min_scored_rows or len(places) < SETTINGS.min_correction_rows:
+            return WeightCorrection(np.zeros(len(weights)), self.log)
         z, n, ridge = log_odds[:, :, 0], len(places), SETTINGS.correction_ridge
         row_weights = (n * np.array([1.0 - share, share]) / counts)[places]
-        shift, values = np.log(share) - np.log1p(-share), self.values
+        shift, values = np.log(share) - np.log1p(-share), np.zeros(len(weights))
         with one_thread():
             curvature = 0.25 * (z * row_weights[:, None]).T @ z + ridge * np.eye(len(weights))
-            for _ in range(self.n_steps):
+            for _ in range(_STEPS):
                 error = row_weights * (expit(z @ (weights + values) + shift) - places)
                 values = values - np.linalg.solve(curvature, z.T @ error + ridge * values)
         return WeightCorrection(values, self.log)
@@ -94,8 +92,8 @@ class WeightCorrection:
     def get_state(self) -> dict[str, Any]:
         """Return everything as arrays and plain values."""
         log_odds, places, keys = self.log.rows
-        rows = {"log_odds": log_odds[:, :, 0], "places": places, "keys": keys}
-        return {"values": self.values, "n_steps": self.n_steps, **rows}
+        log_odds, places = log_odds[:, :, 0].astype(np.float32), places.astype(np.int8)
+        return {"values": self.values, "log_odds": log_odds, "places": places, "keys": keys}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> WeightCorrection:
@@ -115,4 +113,4 @@ class WeightCorrection:
         if not (np.isfinite(values).all() and np.isfinite(log_odds).all()):
             raise ValueError("the correction of the weights must be finite numbers")
         log = correction.log.append(log_odds[:, :, None], places.astype(np.int64), keys)
-        return cls(values, log, int(state["n_steps"]))
+        return cls(values, log)
