@@ -103,7 +103,7 @@ def test_stored_responses_that_mention_given_rows_are_erased(store):
     assert store.response_to("m", "k2") == ("f2", "gone")
     assert store.response_to("m", "k3") == ("f3", '{"learned": 3}')
     with store.transaction():
-        store.drop_responses(1.5)
+        store.drop_responses("m", 1.5)
     assert store.response_to("m", "k1") is None
 
 

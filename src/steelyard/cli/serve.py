@@ -76,7 +76,10 @@ def _check_installed() -> None:
     show_default=True,
     help="Log to standard error: warnings and errors only, or one JSON line per request, without row values.",
 )
-@click.option("--check", is_flag=True, help="Open the store, list its models and exit.")
+@click.option(
+    "--check", is_flag=True, help="Load all models, name damaged ones and exit; 1 if there are any."
+)
+@click.option("--repair", is_flag=True, help="With --check: rebuild damaged models from their readable rows.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
 def serve_command(
@@ -92,6 +95,7 @@ def serve_command(
     tls_key: Path | None,
     log_level: str,
     check: bool,
+    repair: bool,
     demo: bool,
 ) -> None:
     """Serve models over HTTP that learn and predict. Acknowledged rows survive a crash.
@@ -110,7 +114,7 @@ def serve_command(
     keys = None if keys_file is None else Keys(keys_file)
     opened = open_store(":memory:" if demo else store)
     # Acquire the lock before reading the store; otherwise a write by another process could be missed.
-    leads = role == "learner" and not check and opened.acquire_write_lock()
+    leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
     writer = Writer(opened, may_learn=role == "learner")
     commands = [_create_command(path) for path in specs]
     if leads:
@@ -120,8 +124,10 @@ def serve_command(
     elif specs and not check:
         print_message("another process is the learner and creates the models")
     if check:
-        _print_models(writer, opened.path)
-        opened.close()
+        try:
+            _check(writer, repair=repair)
+        finally:
+            opened.close()
         return
     app = make_app(writer, keys=keys)
     if demo:
@@ -158,7 +164,20 @@ def _create_command(path: Path) -> Any:
     return Put(path.stem, Spec.from_mapping(values))
 
 
-def _print_models(writer: Any, store: str) -> None:
+def _check(writer: Any, *, repair: bool) -> None:
+    """Print all models; name damaged ones, and repair them if asked."""
+    damaged = dict(writer.damaged)
+    for name, reason in damaged.items():
+        print_message(f"the model {name!r} is damaged: {reason}")
+        if repair:
+            found = writer.repair(name)
+            print_message(f"repaired {name!r}: {found['kept']:,} rows kept, {found['lost']:,} rows lost")
+    _print_models(writer, writer.store.path, len(writer.damaged))
+    if writer.damaged:
+        raise SystemExit(1)
+
+
+def _print_models(writer: Any, store: str, n_damaged: int) -> None:
     rows = [
         {
             "model": name,
@@ -168,7 +187,8 @@ def _print_models(writer: Any, store: str) -> None:
         }
         for name, model in writer.published.items()
     ]
-    print_message(f"{store}: no problems found; models: {len(rows)}")
+    problems = f"damaged models: {n_damaged}" if n_damaged else "no problems found"
+    print_message(f"{store}: {problems}; models: {len(rows)}")
     emit_table(["model", "version", "rows", "digest"], rows)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError, SteelyardError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
@@ -284,6 +284,12 @@ class Engine:
     def configure(self, spec: Spec) -> int:
         """Change settings that do not require learning rows again; return the new version."""
         self.spec.check_change(spec)
+        learned = set(class_counts(self._learner)) - (spec.allowed_labels or set(class_counts(self._learner)))
+        if learned:
+            raise ParameterError(
+                f"classes must contain the class {min(learned)!r}, which the model has learned.",
+                source="the spec",
+            )
         _copy_parameters(spec.make_learner(), self._learner)
         self.spec = spec
         return self._next()
@@ -297,9 +303,28 @@ class Engine:
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the usual case: integer classes
         labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
+        self._check_classes(labels)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
         return labels
+
+    def _check_classes(self, labels: NDArray[Any]) -> None:
+        """Raise RowError if a label is not among the classes of the spec."""
+        allowed, target = self.spec.allowed_labels, self.spec.target
+        if allowed is None:
+            return
+        other = next((label for label in np.unique(labels).tolist() if str(label) not in allowed), None)
+        if other is not None:
+            row, closest = int((labels == other).argmax()), near(str(other), sorted(allowed))
+            raise RowError(
+                f"the label {str(other)[:60]!r} is not one of the classes {', '.join(sorted(allowed))[:200]}.",
+                source=_PLACE.of_row(row, target),
+                row=row,
+                column=target,
+                hint=f"did you mean {closest!r}?"
+                if closest
+                else "the setting classes lists the allowed labels",
+            )
 
     def _predicted(self, chunk: Chunk, predictions: EarlierPredictions | None) -> Predictions | None:
         if predictions is not None:

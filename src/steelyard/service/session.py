@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from steelyard._types import FloatArray
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget
@@ -78,8 +79,48 @@ class ModelSession:
         return session
 
     def _times(self, chunk: int) -> FloatArray:
-        _, extra = wire.unpack(self.store.chunk(chunk))
+        _, extra = self._unpacked(chunk)
         return np.asarray(extra["times"])
+
+    def _unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
+        """Return the rows of a chunk; raise FileFormatError that names the chunk if it is damaged."""
+        try:
+            return wire.unpack(self.store.chunk(chunk))
+        except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+            message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
+            raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
+
+    @classmethod
+    def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
+        """Rebuild a damaged model from its readable rows and write it; call it inside a transaction.
+
+        A model that stores its rows learns the readable ones again. Another model continues from its latest
+        readable snapshot with the readable events after it.
+
+        Returns
+        -------
+        dict
+            Numbers of rows that are ``kept`` and ``lost``; rows of unreadable snapshots are not counted.
+        """
+        settings = Spec.from_store(json.loads(spec))
+        session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
+        if not settings.keeps_rows:
+            session = cls(store, _latest_readable(store, name) or session.engine)
+        n_lost, damaged = 0, []
+        for chunk, n_rows, begin in store.chunks(name):
+            try:
+                batch, extra = session._unpacked(chunk)
+                if begin < batch.n_rows:
+                    session.engine.learn(batch.take(begin, batch.n_rows), at=now)
+                session.row_windows.add(chunk, np.asarray(extra["times"]), n_rows, begin)
+            except SteelyardError:
+                n_lost += n_rows - begin
+                damaged.append(chunk)
+        store.drop_chunks(damaged)
+        session.engine.version = version + 1
+        session.engine.monitor.take_points()
+        session.snapshot(now, keep=1)
+        return {"kept": session.engine.n_rows, "lost": n_lost}
 
     def follow(self, version: int) -> bool:
         """Replay the events of another process; return whether that leads to the given version."""
@@ -95,7 +136,7 @@ class ModelSession:
         body = wire.unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
-            batch, extra = wire.unpack(self.store.chunk(body["chunk"]))
+            batch, extra = self._unpacked(body["chunk"])
             self.engine.learn(batch, at=event.at, predictions=_stored_predictions(extra.get("given")))
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -203,7 +244,7 @@ class ModelSession:
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
         parts = []
         for rows in ranges:
-            batch, _ = wire.unpack(self.store.chunk(rows.chunk))
+            batch, _ = self._unpacked(rows.chunk)
             parts.append(batch.take(rows.begin, rows.end))
         return wire.joined(parts)
 
@@ -224,7 +265,8 @@ class ModelSession:
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
-        n_new = len(rows) - len(self.store.pending(name, [row.id for row in rows]))
+        rows = self._not_pending(rows)
+        n_new = len(rows)
         if self.n_pending + n_new > max_pending:
             raise Conflict(
                 f"{self.n_pending:,} rows of {name!r} wait for their labels, and {max_pending:,} can; "
@@ -233,6 +275,23 @@ class ModelSession:
             )
         self.store.put_pending(name, rows)
         self.n_pending += n_new
+
+    def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
+        """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
+
+        A key that may only predict must not replace the rows of other clients.
+        """
+        spec, ids = self.engine.spec, [row.id for row in rows]
+        pending = {row.id: row for row in self.store.pending(self.engine.name, ids)}
+        taken = [row.id for row in rows if row.id in pending and not _is_same(row, pending[row.id], spec)]
+        if spec.id is not None and spec.keeps_rows and not taken:
+            taken = self.store.known_ids(self.engine.name, ids)
+        if taken:
+            raise Conflict(
+                f"the id {taken[0]!r} belongs to another row; nothing was changed.",
+                hint="ids are unique; leave the id out to get a new one",
+            )
+        return [row for row in rows if row.id not in pending]
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -256,26 +315,45 @@ class ModelSession:
         )
         self.n_pending -= n_pending
         n_responses = self._erase_responses(request, unlearned)
-        self.snapshot(now, keep=1)  # older snapshots contain the forgotten rows
+        is_found = bool(affected) or request.batch is not None
+        if is_found or engine.spec.window is not None:  # rows that have expired may be in older snapshots
+            self.snapshot(now, keep=1)
+        n_unknown = self._n_unknown(request, affected, n_pending)
+        is_complete = is_complete and not n_unknown
         certificate = {
             "model": engine.name,
             "by": request.by,
             "forgotten": n_rows,
             "waiting_dropped": n_pending,
             "answers_erased": n_responses,
+            "unknown": n_unknown,
             "complete": is_complete,
             "at": now,
             "version": engine.version,
             "before": before,
             "after": self._statement(),
         }
-        if not is_complete:
+        if engine.spec.keeps_rows and not is_complete:
+            certificate["note"] = (
+                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were never "
+                "learned, have expired, or were forgotten before."
+            )
+        elif not is_complete:
             certificate["note"] = (
                 "This model does not store the rows that it has learned, so they could not be found. The "
                 "model still contains them until the rows themselves are sent in a forget request."
             )
-        self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
+        if n_rows or n_pending or n_responses:
+            self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return certificate
+
+    @staticmethod
+    def _n_unknown(request: Forget, affected: Mapping[int, _SplitChunk], n_pending: int) -> int:
+        """Return how many of the given ids or subjects were found neither among rows nor pending rows."""
+        if request.ids is None and request.subject is None:
+            return 0
+        n_found = sum(split.n_selected for split in affected.values()) + n_pending
+        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
 
     def _erase_responses(self, request: Forget, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
@@ -320,7 +398,7 @@ class ModelSession:
         return {chunk: self._split(chunk, found) for chunk, found in positions.items()}
 
     def _split(self, chunk: int, positions: list[int]) -> _SplitChunk:
-        batch, extra = wire.unpack(self.store.chunk(chunk))
+        batch, extra = self._unpacked(chunk)
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
@@ -328,6 +406,7 @@ class ModelSession:
             wire.select(batch, selected & active),
             wire.select(batch, ~selected & active),
             np.asarray(extra["times"])[~selected & active],
+            len(positions),
         )
 
     def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
@@ -341,7 +420,7 @@ class ModelSession:
         for chunk in self.row_windows.chunks():
             if not wanted:
                 break
-            rows, _ = wire.unpack(self.store.chunk(chunk))
+            rows, _ = self._unpacked(chunk)
             begin = self.row_windows.begin_of(chunk)
             for position, key in enumerate(_row_keys(rows, names)):
                 if position >= begin and wanted[key] > 0:
@@ -407,6 +486,18 @@ class _SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
+    n_selected: int  # selected rows, including expired ones
+
+
+def _latest_readable(store: Store, name: str) -> Engine | None:
+    """Return the model of the newest snapshot that can be decoded."""
+    version: int | None = None
+    while (snapshot := store.snapshot(name, version=version)) is not None:
+        try:
+            return Engine.from_state(name, decode(snapshot.body))
+        except Exception:  # noqa: BLE001  any error of decoding damaged data
+            version = snapshot.version - 1
+    return None
 
 
 def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -425,6 +516,15 @@ def _comparable(value: Any) -> Any:
     if value is None or value != value:  # noqa: PLR0124  nan
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
+    """Return whether two pending rows have the same subject and values, apart from their time."""
+    batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
+    names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
+    if row.subject != other.subject or names[0] != names[1]:
+        return False
+    return _row_keys(batches[0], names[0]) == _row_keys(batches[1], names[0])
 
 
 def _stored_predictions(values: Any) -> EarlierPredictions | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -33,7 +33,7 @@ _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
 # Settings that can change without learning rows again.
-_CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
+_CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future", "classes"})
 _CHANGEABLE_PARAMETERS = {
     "ProximalSVC": frozenset({"C", "class_weight", "objective", "threshold", "penalize_intercept"})
 }
@@ -66,6 +66,8 @@ class Spec:
         How missing values are treated: an error, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
+    classes : list of str or int, optional
+        Allowed labels. Rows with other labels are refused; without it, a mistyped label is a new class.
     max_future : str or None
         Limit for times of rows in the future, such as "1d". Rows with later times are refused, because one
         wrong date would expire all other rows. None: no limit.
@@ -82,6 +84,7 @@ class Spec:
     missing: str = "refuse"
     sites: bool = False
     max_future: str | None = "1d"
+    classes: Sequence[str | int] | None = None
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
@@ -126,6 +129,7 @@ class Spec:
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
         self._check_max_future()
+        self._check_classes()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
@@ -139,6 +143,18 @@ class Spec:
         if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
             return
         raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
+
+    def _check_classes(self) -> None:
+        values = self.classes
+        if values is None:
+            return
+        is_list = isinstance(values, list | tuple) and all(
+            isinstance(value, str | int) and not isinstance(value, bool) for value in values
+        )
+        if not is_list or len(self.allowed_labels or ()) < 2 or len(self.allowed_labels or ()) < len(values):
+            raise _error(
+                f"classes must be a list of at least two different texts or integers; got {values!r}."
+            )
 
     def _check_learner(self) -> None:
         """Raise ParameterError for learner parameters that would otherwise fail at the first rows."""
@@ -188,6 +204,11 @@ class Spec:
             size: int | timedelta = window_size(self.memory)
             return size
         return None
+
+    @cached_property
+    def allowed_labels(self) -> frozenset[str] | None:
+        """Allowed labels as texts; None if all labels are allowed."""
+        return None if self.classes is None else frozenset(map(str, self.classes))
 
     @cached_property
     def max_future_seconds(self) -> float:

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from steelyard._threads import reserve_core
-from steelyard.exceptions import SteelyardError
+from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
     Conflict,
@@ -32,13 +32,13 @@ from steelyard.service.commands import (
 )
 from steelyard.service.engine import PublishedModel
 from steelyard.service.idempotency import Response, run_once
-from steelyard.service.pool import PooledSession, new_session, recover_session
+from steelyard.service.pool import PooledSession, new_session, recover_session, repair_model
 from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
 from steelyard.service.speculation import Speculation, concatenated
-from steelyard.service.stores import CommitOutcomeUnknown
+from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
 
 __all__ = ["Writer"]
@@ -50,6 +50,7 @@ _SNAPSHOT_EVENTS = 2_000
 _RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
 _EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
 _TICK_SECONDS = 30.0
+_NEXT_SLICE_SECONDS = 0.2  # pause between two slices of old responses that are deleted
 _YIELD_SECONDS = 5e-5
 _POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
 
@@ -97,6 +98,9 @@ class Writer:
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self.problem: str | None = None  # why the store cannot be written, such as "disk full"
+        self.damaged: dict[str, str] = {}  # models that cannot be loaded, and why
+        self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
         self._is_leader = True  # assumed until another process is found to have the write lock
         self._followed_at = time.monotonic()
@@ -109,13 +113,39 @@ class Writer:
         """Load all models from the store."""
         self._speculation.invalidate()
         with self.store.read_snapshot():
-            self._sessions = {
-                name: recover_session(self.store, name, spec) for name, spec in self.store.models()
-            }
-        for name, session in self._sessions.items():
-            session.yield_to_readers = partial(self._yield_to_readers, name)
+            self._sessions, self.damaged = {}, {}
+            for name, spec in self.store.models():
+                self._recover_model(name, spec)
         self.published = {name: session.engine.published() for name, session in self._sessions.items()}
         self._needs_recovery = False
+
+    def _recover_model(self, name: str, spec: str) -> None:
+        """Load a model; if its data are damaged, set it aside so that the other models can be served."""
+        try:
+            session = recover_session(self.store, name, spec)
+        except self.store.errors:
+            raise  # the store is not available
+        except Exception as error:  # noqa: BLE001  any error of decoding damaged data
+            self._set_aside(name, error)
+            return
+        session.yield_to_readers = partial(self._yield_to_readers, name)
+        self._sessions[name] = session
+
+    def _set_aside(self, name: str, error: Exception) -> None:
+        """Stop using a model whose stored data are damaged."""
+        reason = error.summary if isinstance(error, SteelyardError) else _location(error)
+        _log.error("the model %r is set aside: %s (steelyard serve --check --repair)", name, reason)
+        self.damaged[name] = reason
+        self._sessions.pop(name, None)
+        self.published.pop(name, None)
+
+    def repair(self, name: str) -> dict[str, int]:
+        """Rebuild a damaged model from its readable rows; return the numbers of kept and lost rows."""
+        with self.store.transaction():
+            found = repair_model(self.store, name, dict(self.store.models())[name], self.clock())
+        self.store.erase()
+        self.recover()
+        return found
 
     def start(self) -> None:
         """Start the thread, as leader or as follower."""
@@ -162,6 +192,14 @@ class Writer:
         """Number of queued requests."""
         return len(self._queue)
 
+    def check_not_damaged(self, name: str) -> None:
+        """Raise Unavailable if the stored data of a model are damaged."""
+        if name in self.damaged:
+            raise Unavailable(
+                f"the stored data of the model {name!r} are damaged; nothing was changed.",
+                hint="steelyard serve --check names the damage, --check --repair rebuilds the model",
+            )
+
     def submit(self, request: Request) -> Request:
         """Queue a request; its future is resolved when the request is durable."""
         if self._closing:
@@ -199,9 +237,13 @@ class Writer:
                 self.store.acquire_write_lock()  # raises if the connection to the database is lost
                 if self._needs_recovery:
                     self.recover()
+                if self.problem is not None:
+                    self.store.check_writable()
+                    self._set_problem(None)
         except Exception as error:  # noqa: BLE001  the thread must survive
+            if self.problem is None:
+                _log.error("the writer failed: %s; models are loaded again", _location(error))
             self._needs_recovery = True
-            _log.error("the writer failed: %s; models are loaded again", _location(error))
         if self._is_leader and not self.store.holds_write_lock:
             self._step_down()
         if self._queue.is_closed and not self._is_leader:
@@ -247,6 +289,8 @@ class Writer:
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             self._next_tick = time.monotonic() + _TICK_SECONDS
+            if self._erase_pending:
+                self._erase()
             return [Tick("")]
         return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, _POLL_SECONDS))
 
@@ -272,8 +316,9 @@ class Writer:
             self._undo(requests, error)
             return
         # The group is durable: whatever fails from here on, every request gets its response.
+        self._set_problem(None)
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
-        erase_error = self._erase() if any(request.erases for request, _ in succeeded) else None
+        is_erased = not any(request.erases for request, _ in succeeded) or self._erase()
         try:
             self._publish(name for request, o in succeeded for name in o.get("expired", [request.model]))
         except Exception as error:  # noqa: BLE001
@@ -282,49 +327,51 @@ class Writer:
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
                 request.future.set_exception(outcome)
-            elif erase_error is not None and request.erases:
-                request.future.set_exception(erase_error)
+            elif request.erases and not is_erased:
+                request.future.set_result({**outcome, "erasure_pending": True})
             else:
                 request.future.set_result(outcome)
 
     def _background_work(self) -> Callable[[], None] | None:
         return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
-    def _erase(self) -> Exception | None:
+    def _erase(self) -> bool:
+        """Erase deleted data from the files of the store; if that is not possible, every tick tries again."""
+        was_pending, self._erase_pending = self._erase_pending, False
         try:
-            self.store.erase()
-        except SteelyardError as error:
-            return error
-        except Exception as error:  # noqa: BLE001  the client must learn that the data may still be on disk
-            _log.error("forgotten rows could not be erased: %s", _location(error))
-            return Unavailable(
-                f"the rows are forgotten, but may still be in the log of the store ({type(error).__name__}).",
-                hint="check the disk of the service; the next forget request erases them",
-            )
-        return None
+            return self.store.erase()
+        except Exception as error:  # noqa: BLE001  the rows are forgotten; the response says what is left
+            self._erase_pending = True
+            if not was_pending:
+                reason = error.summary if isinstance(error, SteelyardError) else _location(error)
+                _log.warning("forgotten rows are not erased from disk yet: %s", reason)
+            return False
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
-        _log.error("a group of %d requests failed: %s", len(requests), _location(error))
-        self._needs_recovery = True
-        is_unknown = isinstance(error, CommitOutcomeUnknown)
-        effect = "it is not known whether the request took effect" if is_unknown else "nothing was changed"
-        failure = Unavailable(
-            f"the store could not be written ({type(error).__name__}); {effect}.",
-            hint="check the disk of the service, then send the request again with the same key",
+        is_store_error = isinstance(error, (CommitOutcomeUnknown, FileAccessError, *self.store.errors))
+        if is_store_error:
+            self._set_problem(reason_of(error))
+        _log.error(
+            "a group of %d requests failed: %s (%s)", len(requests), reason_of(error), _location(error)
         )
-        failure.__cause__ = error
+        self._needs_recovery = True
+        failure = _failure(error, is_store_error=is_store_error)
         try:
             self.recover()
         except Exception as trouble:  # noqa: BLE001  retried with the next group
             _log.error("models could not be loaded: %s", _location(trouble))
-        is_store_error = isinstance(error, (CommitOutcomeUnknown, *self.store.errors))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
             if retry:  # run one at a time, so that only the request that caused the failure fails again
                 self._process([request])
             else:
                 request.future.set_exception(failure)
+
+    def _set_problem(self, reason: str | None) -> None:
+        if reason is None and self.problem is not None:
+            _log.warning("the store can be written again")
+        self.problem = reason
 
     def _publish(self, names: Iterable[str]) -> None:
         """Replace the published models whose version changed, and notify the listeners."""
@@ -396,6 +443,7 @@ class Writer:
         if isinstance(request, Put):
             return self._put(request, now)
         session = self._sessions.get(request.model)
+        self.check_not_damaged(request.model)
         if session is None:
             raise NotFoundError(
                 f"there is no model {request.model!r}.", hint="PUT /v1/models/NAME creates one"
@@ -424,6 +472,7 @@ class Writer:
     def _put(self, request: Put, now: float) -> Response:
         name, spec = check_name(request.model), request.spec
         session = self._sessions.get(name)
+        self.check_not_damaged(name)
         is_new = session is None
         if session is None:
             if len(self._sessions) >= self.max_models:
@@ -466,13 +515,18 @@ class Writer:
 
     def _tick(self, now: float) -> Response:
         expired = []
-        for name, session in self._sessions.items():
-            if session.expire_rows(now):
-                expired.append(name)
+        for name, session in list(self._sessions.items()):
+            try:
+                if session.expire_rows(now):
+                    expired.append(name)
+            except FileFormatError as error:  # raised before anything was changed
+                self._set_aside(name, error)
+                continue
             is_due = now - session.snapshot_at >= _EXPIRED_SECONDS
             if is_due and session.row_windows.expired_chunks():
                 session.snapshot(now)  # deletes expired rows from the store
-        self.store.drop_responses(now - _RESPONSE_SECONDS)
+            if self.store.drop_responses(name, now - _RESPONSE_SECONDS):
+                self._next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         return {"expired": expired}
 
 
@@ -481,6 +535,23 @@ def _follower_error() -> Unavailable:
         "this process only predicts, because another process learns; nothing was changed.",
         hint="send the request to the process whose /health/learner answers 200",
     )
+
+
+def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
+    """Return the error of requests whose transaction failed."""
+    reason, effect = reason_of(error), "nothing was changed"
+    if isinstance(error, CommitOutcomeUnknown):
+        effect = "it is not known whether the request took effect"
+    if is_store_error:
+        message = f"the store could not be written ({reason}); {effect}."
+        hint = "check the disk of the service, then send the request again with the same key"
+    elif isinstance(error, MemoryError):
+        message, hint = f"the service has too little memory for this request; {effect}.", "send fewer rows"
+    else:
+        message, hint = f"the service failed ({reason}); {effect}.", "see the log of the service"
+    failure = Unavailable(message, hint=hint)
+    failure.__cause__ = error
+    return failure
 
 
 def _location(error: Exception) -> str:

@@ -129,6 +129,7 @@ class Service:
         """Return the published model; raise NotFoundError if it does not exist."""
         found = self.writer.published.get(name)
         if found is None:
+            self.writer.check_not_damaged(name)
             raise commands.NotFoundError(
                 f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one"
             )
@@ -440,12 +441,15 @@ class Service:
         """Return 200 if models are loaded, keys can be read, and the writer runs or follows without lag."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
         ready = ready and (self.keys is None or self.keys.problem() is None)
-        role = "learner" if self.writer.leads else "predictor"
-        return JSONResponse({"ready": ready, "role": role}, status_code=200 if ready else 503)
+        problem = self.writer.problem
+        ready = ready and problem is None
+        answer = {"ready": ready, "role": "learner" if self.writer.leads else "predictor"}
+        more = {} if problem is None else {"problem": problem}
+        return JSONResponse({**answer, **more}, status_code=200 if ready else 503)
 
     async def learner(self, _request: Request) -> Response:
         """Return 200 if this process accepts changes; for load balancers."""
-        leads = self.writer.is_alive and self.writer.leads
+        leads = self.writer.is_alive and self.writer.leads and self.writer.problem is None
         return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
     async def metrics_text(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import logging
@@ -9,7 +10,8 @@ import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,21 +119,42 @@ class Keys:
             raise ParameterError(
                 f"the scopes of a key must be among {', '.join(SCOPES)}; got {', '.join(scopes) or 'none'}."
             )
-        known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
         secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
         key = Key(key_id, _hash(secret), tuple(scopes), tuple(models), note, tuple(sites))
-        _write(path, [*known.values(), key])
+        with _locked(path):
+            known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
+            _write(path, [*known.values(), key])
         return key, f"{_PREFIX}_{key_id}_{secret}"
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
         """Remove a key; return it."""
-        known = cls(path)._keys
-        if key_id not in known:
-            raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
-        revoked = known.pop(key_id)
-        _write(path, list(known.values()))
+        with _locked(path):
+            known = cls(path)._keys
+            if key_id not in known:
+                raise ParameterError(
+                    f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list"
+                )
+            revoked = known.pop(key_id)
+            _write(path, list(known.values()))
         return revoked
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the folder of a key file, so that concurrent changes do not undo each other.
+
+    The file itself is replaced by every change, so a lock on it would not exclude the next process.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise FileAccessError(f"{error.strerror or error}.", source=str(path.parent)) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _hash(secret: str) -> str:

@@ -17,16 +17,17 @@ from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.migrations import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from steelyard.service.stores.sql import Store
 
 __all__ = ["PostgresStore"]
 
-_SCHEMA_VERSION = 2  # the same as in SQLite
 _WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
 _CONNECT_SECONDS = 5
-_ERASE_LOCK_SECONDS = 2
+_ERASE_LOCK_MILLISECONDS = 100
+_MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # The server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 _SCHEMA = """
@@ -136,14 +137,26 @@ class PostgresStore(Store):
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                 if db.execute(exists).fetchone() == (False,):  # no other process has created it since
                     db.execute(_SCHEMA)
-                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (_SCHEMA_VERSION,))
-        found = db.execute("SELECT version FROM steelyard.about").fetchone()
-        if found != (_SCHEMA_VERSION,):
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (FIRST_VERSION,))
+        found = self._version(db)
+        if found < SCHEMA_VERSION:
+            with db.transaction():
+                db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                for statements in MIGRATIONS[self._version(db) - FIRST_VERSION :]:
+                    for sql in statements:
+                        db.execute(sql)
+                db.execute("UPDATE steelyard.about SET version = %s", (SCHEMA_VERSION,))
+        elif found > SCHEMA_VERSION:
             raise FileFormatError(
-                f"the store has version {found and found[0]}; this library reads version {_SCHEMA_VERSION}.",
+                f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
+
+    @staticmethod
+    def _version(db: psycopg.Connection[Any]) -> int:
+        found = db.execute("SELECT version FROM steelyard.about").fetchone()
+        return 0 if found is None else int(found[0])
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
@@ -229,6 +242,10 @@ class PostgresStore(Store):
             self._note_deletions(sql, cursor.rowcount)
         self._has_changes = True
 
+    def check_writable(self) -> None:
+        with self.transaction():
+            self._do("UPDATE about SET version = version")
+
     def _note_deletions(self, sql: str, n_rows: int) -> None:
         """Remember the table of a DELETE or UPDATE statement: both leave dead rows."""
         if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
@@ -249,44 +266,73 @@ class PostgresStore(Store):
 
     # -- erasing ------------------------------------------------------------------------------------
 
-    def erase(self) -> None:
-        """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
+    def erase(self) -> bool:
+        """Remove deleted rows from the tables, without stopping other sessions; return whether all are gone.
 
-        A table that another session has locked, for example a backup, is not waited for longer than
-        ``_ERASE_LOCK_SECONDS``, because learning stops while waiting; the next call rewrites it. The
-        write-ahead log contains the bytes until the server recycles it.
+        ``VACUUM`` frees the space of deleted rows while all sessions read and write on. A small table is then
+        rewritten, which removes the bytes from the disk at once; that needs an exclusive lock, which is not
+        waited for longer than ``_ERASE_LOCK_MILLISECONDS``. In a larger table, later rows overwrite the
+        freed space; :meth:`rewrite_tables` removes the bytes in a maintenance window. The write-ahead log
+        contains the bytes until the server recycles it.
         """
         db = self._session()
-        db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")
+        deleted = db.execute("SELECT pg_current_xact_id()::xid").fetchone()
+        for table in sorted(self._to_erase):
+            db.execute(f"VACUUM steelyard.{table}")
+        blocked = db.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND age(backend_xmin) > age(%s::xid)",
+            deleted,
+        ).fetchone()
+        if blocked != (0,):
+            raise FileAccessError(
+                "a backup or an open transaction still sees the forgotten rows.",
+                source=self.path,
+                hint="the service removes them when it has ended",
+            )
+        sizes = "SELECT pg_total_relation_size(('steelyard.' || %s)::regclass)"
+        large = {
+            table
+            for table in self._to_erase
+            if (db.execute(sizes, (table,)).fetchone() or (0,))[0] > _MAX_REWRITE_BYTES
+        }
+        self._rewrite_tables(db, self._to_erase - large, _ERASE_LOCK_MILLISECONDS)
+        self._to_erase = set()
+        return not large
+
+    def rewrite_tables(self) -> None:
+        """Rewrite all tables with rows, so that deleted bytes leave the disk; readers and writers wait."""
+        self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
+
+    def _rewrite_tables(
+        self, db: psycopg.Connection[Any], tables: Iterable[str], lock_milliseconds: int
+    ) -> None:
+        """Rewrite tables; raise FileAccessError if another session has locked or still sees a row of one."""
+        db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0: no limit
         try:
-            for table in sorted(self._to_erase):
-                if self._rewrite(db, table):
-                    self._to_erase.discard(table)
-        except psycopg.errors.LockNotAvailable:
-            pass  # the table stays in the set and is rewritten by the next call
+            for table in sorted(tables):
+                if not self._rewrite(db, table):
+                    raise psycopg.errors.LockNotAvailable(table)
+        except psycopg.errors.LockNotAvailable as error:
+            raise FileAccessError(
+                f"another session uses the table {table!r}, so the forgotten rows are still on the disk of "
+                "the database.",
+                source=self.path,
+                hint="they are removed when backups and open transactions have ended",
+            ) from error
         finally:
             db.execute("RESET lock_timeout")
-        if self._to_erase:
-            raise FileAccessError(
-                f"another session uses the table {min(self._to_erase)!r}, so the forgotten rows are still on "
-                "the disk of the database.",
-                source=self.path,
-                hint="forget again when backups and open transactions have ended",
-            )
 
     @staticmethod
     def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
         """Rewrite a table without its deleted rows; return False if another session can still see some."""
-        for _ in range(3):
-            counter = _DeadRowCounter()
-            db.add_notice_handler(counter)
-            try:
-                db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
-            finally:
-                db.remove_notice_handler(counter)
-            if not counter.n_rows:
-                return True
-        return False
+        counter = _DeadRowCounter()
+        db.add_notice_handler(counter)
+        try:
+            db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
+        finally:
+            db.remove_notice_handler(counter)
+        return not counter.n_rows
 
 
 class _DeadRowCounter:

@@ -13,6 +13,7 @@ from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowRefer
 __all__ = ["Store"]
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
+_MAX_DROPPED = 5_000  # responses that one transaction deletes, about 20 ms
 _TABLES_BY_MODEL = (
     "events",
     "snapshots",
@@ -60,8 +61,16 @@ class Store:
         """Wait until another process commits, or until the time is over."""
         raise NotImplementedError
 
-    def erase(self) -> None:
-        """Remove deleted data from the files of the database."""
+    def erase(self) -> bool:
+        """Remove deleted data from the files of the database.
+
+        Returns False if freed space contains it until it is used again, and raises FileAccessError if another
+        program prevents it at the moment.
+        """
+        raise NotImplementedError
+
+    def check_writable(self) -> None:
+        """Write without changing anything; raise one of ``errors`` if the disk or the server fails."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -293,9 +302,15 @@ class Store:
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", [(model, k) for k in keys])
         return len(keys)
 
-    def drop_responses(self, before: float) -> None:
-        dropped = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
+    def drop_responses(self, model: str, before: float, limit: int = _MAX_DROPPED) -> bool:
+        """Delete old responses of a model, at most ``limit``; return whether there may be more."""
+        sql = (
+            "DELETE FROM answers WHERE model = ? AND key IN (SELECT key FROM answers WHERE model = ? AND at < ? "
+            "ORDER BY at LIMIT ?) RETURNING model, key"
+        )
+        dropped = self._do(sql, model, model, before, limit)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
+        return len(dropped) == limit
 
     def index_old_responses(self) -> None:
         """Build the index of responses in a store of schema version 1, which had none."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,18 +15,20 @@ import apsw
 
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores.migrations import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from steelyard.service.stores.sql import Store
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
 _APPLICATION_ID = 0x53746C79  # "Stly"
-_SCHEMA_VERSION = 2
 _MIN_SQLITE = (
     3,
     51,
     3,
 )  # in older versions a checkpoint could reset the log under a reader and lose a commit
 _POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
+_BUSY_MILLISECONDS = 10_000  # how long a statement waits for the lock of another process
+_ERASE_MILLISECONDS = 300  # how long erasing waits for readers of the write-ahead log
 _SCHEMA = """
 CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
 CREATE TABLE events (
@@ -76,6 +79,15 @@ def check_sqlite() -> None:
         )
 
 
+def _create_private(path: str | Path) -> None:
+    """Create an empty file that only its owner can read; an existing file keeps its mode.
+
+    SQLite gives its write-ahead log the mode of the database file.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
 class SQLiteStore(Store):
     """Store in one SQLite file.
 
@@ -97,17 +109,19 @@ class SQLiteStore(Store):
         # The writer thread and the request threads use different connections; request threads share one.
         self._reader_lock = threading.Lock()
         try:
+            if not self._is_private:
+                _create_private(self.path)
             self._db = apsw.Connection(self.path, vfs=vfs)
             self._configure(exclusive=vfs is not None)
             self._check_schema()
             self._reader = (
                 self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except (apsw.Error, CommitOutcomeUnknown) as error:
+        except (*self.errors, CommitOutcomeUnknown) as error:
             raise FileAccessError(f"{error}.", source=self.path) from error
 
     def _configure(self, *, exclusive: bool) -> None:
-        self._db.set_busy_timeout(10_000)
+        self._db.set_busy_timeout(_BUSY_MILLISECONDS)
         if exclusive:  # the virtual file systems of the tests have no shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
         # Large pages need fewer writes for a batch of rows. An existing file keeps its page size.
@@ -134,24 +148,29 @@ class SQLiteStore(Store):
             with self.transaction():
                 self._db.execute(_SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
-                self._db.pragma("user_version", _SCHEMA_VERSION)
+                self._migrate(FIRST_VERSION)
         elif application != _APPLICATION_ID:
             raise FileFormatError("this database is not a store of the service.", source=self.path)
-        elif version == 1:
-            self._upgrade()
-        elif version != _SCHEMA_VERSION:
+        elif 1 <= version < SCHEMA_VERSION:
+            with self.transaction():
+                self._migrate(self._db.pragma("user_version"))  # another process may have changed it since
+        elif version != SCHEMA_VERSION:
             raise FileFormatError(
-                f"the store has version {version}; this library reads version {_SCHEMA_VERSION}.",
+                f"the store has version {version}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
 
-    def _upgrade(self) -> None:
-        with self.transaction():
-            if self._db.pragma("user_version") == 1:  # no other process has upgraded it since
-                self._db.execute(_ANSWER_INDEX)
-                self.index_old_responses()
-                self._db.pragma("user_version", _SCHEMA_VERSION)
+    def _migrate(self, version: int) -> None:
+        """Change the schema from a version to the current one, inside a transaction."""
+        if version == 1:
+            self._db.execute(_ANSWER_INDEX)
+            self.index_old_responses()
+            version = FIRST_VERSION
+        for statements in MIGRATIONS[version - FIRST_VERSION :]:
+            for sql in statements:
+                self._db.execute(sql)
+        self._db.pragma("user_version", SCHEMA_VERSION)
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
@@ -210,6 +229,7 @@ class SQLiteStore(Store):
         import fcntl
 
         # A separate file: closing a descriptor of the database file would release the locks of SQLite.
+        _create_private(self.path + "-writer")
         lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
         try:
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,22 +264,30 @@ class SQLiteStore(Store):
 
     # -- the file -----------------------------------------------------------------------------------
 
-    def erase(self) -> None:
+    def erase(self) -> bool:
         """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
         if self.path == ":memory:":
-            return
-        for _ in range(3):
+            return True
+        self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning waits as long as this
+        try:
             busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
-            if not busy:
-                return
+        finally:
+            self._db.set_busy_timeout(_BUSY_MILLISECONDS)
+        if not busy:
+            return True
         raise FileAccessError(
             "a reader keeps the write-ahead log open, so deleted data may still be in it.",
             source=self.path,
-            hint="close other programs that read the store; the next erase removes the data",
+            hint="close other programs that read the store; the service tries again every 30 seconds",
         )
 
+    def check_writable(self) -> None:
+        with self.transaction():
+            self._db.pragma("user_version", SCHEMA_VERSION)  # writes a page of the file
+
     def backup(self, path: str | Path) -> None:
-        """Copy the store to another file."""
+        """Copy the store to another file, which only its owner can read."""
+        _create_private(path)
         with apsw.Connection(str(path)) as target, target.backup("main", self._reader, "main") as copy:
             while not copy.done:
                 copy.step(1000)
