@@ -137,19 +137,26 @@ def test_readers_see_only_committed_data(store):
     assert store.n_pending("m") == 1
 
 
-def test_write_lock_is_exclusive_and_can_be_taken_over(where):
+def test_write_lock_and_leases_are_exclusive_and_can_be_taken_over(where):
     first, second = open_store(where), open_store(where)
     assert first.acquire_write_lock()
     assert first.holds_write_lock
+    assert first.acquire_leases(["m", "n"], 1) == ["m"]
     if isinstance(second, SQLiteStore):
         with pytest.raises(FileAccessError, match="another process"):
             second.acquire_write_lock()
     else:
-        assert not second.acquire_write_lock()
         with pytest.raises(FileAccessError, match="write lock"), second.transaction():
             pass
+        assert second.acquire_write_lock()
+        assert second.acquire_leases(["m", "n"], 2) == ["n"]
+        assert (second.holds_lease("m"), second.holds_lease("n")) == (False, True)
+        found = second.learners(["m", "n", "o"])
+        assert found.owners == {"m": first.address, "n": second.address}
+        assert found.n_leases == {first.address: 1, second.address: 1}
     first.close()
     assert second.acquire_write_lock()
+    assert second.acquire_leases(["m"], 1) == ["m"]
     second.close()
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,12 @@ def _check_installed() -> None:
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor only predicts and follows the learner. With PostgreSQL, a second learner is a standby.",
+    help="A predictor only predicts and follows the learners. With PostgreSQL, several learners share the models.",
+)
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Address at which other learners reach this one. Default: host and port.",
 )
 @address_options
 @click.option(
@@ -87,6 +93,7 @@ def serve_command(
     *,
     store: str,
     role: str,
+    advertise: str | None,
     host: str,
     port: int,
     keys_file: Path | None,
@@ -118,9 +125,7 @@ def serve_command(
     writer = Writer(opened, may_learn=role == "learner")
     commands = [_create_command(path) for path in specs]
     if leads:
-        for command in commands:
-            writer.process([command])
-            command.future.result()
+        _create_models(writer, commands)
     elif specs and not check:
         print_message("another process is the learner and creates the models")
     if check:
@@ -137,7 +142,19 @@ def serve_command(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
-    _listen(app, host, port, tls_cert, tls_key)
+    _listen(app, host, port, tls_cert, tls_key, lambda url: opened.advertise(advertise or url))
+
+
+def _create_models(writer: Any, commands: list[Any]) -> None:
+    from steelyard.service.commands import Unavailable
+
+    for command in commands:
+        writer.process([command])
+        error = command.future.exception()
+        if isinstance(error, Unavailable):
+            print_message(f"{command.model}: {error.summary}")
+        elif error is not None:
+            raise error
 
 
 def _check_address(host: str, keys_file: Path | None) -> None:
@@ -192,7 +209,14 @@ def _print_models(writer: Any, store: str, n_damaged: int) -> None:
     emit_table(["model", "version", "rows", "digest"], rows)
 
 
-def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+def _listen(
+    app: Any,
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    announce: Callable[[str], None],
+) -> None:
     import uvicorn
 
     from steelyard.service.http.protocol import LimitedProtocol
@@ -215,7 +239,9 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
     bound.listen(config.backlog)  # before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    print_message(f"serving at {scheme}://{shown}:{bound.getsockname()[1]}/ (Ctrl-C stops)")
+    address = f"{scheme}://{shown}:{bound.getsockname()[1]}"
+    announce(address)
+    print_message(f"serving at {address}/ (Ctrl-C stops)")
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()  # loaded modules and models stay alive; scanning them took a tenth of the running time
     signal.signal(signal.SIGTERM, _exit)  # uvicorn shuts down and then calls this handler

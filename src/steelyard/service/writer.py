@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -98,6 +99,8 @@ class Writer:
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self.owners: dict[str, str] = {}  # addresses of the processes that learn the other models
+        self._next_balance = time.monotonic() + _POLL_SECONDS
         self.problem: str | None = None  # why the store cannot be written, such as "disk full"
         self.damaged: dict[str, str] = {}  # models that cannot be loaded, and why
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
@@ -112,10 +115,15 @@ class Writer:
     def recover(self) -> None:
         """Load all models from the store."""
         self._speculation.invalidate()
+        is_learner = self.store.holds_write_lock
+        if is_learner:
+            self._take_share()
         with self.store.read_snapshot():
+            specs = self.store.models()
             self._sessions, self.damaged = {}, {}
-            for name, spec in self.store.models():
-                self._recover_model(name, spec)
+            for name, spec in specs:
+                if not is_learner or self.store.holds_lease(name):
+                    self._recover_model(name, spec)
         self.published = {name: session.engine.published() for name, session in self._sessions.items()}
         self._needs_recovery = False
 
@@ -130,6 +138,65 @@ class Writer:
             return
         session.yield_to_readers = partial(self._yield_to_readers, name)
         self._sessions[name] = session
+
+    # -- models spread over several learners --------------------------------------------------------
+
+    def _take_share(self) -> list[str]:
+        """Acquire leases of models without a learner, up to an equal share; return their names."""
+        names = [name for name, _ in self.store.models()]
+        learners = self.store.learners(names)
+        if learners is None:
+            return []
+        self.owners = {name: url for name, url in learners.owners.items() if not self.store.holds_lease(name)}
+        share = math.ceil(len(names) / max(1, len(learners.n_leases)))
+        n_held = sum(map(self.store.holds_lease, names))
+        free = [name for name in names if name not in learners.owners]
+        return self.store.acquire_leases(free, max(0, share - n_held))
+
+    def _rebalance(self) -> None:
+        """Take models whose learner has died, and give models to learners that have fewer."""
+        if not self.store.has_leases:
+            return
+        self._next_balance = time.monotonic() + _POLL_SECONDS
+        taken = self._take_share()
+        with self.store.read_snapshot():
+            for name in taken:
+                self._recover_model(name, str(self.store.spec_of(name)))
+        self._publish(taken)
+        names = list(self._sessions)
+        learners = self.store.learners(names)
+        if learners is not None and not taken:
+            n_fewest = min(learners.n_leases.values(), default=len(names))
+            self._release(names[: (len(names) - n_fewest) // 2])
+
+    def _release(self, names: Sequence[str]) -> None:
+        """Give up models; a snapshot makes it fast to load them elsewhere."""
+        if not names:
+            return
+        with self.store.transaction():
+            for name in names:
+                if self._sessions[name].events_since_snapshot:
+                    self._sessions[name].snapshot(self.clock())
+        for name in names:
+            del self._sessions[name]
+            self.published.pop(name, None)
+        self.store.release_leases(names)
+        _log.warning("%d models are learned by another process now", len(names))
+
+    def _adopt(self, name: str) -> ModelSession | None:
+        """Load a model that has no learner at the moment; return None if it does not exist."""
+        if self.store.holds_lease(name) or (spec := self.store.spec_of(name)) is None:
+            return None
+        if not self.store.acquire_leases([name], 1):
+            raise _follower_error()
+        self._recover_model(name, spec)
+        return self._sessions.get(name)
+
+    def learner_elsewhere(self, name: str, *, changes: bool) -> str | None:
+        """Return the address of the process that must answer a request; None if this one can."""
+        if name in self.published and (not changes or self.store.holds_lease(name)):
+            return None
+        return self.owners.get(name)
 
     def _set_aside(self, name: str, error: Exception) -> None:
         """Stop using a model whose stored data are damaged."""
@@ -233,10 +300,13 @@ class Writer:
                 self._follow()
             elif group := self._next_group():
                 self.process(group)
+                if time.monotonic() > self._next_balance and self._speculation.batch is None:
+                    self._rebalance()
             else:
                 self.store.acquire_write_lock()  # raises if the connection to the database is lost
                 if self._needs_recovery:
                     self.recover()
+                self._rebalance()
                 if self.problem is not None:
                     self.store.check_writable()
                     self._set_problem(None)
@@ -256,13 +326,16 @@ class Writer:
         """Apply the changes of the leader, and take over if its write lock is free."""
         self._reject_queued(_follower_error)
         try:
-            self.store.wait_for_changes(_POLL_SECONDS)
-            self._publish(catch_up(self.store, self._sessions))
-            self._followed_at = time.monotonic()
             if self.may_learn and self.store.acquire_write_lock():
                 self.recover()
                 self._is_leader = True
                 _log.warning("this process has the write lock now and learns")
+                return
+            self.store.wait_for_changes(_POLL_SECONDS)
+            self._publish(catch_up(self.store, self._sessions))
+            self._followed_at = time.monotonic()
+            learners = self.store.learners(list(self._sessions))
+            self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried; the published models keep answering
             _log.error("the changes of the leader cannot be read: %s", _location(error))
             self._sessions = {}  # loaded again when the store is available
@@ -442,7 +515,7 @@ class Writer:
             return self._tick(now)
         if isinstance(request, Put):
             return self._put(request, now)
-        session = self._sessions.get(request.model)
+        session = self._sessions.get(request.model) or self._adopt(request.model)
         self.check_not_damaged(request.model)
         if session is None:
             raise NotFoundError(
@@ -471,11 +544,13 @@ class Writer:
 
     def _put(self, request: Put, now: float) -> Response:
         name, spec = check_name(request.model), request.spec
-        session = self._sessions.get(name)
+        session = self._sessions.get(name) or self._adopt(name)
         self.check_not_damaged(name)
         is_new = session is None
         if session is None:
-            if len(self._sessions) >= self.max_models:
+            if not self.store.holds_lease(name) and not self.store.acquire_leases([name], 1):
+                raise _follower_error()
+            if len(self.store.models()) >= self.max_models:
                 raise Conflict(f"there are {self.max_models:,} models already, which is the maximum.")
             session = new_session(self.store, name, spec)
             session.yield_to_readers = partial(self._yield_to_readers, name)
@@ -532,7 +607,7 @@ class Writer:
 
 def _follower_error() -> Unavailable:
     return Unavailable(
-        "this process only predicts, because another process learns; nothing was changed.",
+        "this process does not learn this model, because another process learns it; nothing was changed.",
         hint="send the request to the process whose /health/learner answers 200",
     )
 

@@ -32,6 +32,7 @@ from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
 from steelyard.service.http import bodies, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
+from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
@@ -100,6 +101,7 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
+        self.forwarder = Forwarder(writer)
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
@@ -198,7 +200,8 @@ class Service:
         """Return the models that the key has access to."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
-        return JSONResponse({"models": [self._summary(name) for name in names]})
+        models = [*map(self._summary, names), *await self.forwarder.models(request)]
+        return JSONResponse({"models": sorted(models, key=lambda model: model["name"])})
 
     def _summary(self, name: str) -> dict[str, Any]:
         published = self.model(name)
@@ -478,6 +481,7 @@ class Service:
         finally:
             gc.set_threshold(*thresholds)
             await run_in_threadpool(self.writer.close)
+            await self.forwarder.close()
             self.writer.store.close()
 
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
+from steelyard.service.http.bodies import read_body
 from steelyard.service.http.problems import Problem, problem_of, respond
 
 if TYPE_CHECKING:
@@ -123,7 +124,12 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
     async def handle(request: Request) -> Response:
         begin = time.perf_counter()
         try:
-            response = await handler(request)
+            url = service.forwarder.target(request)
+            if url is None:
+                response = await handler(request)
+            else:
+                body = await read_body(request, service.limits.body, service.budget)
+                response = await service.forwarder.forward(request, url, body)
         except Problem as problem:
             response = respond(problem)
         except SteelyardError as error:

@@ -10,6 +10,7 @@ __all__ = [
     "BackgroundWork",
     "CommitOutcomeUnknown",
     "Event",
+    "Learners",
     "PendingRow",
     "RowReference",
     "Snapshot",
@@ -35,6 +36,14 @@ def reason_of(error: BaseException) -> str:
     if is_full or "disk is full" in str(error):
         return "disk full"
     return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Learners:
+    """Processes that learn, and which models each of them holds a lease of."""
+
+    n_leases: dict[str, int]  # number of leases by address; contains every live learner
+    owners: dict[str, str]  # address of the learner of each model that has one
 
 
 @dataclass(frozen=True)

@@ -10,5 +10,7 @@ FIRST_VERSION = 2  # the schemas of the stores are of this version
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # 3: deleting old responses must not read all of them
     ("CREATE INDEX IF NOT EXISTS answers_by_time ON answers (model, at)",),
+    # 4: addresses of learners by process number of their database session
+    ("CREATE TABLE IF NOT EXISTS learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL)",),
 )
 SCHEMA_VERSION = FIRST_VERSION + len(MIGRATIONS)

@@ -1,13 +1,15 @@
-"""Store in PostgreSQL: one process writes, any number of processes follow it.
+"""Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
-The write lock is an advisory lock of the database session that writes. A commit therefore implies that the
-lock is still held: a process that lost its connection cannot write after its successor has taken over.
+A lease of a model is an advisory lock of the database session that writes. A commit therefore implies that
+the lease is still held: a process that lost its connection cannot write after its successor has taken over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,15 +18,23 @@ import psycopg
 from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
-from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
 from steelyard.service.stores.migrations import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from steelyard.service.stores.sql import Store
 
 __all__ = ["PostgresStore"]
 
-_WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
+# "Stly", the key of an advisory lock that all learners share; version 0.2 holds it exclusively.
+_WRITE_LOCK = 0x53746C79
+_LEARNERS = """
+SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
+FROM pg_locks AS l LEFT JOIN learners AS n ON n.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
+_MIN_NOTIFY_SECONDS = 0.05  # sessions that notify commit one after the other, so few transactions notify
 _CONNECT_SECONDS = 5
 _ERASE_LOCK_MILLISECONDS = 100
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
@@ -84,6 +94,7 @@ class PostgresStore(Store):
     """
 
     errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
+    has_leases = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -92,6 +103,9 @@ class PostgresStore(Store):
         self._db: psycopg.Connection[Any] | None = None
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
+        self._leases: set[str] = set()  # models that this session may change
+        self._url_of_process = ""
+        self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
         self._to_erase = set(_TABLES_WITH_ROWS)  # all tables: an earlier process may have deleted rows
         try:
@@ -126,6 +140,7 @@ class PostgresStore(Store):
         """Return the session of the writer; reconnect if it is closed."""
         if self._db is None or self._db.closed:
             self._lock_holder = None
+            self._leases = set()
             self._db = self._connect()
             self._db.execute(f"LISTEN {_CHANNEL}")
         return self._db
@@ -161,7 +176,7 @@ class PostgresStore(Store):
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
             with suppress(psycopg.Error):  # unlock now, not when the server notices the end of the session
-                self._db.execute("SELECT pg_advisory_unlock(%s)", (_WRITE_LOCK,))
+                self._db.execute("SELECT pg_advisory_unlock_all()")
         for db in (self._reader, self._db):
             if db is not None:
                 with suppress(psycopg.Error):
@@ -181,9 +196,58 @@ class PostgresStore(Store):
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
             return True
-        if db.execute("SELECT pg_try_advisory_lock(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
+        if db.execute("SELECT pg_try_advisory_lock_shared(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
             self._lock_holder = db
+            self._announce(db)
         return self.holds_write_lock
+
+    def holds_lease(self, model: str) -> bool:
+        return model in self._leases and self.holds_write_lock
+
+    def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
+        acquired: list[str] = []
+        for model in models:
+            if len(acquired) >= limit:
+                break
+            if model in self._leases:
+                continue
+            if self._do("SELECT pg_try_advisory_lock(?)", _lease_key(model)) == [(True,)]:
+                acquired.append(model)
+        self._leases.update(acquired)
+        return acquired
+
+    def release_leases(self, models: Sequence[str]) -> None:
+        for model in models:
+            self._leases.discard(model)
+            self._do("SELECT pg_advisory_unlock(?)", _lease_key(model))
+
+    def learners(self, models: Sequence[str]) -> Learners | None:
+        names = {_lease_key(model): model for model in models}
+        held = self._session().execute(_LEARNERS).fetchall()
+        n_leases = {address: 0 for key, address in held if key == _WRITE_LOCK}
+        owners = {names[key]: address for key, address in held if key in names}
+        for key, address in held:
+            if key not in {_WRITE_LOCK, _SETUP_LOCK} and address in n_leases:
+                n_leases[address] += 1
+        return Learners(n_leases, owners)
+
+    @property
+    def address(self) -> str:
+        return self._url_of_process or str(self._session().info.backend_pid)
+
+    def advertise(self, url: str) -> None:
+        self._url_of_process = url
+        if self.holds_write_lock:
+            self._announce(self._session())
+
+    def _announce(self, db: psycopg.Connection[Any]) -> None:
+        """Write the address of this process, and delete those of sessions that have ended."""
+        db.execute("DELETE FROM learners WHERE pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')")
+        if self._url_of_process:
+            db.execute(
+                "INSERT INTO learners VALUES (%s, %s) ON CONFLICT (pid) DO UPDATE SET url = excluded.url",
+                (db.info.backend_pid, self._url_of_process),
+            )
 
     def wait_for_changes(self, seconds: float) -> None:
         """Wait for a notification of the writing process, or until the time is over."""
@@ -202,13 +266,16 @@ class PostgresStore(Store):
         self._has_changes = False
         try:
             yield
-            if self._has_changes:
-                db.execute(f"NOTIFY {_CHANNEL}")
             self._commit(db)
         except BaseException:
             with suppress(psycopg.Error):  # a closed session has rolled back already
                 db.execute("ROLLBACK")
             raise
+
+        if self._has_changes and time.monotonic() - self._notified_at > _MIN_NOTIFY_SECONDS:
+            with suppress(psycopg.Error):  # followers also read at intervals
+                db.execute(f"NOTIFY {_CHANNEL}")
+            self._notified_at = time.monotonic()
 
     @staticmethod
     def _commit(db: psycopg.Connection[Any]) -> None:
@@ -343,6 +410,11 @@ class _DeadRowCounter:
     def __call__(self, notice: Any) -> None:
         found = re.search(r"\d+", notice.message_detail or "")  # first number of a localized text
         self.n_rows += int(found.group()) if found else 0
+
+
+def _lease_key(model: str) -> int:
+    """Return the key of the advisory lock of a model, a signed 64-bit integer."""
+    return int.from_bytes(hashlib.blake2b(model.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _with_placeholders(sql: str) -> str:

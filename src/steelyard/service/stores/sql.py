@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 from steelyard.exceptions import FileFormatError
-from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowReference, Snapshot
+from steelyard.service.stores import BackgroundWork, Event, Learners, PendingRow, RowReference, Snapshot
 
 __all__ = ["Store"]
 
@@ -30,13 +30,21 @@ _TABLES_BY_MODEL = (
 class Store:
     """Durable storage of the service.
 
-    Only the writer thread of the process that holds the write lock changes a store, inside
-    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
-    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    A process with the write lock changes the models of which it holds a lease, in its writer thread and inside
+    :meth:`transaction`; when the context manager returns, the transaction is durable. SQLite has one such
+    process, which holds the leases of all models; PostgreSQL can have several. Other processes follow with
+    ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # names the store in error messages
     errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
+    has_leases = False  # whether several processes can learn different models
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- implemented by each database ---------------------------------------------------------------
 
@@ -56,6 +64,29 @@ class Store:
     def acquire_write_lock(self) -> bool:
         """Acquire or confirm the write lock; return False, or raise, if another process has it."""
         raise NotImplementedError
+
+    def holds_lease(self, model: str) -> bool:  # noqa: ARG002
+        """Whether this process may change the model."""
+        return True
+
+    def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
+        """Acquire leases of models that no other process changes, at most ``limit``; return their names."""
+        return list(models)[:limit]
+
+    def release_leases(self, models: Sequence[str]) -> None:
+        """Let other processes change these models."""
+
+    def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
+        """Return the learners of models; None if this process learns all of them."""
+        return None
+
+    @property
+    def address(self) -> str:
+        """Address under which :meth:`learners` lists this process."""
+        return ""
+
+    def advertise(self, url: str) -> None:
+        """Set the HTTP address at which other processes reach this one."""
 
     def wait_for_changes(self, seconds: float) -> None:
         """Wait until another process commits, or until the time is over."""
@@ -93,6 +124,11 @@ class Store:
 
     def models(self) -> list[tuple[str, str]]:
         return self._do("SELECT name, spec FROM models ORDER BY name")
+
+    def spec_of(self, name: str) -> str | None:
+        """Return the stored spec of a model; None if it does not exist."""
+        found = self._do("SELECT spec FROM models WHERE name = ?", name)
+        return str(found[0][0]) if found else None
 
     def put_model(self, name: str, spec: str, at: float) -> None:
         sql = (

@@ -1,0 +1,119 @@
+"""Forwarding of requests to the process that learns a model, when several processes share a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from steelyard.service.commands import Unavailable
+from steelyard.service.writer import Writer
+
+__all__ = ["Forwarder"]
+
+_FORWARDED = "x-steelyard-forwarded"
+_READ_VERBS = frozenset({"predict", "infer"})
+_TIMEOUT = httpx.Timeout(120.0, connect=2.0)
+_LIST_TIMEOUT = httpx.Timeout(5.0, connect=1.0)
+_MAX_CONNECTIONS = 100
+_DROPPED_HEADERS = frozenset({"host", "content-length", "connection", "transfer-encoding", "date", "server"})
+
+
+class Forwarder:
+    """HTTP client that passes requests to other learners.
+
+    Parameters
+    ----------
+    writer : Writer
+        Knows which process learns which model.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._http: httpx.AsyncClient | None = None
+
+    def target(self, request: Request) -> str | None:
+        """Return the address of the process that must answer a request; None if this one can."""
+        model = request.path_params.get("model")
+        if model is None or not self._writer.owners:
+            return None
+        verb = request.url.path.rpartition("/")[2]
+        changes = request.method not in {"GET", "HEAD"} and verb not in _READ_VERBS
+        url = self._writer.learner_elsewhere(model, changes=changes)
+        if url is None or not url.startswith("http"):
+            return None
+        if _FORWARDED in request.headers:  # the model moves at the moment: never forward twice
+            raise Unavailable(
+                f"the model {model!r} is moving to another process; nothing was changed.",
+                hint="try again shortly",
+            )
+        return url
+
+    async def forward(self, request: Request, url: str, body: bytes) -> Response:
+        """Send a request to another process and return its response."""
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
+        outgoing = self._client().build_request(
+            request.method, url + path, headers=[*headers, (_FORWARDED, "1")], content=body
+        )
+        try:
+            response = await self._client().send(outgoing, stream=True)
+            kept = {n: v for n, v in response.headers.items() if n not in _DROPPED_HEADERS}
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                return StreamingResponse(_stream(response), response.status_code, kept)
+            content = await response.aread()
+            kept.pop("content-encoding", None)  # httpx has decoded it
+            return Response(content, response.status_code, kept)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Unavailable(
+                "the process that learns this model cannot be reached; nothing was changed.",
+                hint="try again shortly; another process takes the model over",
+            ) from error
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                "the process that learns this model did not answer; it is not known whether the request took "
+                "effect.",
+                hint="send the request again with the same key",
+            ) from error
+
+    async def models(self, request: Request) -> list[dict[str, Any]]:
+        """Return the models that other processes list; a process that does not answer is left out."""
+        if _FORWARDED in request.headers:
+            return []
+        urls = {url for url in self._writer.owners.values() if url.startswith("http")}
+        headers = {_FORWARDED: "1"}
+        if "authorization" in request.headers:
+            headers["authorization"] = request.headers["authorization"]
+        found = await asyncio.gather(*(self._list(url, headers) for url in urls))
+        return [model for models in found for model in models]
+
+    async def _list(self, url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
+        try:
+            response = await self._client().get(f"{url}/v1/models", headers=headers, timeout=_LIST_TIMEOUT)
+            models: list[dict[str, Any]] = response.json()["models"] if response.is_success else []
+        except (httpx.HTTPError, ValueError, KeyError):
+            return []
+        return models
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            limits = httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS)
+            self._http = httpx.AsyncClient(timeout=_TIMEOUT, limits=limits, trust_env=False)
+        return self._http
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+
+async def _stream(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for part in response.aiter_raw():
+            yield part
+    finally:
+        await response.aclose()
