@@ -1,6 +1,6 @@
 """Throughput, latency and recovery of the service, compared with minimal alternatives in the same run.
 
-    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|predict|recover]
+    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|keyed|predict|recover]
 
 1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
    same bytes to a file.
@@ -8,6 +8,7 @@
    echo
    application of the same framework. On a disk whose sync is faster than a request of the framework, group
    commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
+   The same with one idempotency key per request, against requests without.
 3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.
 4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
 
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,9 +145,9 @@ class Pipe:
 
 
 async def send_all(
-    url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int
+    url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int, *, keyed: bool = False
 ) -> float:
-    """Seconds until all bodies are answered, shared among clients."""
+    """Seconds until all bodies are answered, shared among clients; ``keyed``: each with its own key."""
     pipes = [Pipe(url) for _ in range(n_clients)]
     for pipe in pipes:
         await pipe.open()
@@ -153,7 +155,8 @@ async def send_all(
 
     async def client(pipe: Pipe) -> None:
         for body in left:
-            await pipe.post(path, body, headers)
+            key = {"idempotency-key": uuid.uuid4().hex} if keyed else {}
+            await pipe.post(path, body, {**headers, **key})
 
     begin = time.perf_counter()
     await asyncio.gather(*(client(pipe) for pipe in pipes))
@@ -245,6 +248,26 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
             )
 
 
+def bench_keyed_rows(folder: Path, rounds: int, n_requests: int) -> None:
+    rng = np.random.default_rng(1)
+    bodies = [row_body(*row) for row in zip(*table(rng, n_requests), strict=True)]
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with service(folder / "keyed.db") as url:
+        httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
+        first = arrow(*table(rng, 1_000))
+        httpx.post(f"{url}/v1/models/m/learn", content=first, headers=ARROW).raise_for_status()
+        for _ in range(rounds):
+            for keyed, times in seconds.items():
+                times.append(asyncio.run(send_all(url, "/v1/models/m/learn", bodies, JSON, 64, keyed=keyed)))
+    rates = {keyed: n_requests / min(times) for keyed, times in seconds.items()}
+    line(
+        "64 clients, single rows with idempotency keys, of rows without",
+        rates[True] / rates[False],
+        0.7,
+        detail=f"{rates[True]:,.0f} against {rates[False]:,.0f} requests a second",
+    )
+
+
 async def predict_often(url: str, body: bytes, n_requests: int) -> np.ndarray:
     pipe = Pipe(url)
     await pipe.open()
@@ -293,7 +316,7 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
         "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
         min(busy) / min(idle),
         2,
-        limits=True,
+        most=True,
         detail=f"{1e3 * min(busy):.2f} against {1e3 * min(idle):.2f} ms",
     )
 
@@ -321,7 +344,7 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
         assert found.summary()["digest"] == digest
         again.close()
     detail = "45,000 of them after the last snapshot; the digest is equal"
-    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, limits=True, detail=detail)
+    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, most=True, detail=detail)
 
 
 def main() -> None:
@@ -329,12 +352,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
-    parser.add_argument("--only", choices=["learn", "single", "predict", "recover"])
+    parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "recover"])
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else 5
     jobs = {
         "learn": lambda folder: bench_learning(folder, rounds, 50 if arguments.quick else 100),
         "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
+        "keyed": lambda folder: bench_keyed_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
         "predict": lambda folder: bench_predictions(folder, rounds, 300 if arguments.quick else 1_000),
         "recover": lambda folder: bench_recovery(folder, 200_000 if arguments.quick else 1_000_000),
     }

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -32,7 +32,7 @@ from steelyard.service.commands import (
     Unavailable,
 )
 from steelyard.service.engine import PublishedModel
-from steelyard.service.idempotency import Response, run_once
+from steelyard.service.idempotency import Response, run_once, stored_response
 from steelyard.service.pool import PooledSession, new_session, recover_session, repair_model
 from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
@@ -192,11 +192,11 @@ class Writer:
         self._recover_model(name, spec)
         return self._sessions.get(name)
 
-    def learner_elsewhere(self, name: str, *, changes: bool) -> str | None:
-        """Return the address of the process that must answer a request; None if this one can."""
-        if name in self.published and (not changes or self.store.holds_lease(name)):
-            return None
-        return self.owners.get(name)
+    def can_answer(self, name: str, *, changes: bool) -> bool:
+        """Return whether this process has the model, and may change it if the request does."""
+        return name in self.damaged or (
+            name in self.published and (not changes or self.store.holds_lease(name))
+        )
 
     def _set_aside(self, name: str, error: Exception) -> None:
         """Stop using a model whose stored data are damaged."""
@@ -495,20 +495,27 @@ class Writer:
 
     def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
         """Learn the rows of all requests in one call; return None if that is not possible."""
-        session = self._sessions.get(requests[0].model)
-        rows = [r for r in requests if isinstance(r, Learn) and r.key is None]
-        if session is None or len(rows) < len(requests):
+        model = requests[0].model
+        session = self._sessions.get(model)
+        keys = [r.key for r in requests if r.key is not None]
+        if session is None or len(set(keys)) < len(keys):
             return None
+        known = self.store.responses_to(model, keys) if keys else {}
+        rows = [r for r in requests if isinstance(r, Learn) and r.key not in known]
         if learned is not None:
             version = session.write(learned)
-        elif len(rows) == 1 or not session.engine.column_kinds():
+        elif len(rows) <= 1 or not session.engine.column_kinds():
             return None  # the first rows of a model determine its columns, so they are learned alone
         else:
             try:
                 version = session.learn(concatenated(session, rows), now=self.clock())
             except SteelyardError:
                 return None  # a request has bad rows; one call per request finds it
-        return [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
+        responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
+        new = [(r.key, r.fingerprint, json.dumps(responses[id(r)])) for r in rows if r.key is not None]
+        if new:
+            self.store.put_responses(model, new, at=self.clock())
+        return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
 
     def _run_request(self, request: Request, now: float) -> Response:
         if isinstance(request, Tick):
@@ -603,6 +610,14 @@ class Writer:
             if self.store.drop_responses(name, now - _RESPONSE_SECONDS):
                 self._next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         return {"expired": expired}
+
+
+def _repeated(request: Request, known: Mapping[str, tuple[str, str]]) -> Response | SteelyardError:
+    """Return the stored response of a repeated request, or the error it causes."""
+    try:
+        return stored_response(request, *known[str(request.key)])
+    except SteelyardError as error:
+        return error
 
 
 def _follower_error() -> Unavailable:

@@ -189,9 +189,8 @@ class Service:
             return {}
         if not 1 <= len(key) <= 255:
             raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
-        head = (
-            f"{request.method} {request.url.path}?{request.url.query} {request.headers.get('content-type')}\n"
-        )
+        path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+        head = f"{request.method} {path}?{query} {bodies.header(request, b'content-type')}\n"
         return {"key": key, "fingerprint": hashlib.sha256(head.encode() + body).hexdigest()}
 
     # -- models -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -36,22 +37,30 @@ class Forwarder:
         self._writer = writer
         self._http: httpx.AsyncClient | None = None
 
-    def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request; None if this one can."""
+    async def target(self, request: Request) -> str | None:
+        """Return the address of the process that must answer a request; None if this one can.
+
+        Raises Unavailable while a model moves from one process to another.
+        """
         model = request.path_params.get("model")
-        if model is None or not self._writer.owners:
+        if model is None or not self._writer.store.has_leases:
             return None
         verb = request.url.path.rpartition("/")[2]
         changes = request.method not in {"GET", "HEAD"} and verb not in _READ_VERBS
-        url = self._writer.learner_elsewhere(model, changes=changes)
-        if url is None or not url.startswith("http"):
+        if self._writer.can_answer(model, changes=changes):
             return None
-        if _FORWARDED in request.headers:  # the model moves at the moment: never forward twice
+        url = self._writer.owners.get(model)
+        if url is None:
+            exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
+            if not exists or (url is None and request.method == "PUT"):
+                return None  # this process responds that it does not exist, or creates or takes the model
+        is_here = url == self._writer.store.address
+        if url is None or is_here or _FORWARDED in request.headers:  # never forward twice
             raise Unavailable(
                 f"the model {model!r} is moving to another process; nothing was changed.",
                 hint="try again shortly",
             )
-        return url
+        return url if url.startswith("http") else None
 
     async def forward(self, request: Request, url: str, body: bytes) -> Response:
         """Send a request to another process and return its response."""

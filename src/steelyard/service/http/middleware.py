@@ -124,7 +124,7 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
     async def handle(request: Request) -> Response:
         begin = time.perf_counter()
         try:
-            url = service.forwarder.target(request)
+            url = await service.forwarder.target(request)
             if url is None:
                 response = await handler(request)
             else:

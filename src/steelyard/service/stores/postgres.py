@@ -221,6 +221,11 @@ class PostgresStore(Store):
             self._leases.discard(model)
             self._do("SELECT pg_advisory_unlock(?)", _lease_key(model))
 
+    def find_learner(self, model: str) -> tuple[bool, str | None]:
+        exists = bool(self._read("SELECT 1 FROM models WHERE name = ?", model))
+        held = dict(self._read(_LEARNERS)) if exists else {}
+        return exists, held.get(_lease_key(model))
+
     def learners(self, models: Sequence[str]) -> Learners | None:
         names = {_lease_key(model): model for model in models}
         held = self._session().execute(_LEARNERS).fetchall()
@@ -233,7 +238,7 @@ class PostgresStore(Store):
 
     @property
     def address(self) -> str:
-        return self._url_of_process or str(self._session().info.backend_pid)
+        return self._url_of_process or str(self._db.info.backend_pid if self._db else 0)
 
     def advertise(self, url: str) -> None:
         self._url_of_process = url

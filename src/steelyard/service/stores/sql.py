@@ -80,6 +80,10 @@ class Store:
         """Return the learners of models; None if this process learns all of them."""
         return None
 
+    def find_learner(self, model: str) -> tuple[bool, str | None]:  # noqa: ARG002
+        """Return whether a model exists, and the address of its learner; any thread may call it."""
+        return False, None
+
     @property
     def address(self) -> str:
         """Address under which :meth:`learners` lists this process."""
@@ -289,6 +293,16 @@ class Store:
         sql = "SELECT fingerprint, body FROM answers WHERE model = ? AND key = ?"
         found = self._do(sql, model, key)
         return found[0] if found else None
+
+    def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return fingerprint and body of the stored responses, by key."""
+        sql = "SELECT key, fingerprint, body FROM answers WHERE model = ? AND key IN (...)"
+        return {key: (fingerprint, body) for key, fingerprint, body in self._do_in(sql, model, keys)}
+
+    def put_responses(self, model: str, responses: Sequence[tuple[str, str, str]], *, at: float) -> None:
+        """Store responses that mention no rows, as (key, fingerprint, body)."""
+        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
+        self._do_many(sql, [(model, *response, at) for response in responses])
 
     def put_response(
         self,
