@@ -188,9 +188,16 @@ class ModelSession:
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store, expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
+        # Everything that takes long is done before the first change, which locks a SQLite file.
+        expired = self._expired_by(rows) if spec.window is not None else []
+        if expired:
+            self._unlearn(expired)
         chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body)
-        self._append("learn", {"chunk": chunk}, rows.now)
+        self._append("learn", {"chunk": chunk}, rows.now, rows.version)
         self.rows_since_snapshot += rows.n_rows
+        if expired:
+            version = engine.version
+            self._append_expiry(expired, rows.now)
         if spec.keeps_rows:
             if spec.id is not None or spec.subject is not None:
                 self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
@@ -202,6 +209,15 @@ class ModelSession:
             self.store.add_points(engine.name, points)
         return version
 
+    def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
+        """Return the stored rows that leave the window when these rows enter it."""
+        window = self.engine.spec.window
+        if isinstance(window, int):
+            return self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+        assert window is not None
+        newest = max(self.row_windows.newest(), float(rows.times[-1]))
+        return self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if there are none."""
         window = self.engine.spec.window
@@ -211,6 +227,12 @@ class ModelSession:
         ranges = self.row_windows.expired(window, moment)
         if not ranges:
             return None
+        version = self._unlearn(ranges)
+        self._append_expiry(ranges, now)
+        return version
+
+    def _unlearn(self, ranges: Sequence[RowRange]) -> int:
+        """Unlearn rows that have expired; return the version."""
         rows = self._rows_of(ranges)
         pause = partial(self._yield, rows.n_rows)
         pause()
@@ -218,10 +240,12 @@ class ModelSession:
             version = self.engine.forget(rows, pause=pause)
         except DataError as error:  # these rows were learned before: this is not the fault of a client
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
-        self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
-        self.row_windows.expire(ranges)  # the event records it; updating the chunk would rewrite its rows
         pause()
         return version
+
+    def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
+        self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
+        self.row_windows.expire(ranges)  # the event records it; updating the chunk would rewrite its rows
 
     def _yield(self, n_rows: int) -> None:
         if self.yield_to_readers is not None and n_rows >= _MIN_ROWS_TO_YIELD:
@@ -237,8 +261,9 @@ class ModelSession:
                 hint="ids are unique; to learn a row again, forget it first",
             )
 
-    def _append(self, kind: str, body: dict[str, Any], now: float) -> None:
-        self.store.append(self.engine.name, Event(self.engine.version, now, kind, wire.pack_event(body)))
+    def _append(self, kind: str, body: dict[str, Any], now: float, version: int | None = None) -> None:
+        version = self.engine.version if version is None else version
+        self.store.append(self.engine.name, Event(version, now, kind, wire.pack_event(body)))
         self.events_since_snapshot += 1
 
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
@@ -308,6 +333,10 @@ class ModelSession:
             n_rows = request.batch.n_rows
         elif unlearned:
             engine.forget(wire.joined(unlearned))
+        is_found = bool(affected) or request.batch is not None
+        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
+        # Before the first change, because both take long.
+        after, snapshot = self._statement(), self._encoded(now) if deletes_history else None
         for chunk, split in affected.items():
             self._rewrite(chunk, split)
         n_pending = self.store.drop_pending(
@@ -315,9 +344,8 @@ class ModelSession:
         )
         self.n_pending -= n_pending
         n_responses = self._erase_responses(request, unlearned)
-        is_found = bool(affected) or request.batch is not None
-        if is_found or engine.spec.window is not None:  # rows that have expired may be in older snapshots
-            self.snapshot(now, keep=1)
+        if deletes_history:
+            self.snapshot(now, keep=1, encoded=snapshot)
         n_unknown = self._n_unknown(request, affected, n_pending)
         is_complete = is_complete and not n_unknown
         certificate = {
@@ -331,7 +359,7 @@ class ModelSession:
             "at": now,
             "version": engine.version,
             "before": before,
-            "after": self._statement(),
+            "after": after,
         }
         if engine.spec.keeps_rows and not is_complete:
             certificate["note"] = (
@@ -450,11 +478,14 @@ class ModelSession:
 
     # -- snapshots and settings ---------------------------------------------------------------------
 
-    def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS) -> None:
+    def _encoded(self, now: float) -> Snapshot:
+        return Snapshot(self.engine.version, now, self.engine.digest(), encode(self.engine.state()))
+
+    def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine, pause = self.engine, partial(self._yield, self.rows_since_snapshot)
         pause()
-        snapshot = Snapshot(engine.version, now, engine.digest(), encode(engine.state()))
+        snapshot = encoded or self._encoded(now)
         pause()
         self.store.put_snapshot(engine.name, snapshot, keep)
         pause()

@@ -18,6 +18,7 @@ from steelyard._threads import reserve_core
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
+    Adopt,
     Conflict,
     Drop,
     Forget,
@@ -51,6 +52,8 @@ _SNAPSHOT_EVENTS = 2_000
 _RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
 _EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
 _TICK_SECONDS = 30.0
+_SLOW_SECONDS = 0.01  # a model whose groups take longer may get a thread of its own
+_SLOW_RATIO = 4.0  # if they take this many times as long as those of other models
 _NEXT_SLICE_SECONDS = 0.2  # pause between two slices of old responses that are deleted
 _YIELD_SECONDS = 5e-5
 _POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
@@ -93,6 +96,9 @@ class Writer:
         self.store, self.clock, self.may_learn = store, clock or SteadyClock(), may_learn
         self.max_models, self.max_remembered = max_models, max_remembered
         self.published: dict[str, PublishedModel] = {}
+        self.slow_models: set[str] = set()  # models that the second writer thread has
+        self._slow_writer: SlowWriter | None = None
+        self._seconds: dict[str, float] = {}  # moving average of the time that a group takes, by model
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
         self._queue = RequestQueue(max_waiting)
@@ -122,10 +128,17 @@ class Writer:
             specs = self.store.models()
             self._sessions, self.damaged = {}, {}
             for name, spec in specs:
-                if not is_learner or self.store.holds_lease(name):
+                if self._is_own(name) and (not is_learner or self.store.holds_lease(name)):
                     self._recover_model(name, spec)
-        self.published = {name: session.engine.published() for name, session in self._sessions.items()}
+        for name in [name for name in self.published if self._is_own(name) and name not in self._sessions]:
+            del self.published[name]
+        for name, session in self._sessions.items():
+            self.published[name] = session.engine.published()
         self._needs_recovery = False
+
+    def _is_own(self, name: str) -> bool:
+        """Whether this thread, not another writer thread of this process, has the model."""
+        return name not in self.slow_models
 
     def _recover_model(self, name: str, spec: str) -> None:
         """Load a model; if its data are damaged, set it aside so that the other models can be served."""
@@ -139,6 +152,58 @@ class Writer:
         session.yield_to_readers = partial(self._yield_to_readers, name)
         self._sessions[name] = session
 
+    # -- slow models in a second thread -------------------------------------------------------------
+
+    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
+        """Hand models that take much longer than the others to a second writer thread.
+
+        A model with a thousand columns learns a row in a tenth of a second; its neighbours must not wait for it.
+        """
+        if self._speculation.batch is not None or len(self._sessions) < 2:
+            return
+        for name in {request.model for request in group} & self._sessions.keys():
+            seconds = self._seconds.get(name, 0.0)
+            if seconds < _SLOW_SECONDS:
+                continue
+            others = sorted(self._seconds.get(other, 0.0) for other in self._sessions if other != name)
+            if seconds > _SLOW_RATIO * others[len(others) // 2] and self._start_slow_writer() is not None:
+                self._hand_over(name)
+
+    def _start_slow_writer(self) -> SlowWriter | None:
+        if self._slow_writer is None:
+            store = self.store.sibling()
+            if store is None or not store.acquire_write_lock():
+                return None
+            self._slow_writer = SlowWriter(store, self)
+            self._slow_writer.start()
+        return self._slow_writer
+
+    def _hand_over(self, name: str) -> None:
+        assert self._slow_writer is not None
+        session = self._sessions.pop(name)
+        self.store.release_leases([name])
+        self._slow_writer._queue.put(Adopt(name, session))  # before any request that is submitted from now on
+        self.slow_models.add(name)
+        _log.warning("the model %r is slow and gets a thread of its own", name)
+
+    def _own_requests(self, group: Sequence[Request]) -> list[Request]:
+        """Return the requests of a group without those for slow models, which are passed on."""
+        if not self.slow_models:
+            return list(group)
+        own = []
+        for request in group:
+            if request.model in self.slow_models and self._slow_writer is not None:
+                try:
+                    self._slow_writer.submit(request)
+                except SteelyardError as error:
+                    request.future.set_exception(error)
+            else:
+                own.append(request)
+        return own
+
+    def _note_seconds(self, name: str, seconds: float) -> None:
+        self._seconds[name] = 0.7 * self._seconds.get(name, seconds) + 0.3 * seconds
+
     # -- models spread over several learners --------------------------------------------------------
 
     def _take_share(self) -> list[str]:
@@ -147,9 +212,9 @@ class Writer:
         learners = self.store.learners(names)
         if learners is None:
             return []
-        self.owners = {name: url for name, url in learners.owners.items() if not self.store.holds_lease(name)}
+        self.owners = {name: url for name, url in learners.owners.items() if url != self.store.address}
         share = math.ceil(len(names) / max(1, len(learners.n_leases)))
-        n_held = sum(map(self.store.holds_lease, names))
+        n_held = learners.n_leases.get(self.store.address, 0)
         free = [name for name in names if name not in learners.owners]
         return self.store.acquire_leases(free, max(0, share - n_held))
 
@@ -166,8 +231,9 @@ class Writer:
         names = list(self._sessions)
         learners = self.store.learners(names)
         if learners is not None and not taken:
-            n_fewest = min(learners.n_leases.values(), default=len(names))
-            self._release(names[: (len(names) - n_fewest) // 2])
+            n_held = learners.n_leases.get(self.store.address, 0)
+            n_fewest = min(learners.n_leases.values(), default=n_held)
+            self._release(names[: (n_held - n_fewest) // 2])
 
     def _release(self, names: Sequence[str]) -> None:
         """Give up models; a snapshot makes it fast to load them elsewhere."""
@@ -195,7 +261,8 @@ class Writer:
     def can_answer(self, name: str, *, changes: bool) -> bool:
         """Return whether this process has the model, and may change it if the request does."""
         return name in self.damaged or (
-            name in self.published and (not changes or self.store.holds_lease(name))
+            name in self.published
+            and (not changes or name in self.slow_models or self.store.holds_lease(name))
         )
 
     def _set_aside(self, name: str, error: Exception) -> None:
@@ -232,6 +299,9 @@ class Writer:
             assert self._thread is not None
             self._queue.close()
             self._thread.join()
+        if self._slow_writer is not None:
+            self._slow_writer.close()
+            self._slow_writer.store.close()
         if self._needs_recovery or not self._is_leader:
             return
         with suppress(Exception), self.store.transaction():
@@ -257,11 +327,11 @@ class Writer:
     @property
     def n_waiting(self) -> int:
         """Number of queued requests."""
-        return len(self._queue)
+        return len(self._queue) + (0 if self._slow_writer is None else len(self._slow_writer._queue))
 
     def check_not_damaged(self, name: str) -> None:
         """Raise Unavailable if the stored data of a model are damaged."""
-        if name in self.damaged:
+        if name in self.damaged or (self._slow_writer is not None and name in self._slow_writer.damaged):
             raise Unavailable(
                 f"the stored data of the model {name!r} are damaged; nothing was changed.",
                 hint="steelyard serve --check names the damage, --check --repair rebuilds the model",
@@ -273,6 +343,8 @@ class Writer:
             raise stopping_error()
         if self._thread is not None and not self._thread.is_alive():
             raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
+        if request.model in self.slow_models and self._slow_writer is not None:
+            return self._slow_writer.submit(request)
         if not self._is_leader:
             raise _follower_error()
         self._queue.put(request)
@@ -299,7 +371,8 @@ class Writer:
             if not self._is_leader:
                 self._follow()
             elif group := self._next_group():
-                self.process(group)
+                self.process(self._own_requests(group))
+                self._hand_over_slow_models(group)
                 if time.monotonic() > self._next_balance and self._speculation.batch is None:
                     self._rebalance()
             else:
@@ -476,6 +549,13 @@ class Writer:
 
     def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         """Run requests of one kind for one model; rows of several requests are learned in one call."""
+        begin = time.perf_counter()
+        try:
+            return self._outcomes(requests, learned)
+        finally:
+            self._note_seconds(requests[0].model, time.perf_counter() - begin)
+
+    def _outcomes(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
         if outcomes is not None:
             return outcomes
@@ -522,6 +602,8 @@ class Writer:
             return self._tick(now)
         if isinstance(request, Put):
             return self._put(request, now)
+        if isinstance(request, Adopt):
+            return self._continue_with(request)
         session = self._sessions.get(request.model) or self._adopt(request.model)
         self.check_not_damaged(request.model)
         if session is None:
@@ -548,6 +630,13 @@ class Writer:
             "version": session.engine.version,
             "certificate": certificate,
         }
+
+    def _continue_with(self, request: Adopt) -> Response:
+        """Continue with a session that another writer thread has given up."""
+        if self.store.acquire_leases([request.model], 1):
+            request.session.store = self.store
+            self._sessions[request.model] = request.session
+        return {"version": request.session.engine.version}
 
     def _put(self, request: Put, now: float) -> Response:
         name, spec = check_name(request.model), request.spec
@@ -625,6 +714,60 @@ def _follower_error() -> Unavailable:
         "this process does not learn this model, because another process learns it; nothing was changed.",
         hint="send the request to the process whose /health/learner answers 200",
     )
+
+
+class SlowWriter(Writer):
+    """Second writer thread of a process, for models that take long to learn.
+
+    Parameters
+    ----------
+    store : Store
+        A sibling of the store of the first writer.
+    first : Writer
+        The first writer, which submits the requests for slow models.
+    """
+
+    def __init__(self, store: Store, first: Writer) -> None:
+        self._first = first
+        super().__init__(
+            store,
+            clock=first.clock,
+            max_waiting=first._queue.max_requests,
+            max_models=first.max_models,
+            max_remembered=first.max_remembered,
+        )
+        self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._first.slow_models
+
+    def _take_share(self) -> list[str]:
+        names = [name for name in self._first.slow_models if not self.store.holds_lease(name)]
+        return self.store.acquire_leases(names, len(names))
+
+    def _rebalance(self) -> None:
+        """Do nothing: the first writer takes models and gives models away."""
+
+    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
+        """Do nothing: these models are the slow ones."""
+
+    def process(self, requests: list[Request]) -> None:
+        """Process the requests of each kind and model in a transaction of its own, then write snapshots.
+
+        A transaction in a SQLite file begins with its first change. Learning comes before it, so the first
+        writer waits for this one only while rows are written.
+        """
+        for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
+            super().process(list(same))
+        with self.store.transaction():
+            super()._write_snapshots()
+
+    def _write_snapshots(self) -> None:
+        """Do nothing: :meth:`process` writes snapshots in a transaction of their own."""
+
+    def _set_problem(self, reason: str | None) -> None:
+        super()._set_problem(reason)
+        self._first.problem = reason
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:

@@ -201,6 +201,11 @@ class PostgresStore(Store):
             self._announce(db)
         return self.holds_write_lock
 
+    def sibling(self) -> PostgresStore | None:
+        other = PostgresStore(self._url)
+        other.advertise(self._url_of_process)
+        return other
+
     def holds_lease(self, model: str) -> bool:
         return model in self._leases and self.holds_write_lock
 

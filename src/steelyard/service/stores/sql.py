@@ -92,6 +92,10 @@ class Store:
     def advertise(self, url: str) -> None:
         """Set the HTTP address at which other processes reach this one."""
 
+    def sibling(self) -> Store | None:
+        """Return a store for another writer thread of this process; None if there can be only one."""
+        raise NotImplementedError
+
     def wait_for_changes(self, seconds: float) -> None:
         """Wait until another process commits, or until the time is over."""
         raise NotImplementedError

@@ -105,6 +105,9 @@ class SQLiteStore(Store):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._lock_file: IO[bytes] | None = None
+        self._owner: SQLiteStore | None = None  # the store of the first writer thread of this process
+        self._turn = threading.Lock()  # held by the writer thread that changes the file
+        self._must_begin = False  # whether the first change of the transaction must begin it
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
         # The writer thread and the request threads use different connections; request threads share one.
         self._reader_lock = threading.Lock()
@@ -174,8 +177,14 @@ class SQLiteStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
-        """Commit all changes or none; they are on disk when the context manager returns."""
-        self._db.execute("BEGIN IMMEDIATE")
+        """Commit all changes or none; they are on disk when the context manager returns.
+
+        A sibling begins its transactions with the first change, so that the other writer thread of this process
+        does not wait while rows are learned.
+        """
+        self._must_begin = True
+        if self._owner is None:
+            self._begin()
         try:
             yield
             work = None if background is None else background()
@@ -191,8 +200,23 @@ class SQLiteStore(Store):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+        finally:
+            if not self._must_begin:
+                self._turn.release()
+            self._must_begin = False
+
+    def _begin(self) -> None:
+        self._turn.acquire()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._turn.release()
+            raise
+        self._must_begin = False
 
     def _commit(self) -> None:
+        if self._must_begin:
+            return  # nothing was changed
         try:
             self._db.execute("COMMIT")
         except self.errors as error:  # an unsynced log may still be complete after a crash
@@ -210,7 +234,16 @@ class SQLiteStore(Store):
     @property
     def holds_write_lock(self) -> bool:
         """Whether this process holds the write lock."""
-        return self._lock_file is not None or self._is_private
+        holder = self._owner or self
+        return holder._lock_file is not None or self._is_private
+
+    def sibling(self) -> SQLiteStore | None:
+        """Return a store for another writer thread of this process, which shares the write lock."""
+        if self._is_private:
+            return None
+        other = SQLiteStore(self.path)
+        other._owner, other._turn = self, self._turn
+        return other
 
     @property
     def _is_private(self) -> bool:
@@ -253,9 +286,13 @@ class SQLiteStore(Store):
         self._db.close()
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
+        if self._must_begin and not sql.startswith("SELECT"):
+            self._begin()
         return list(self._db.execute(sql, values))
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        if self._must_begin:
+            self._begin()
         self._db.executemany(sql, rows)
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
@@ -268,11 +305,12 @@ class SQLiteStore(Store):
         """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
         if self.path == ":memory:":
             return True
-        self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning waits as long as this
-        try:
-            busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
-        finally:
-            self._db.set_busy_timeout(_BUSY_MILLISECONDS)
+        with self._turn:
+            self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning waits as long as this
+            try:
+                busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+            finally:
+                self._db.set_busy_timeout(_BUSY_MILLISECONDS)
         if not busy:
             return True
         raise FileAccessError(
@@ -283,6 +321,8 @@ class SQLiteStore(Store):
 
     def check_writable(self) -> None:
         with self.transaction():
+            if self._must_begin:
+                self._begin()
             self._db.pragma("user_version", SCHEMA_VERSION)  # writes a page of the file
 
     def backup(self, path: str | Path) -> None:
