@@ -1,6 +1,6 @@
 """Throughput, latency and recovery of the service, compared with minimal alternatives in the same run.
 
-    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|keyed|predict|recover]
+    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|keyed|predict|neighbours|recover]
 
 1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
    same bytes to a file.
@@ -10,6 +10,7 @@
    commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
    The same with one idempotency key per request, against requests without.
 3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.
+   The latency of a small model beside one with 1,000 columns, against alone.
 4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
 
 Service and echo run in their own processes; the clients are the same for both. Rounds alternate; each line
@@ -321,6 +322,68 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
     )
 
 
+async def time_often(url: str, path: str, bodies: list[bytes]) -> np.ndarray:
+    """Return the seconds of each request, one client with a short pause after each."""
+    pipe = Pipe(url)
+    await pipe.open()
+    times = np.empty(len(bodies))
+    for place, body in enumerate(bodies):
+        begin = time.perf_counter()
+        await pipe.post(path, body, JSON)
+        times[place] = time.perf_counter() - begin
+        await asyncio.sleep(0.005)
+    pipe.close()
+    return times
+
+
+WIDE = """
+import sys, httpx, random
+url, width = sys.argv[1], int(sys.argv[2])
+with httpx.Client(base_url=url, timeout=300) as http:
+    while True:
+        row = {f"x{j}": random.gauss(0, 1) for j in range(width)}
+        rows = {"rows": [{**row, "y": int(random.random() < .3)}]}
+        http.post("/v1/models/wide/learn", json=rows).raise_for_status()
+"""
+
+
+def bench_neighbours(folder: Path, rounds: int, n_requests: int, width: int) -> None:
+    rng = np.random.default_rng(4)
+    X, y = table(rng, n_requests)
+    rows = [row_body(*row) for row in zip(X, y, strict=True)]
+    questions = [row_body(x, None) for x in X]
+    found: dict[tuple[str, bool], list[float]] = {}
+    with service(folder / "neighbours.db") as url:
+        for name in ("m", "wide"):
+            httpx.put(f"{url}/v1/models/{name}", json=SPEC).raise_for_status()
+        httpx.post(f"{url}/v1/models/m/learn", content=arrow(X, y), headers=ARROW).raise_for_status()
+        X_wide = rng.normal(size=(100, width))
+        body = arrow(X_wide, (np.arange(100) % 2).astype(float))
+        httpx.post(f"{url}/v1/models/wide/learn", content=body, headers=ARROW, timeout=300).raise_for_status()
+        for _ in range(rounds):
+            for busy in (False, True):
+                other = [subprocess.Popen([sys.executable, "-c", WIDE, url, str(width)])] if busy else []
+                try:
+                    time.sleep(2.0 if busy else 0.0)
+                    for verb, bodies in (("learn", rows), ("predict", questions)):
+                        times = asyncio.run(time_often(url, f"/v1/models/m/{verb}", bodies))
+                        found.setdefault((verb, busy), []).append(float(np.median(times)))
+                        found.setdefault((f"{verb}, p99", busy), []).append(float(np.quantile(times, 0.99)))
+                finally:
+                    for process_ in other:
+                        process_.kill()
+                        process_.wait()
+    for verb in ("learn", "predict", "learn, p99", "predict, p99"):
+        alone, beside = min(found[verb, False]), min(found[verb, True])
+        line(
+            f"{verb} of a model beside one with {width:,} columns, of alone",
+            beside / alone,
+            2,
+            most=True,
+            detail=f"{1e3 * beside:.2f} against {1e3 * alone:.2f} ms",
+        )
+
+
 def bench_recovery(folder: Path, n_rows: int) -> None:
     rng = np.random.default_rng(3)
     store = SQLiteStore(folder / "recover.db")
@@ -352,7 +415,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
-    parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "recover"])
+    parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "neighbours", "recover"])
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else 5
     jobs = {
@@ -360,6 +423,7 @@ def main() -> None:
         "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
         "keyed": lambda folder: bench_keyed_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
         "predict": lambda folder: bench_predictions(folder, rounds, 300 if arguments.quick else 1_000),
+        "neighbours": lambda folder: bench_neighbours(folder, rounds, 100 if arguments.quick else 500, 1_000),
         "recover": lambda folder: bench_recovery(folder, 200_000 if arguments.quick else 1_000_000),
     }
     with tempfile.TemporaryDirectory() as folder:

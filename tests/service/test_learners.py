@@ -1,0 +1,151 @@
+"""Several writer threads and several processes that learn different models."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from steelyard.service import Writer, open_store
+from steelyard.service.commands import Conflict, Forget, Learn, Put, Unavailable
+from tests.service.data import Clock, records, spec
+from tests.service.processes import until
+from tests.service.sessions import ModelSession, batch
+
+
+@pytest.fixture
+def writer(store):
+    writer = Writer(store, clock=Clock())
+    writer.start()
+    yield writer
+    writer.close()
+
+
+def do(writer, request):
+    return writer.submit(request).future.result(30)
+
+
+class Slow:
+    """Learning of a model that waits until the test lets it continue."""
+
+    def __init__(self, engine):
+        self.learn, self.started, self.go_on = engine.learn, threading.Event(), threading.Event()
+        engine.learn = self
+
+    def __call__(self, *args, **more):
+        self.started.set()
+        assert self.go_on.wait(30)
+        return self.learn(*args, **more)
+
+
+def hand_over(writer, name):
+    """Let the writer find the model slow, which hands it to the second thread."""
+    writer._seconds = {name: 1.0}
+    do(writer, Learn(name, batch(records(5, first=900))))
+    until(lambda: name in writer.slow_models)
+
+
+def test_neighbour_learns_while_slow_model_learns(writer, where):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    do(writer, Learn("wide", batch(records(5, first=20))))
+    slow = Slow(writer._slow_writer._sessions["wide"].engine)
+    waits = writer.submit(Learn("wide", batch(records(5, first=30))))
+    assert slow.started.wait(30)
+    assert do(writer, Learn("m", batch(records(5, first=20))))["learned"] == 5
+    assert writer.can_answer("wide", changes=True)
+    assert not waits.future.done()
+    slow.go_on.set()
+    assert waits.future.result(30)["learned"] == 5
+    do(writer, Forget("wide", ids=["r30"]))
+    expected = {name: model.summary() for name, model in writer.published.items()}
+    assert (expected["wide"]["rows"], expected["m"]["rows"]) == (34, 25)
+    writer.close()
+    writer.store.close()
+    again = ModelSession(where)
+    assert {name: model.summary() for name, model in again.writer.published.items()} == expected
+
+
+def test_failed_commit_of_slow_model_is_recovered_in_its_thread(writer, monkeypatch):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    before = writer.published["wide"].summary()
+
+    def failing(*_args):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer._slow_writer.store, "add_chunk", failing)
+        with pytest.raises(Unavailable, match="disk full"):
+            do(writer, Learn("wide", batch(records(5, first=30))))
+        assert writer.problem == "disk full"
+    assert writer.published["wide"].summary() == before
+    assert do(writer, Learn("wide", batch(records(5, first=30))))["learned"] == 5
+    assert writer.problem is None
+
+
+def test_requests_with_keys_are_learned_together_and_each_counts_once(where):
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    session.do(Learn("m", batch(records(20))))
+
+    def learn(key, first, fingerprint=None):
+        return Learn("m", batch(records(2, first=first)), key=key, fingerprint=fingerprint or key)
+
+    group = [learn("a", 100), learn("b", 200), learn("c", 300)]
+    session.writer.process(group)
+    answers = [request.future.result(0) for request in group]
+    assert {answer["version"] for answer in answers} == {2}
+    group = [learn("a", 100), learn("d", 400), learn("b", 200, "other"), learn("e", 500)]
+    session.writer.process(group)
+    assert group[0].future.result(0) == answers[0]
+    assert group[1].future.result(0)["learned"] == group[3].future.result(0)["learned"] == 2
+    assert isinstance(group[2].future.exception(0), Conflict)
+    group = [learn("f", 600), learn("f", 600), learn("g", 700)]  # repeated before the first was answered
+    session.writer.process(group)
+    assert group[0].future.result(0) == group[1].future.result(0)
+    assert session.model().n_rows == 20 + 2 * 7
+    assert session.again().model().summary() == session.model().summary()
+
+
+def test_model_without_learner_is_taken_over_by_next_request(cluster):
+    url = cluster.empty()
+    first = ModelSession(url)
+    first.do(Put("m", spec()))
+    first.do(Learn("m", batch(records(20))))
+    with open_store(url) as store:
+        assert store.acquire_write_lock()
+        other = Writer(store, clock=Clock())
+        assert "m" not in other.published
+        refused = Learn("m", batch(records(5, first=50)))
+        other.process([refused])
+        assert isinstance(refused.future.exception(0), Unavailable)
+        assert store.find_learner("m") == (True, first.store.address)
+        first.store.close()
+        for request in (Learn("m", batch(records(5, first=50))), Put("m", spec())):
+            other.process([request])
+            assert request.future.result(0)["version"] == 2
+        assert other.published["m"].n_rows == 25
+        assert store.find_learner("unknown") == (False, None)
+
+
+def test_learner_gives_models_to_learner_that_has_fewer(cluster):
+    url = cluster.empty()
+    first = ModelSession(url)
+    for name in ("a", "b", "c", "d"):
+        first.do(Put(name, spec()))
+    with open_store(url) as store:
+        assert store.acquire_write_lock()
+        other = Writer(store, clock=Clock())
+        assert not other.published
+        first.writer._rebalance()
+        assert len(first.writer.published) == 2
+        other._rebalance()
+        assert {*first.writer.published, *other.published} == {"a", "b", "c", "d"}
+        assert len(other.published) == 2
+        first.writer._rebalance()
+        assert set(first.writer.owners) == set(other.published)
