@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import stat
 import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import apsw
+import httpx
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
@@ -30,7 +35,7 @@ from steelyard.service.http.keys import Keys
 from steelyard.service.http.problems import problem_of
 from steelyard.service.stores import PendingRow
 from tests.service.data import SPEC, Clock, records, spec
-from tests.service.processes import until
+from tests.service.processes import Process, until
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_faults import Fault, FaultyVFS
@@ -115,6 +120,29 @@ def test_forget_of_expired_row_deletes_snapshots_that_may_contain_it(tmp_path):
         session.writer._sessions["m"].snapshot(2.0)  # deletes the rows that have expired
     session.do(Forget("m", ids=["r1"]))
     assert session.store.snapshot("m", version=1) is None
+
+
+def test_forget_erases_text_that_only_the_forgotten_row_had_as_category(session):
+    rare = {**records(1, first=100)[0], "country": "Text-of-one-person"}
+    session.do(Learn("m", batch([rare])))
+    certificate = session.do(Forget("m", ids=["r100"]))["certificate"]
+    assert certificate["complete"]
+    assert b"Text-of-one-person" not in session.bytes()
+    assert session.model().encoder.categories_[-1] == ("country", "(erased 3)")
+    assert ("country", "DE") in session.model().encoder.categories_
+    again = session.again()
+    assert again.model().summary() == session.model().summary()
+    again.do(Learn("m", batch([rare])))
+    assert again.do(Forget("m", ids=["r100"]))["forgotten"] == 1
+
+
+def test_forget_in_model_without_rows_names_columns_whose_texts_stay(tmp_path):
+    session = ModelSession(tmp_path / "store.db")
+    session.do(Put("m", spec(rows="until labelled")))
+    rows = records(30)
+    session.do(Learn("m", batch(rows)))
+    certificate = session.do(Forget("m", batch=batch(rows[:2])))["certificate"]
+    assert (certificate["complete"], certificate["categories_kept"]) == (False, ["country"])
 
 
 # -- labels -----------------------------------------------------------------------------------------
@@ -323,3 +351,43 @@ def test_unlabelled_rows_are_remembered_once_over_http(tmp_path):
         assert http.post(f"{MODEL}/predict", json={"rows": [row], "remember": True}).status_code == 200
         other = {"rows": [{**row, "amount": 7.5}], "remember": True}
         is_problem(http.post(f"{MODEL}/predict", json=other), 409)
+
+
+# -- the HTTP server --------------------------------------------------------------------------------
+
+
+def test_unknown_routes_are_counted(tmp_path):
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "s.db"), clock=Clock()))) as http:
+        is_problem(http.get("/v1/nothing"), 404)
+        is_problem(http.request("PROPFIND", "/v1/models"), 405)
+        text = http.get("/metrics").text
+    assert 'steelyard_request_seconds_count{method="GET",route="unknown",status="404"} 1.0' in text
+    assert 'steelyard_request_seconds_count{method="other",route="unknown",status="405"} 1.0' in text
+
+
+def test_shutdown_does_not_wait_for_event_streams(tmp_path):
+    with Process(tmp_path / "store.db") as service, ExitStack() as streams:
+        httpx.put(f"{service.url}/v1/models/m", json=SPEC)
+        for _ in range(20):
+            stream = streams.enter_context(httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=30))
+            next(stream.iter_lines())
+        begin = time.monotonic()
+        assert service.end(signal.SIGTERM) == 0
+        assert time.monotonic() - begin < 8.0, "the limit for requests in progress is 10 s"
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc returns memory on request")
+def test_memory_of_large_request_is_returned(tmp_path):
+    def resident(service):
+        fields = Path(f"/proc/{service.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGESIZE")
+
+    with Process(tmp_path / "store.db") as service:
+        httpx.put(f"{service.url}/v1/models/m", json=SPEC)
+        service.post("/v1/models/m/learn", json={"rows": records(20)})
+        before = resident(service)
+        row = b'{"amount": 1.5, "country": "DE", "customer": "c1"},'
+        body = b'{"rows": [' + row * 190_000 + b'{"amount": "x"}]}'
+        answer = service.post("/v1/models/m/predict", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 422
+        until(lambda: resident(service) < before + (60 << 20), seconds=10)

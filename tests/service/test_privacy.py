@@ -96,7 +96,7 @@ def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(whe
     assert "until the rows themselves are sent" in certificate["note"]
     assert session.store.n_pending("m") == 0
     whole = session.do(Forget("m", batch=batch(learned[:5])))["certificate"]
-    assert (whole["forgotten"], whole["complete"]) == (5, True)
+    assert (whole["forgotten"], whole["categories_kept"]) == (5, ["country"])
     assert session.again().model().n_rows == 55
 
 

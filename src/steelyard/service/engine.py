@@ -25,7 +25,7 @@ from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
-from steelyard.tables.columns import ColumnBatch, Place, RowError, near
+from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.labels import LabelReader
 
@@ -280,6 +280,18 @@ class Engine:
         self._learner.forget(X, y)
         self.n_rows -= batch.n_rows
         return self._next()
+
+    def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
+        """Return the known categories, as (column, text), that occur in rows."""
+        known = set(self._encoder.categories_) if self._has_columns else set()
+        columns = self._encoder.categorical_ if self._has_columns else []
+        found = {(name, text) for name in columns if name in batch.columns for text in as_texts(batch.columns[name])}
+        return {(name, text) for name, text in found if text is not None} & known
+
+    def erase_categories(self, categories: set[tuple[str, str]]) -> None:
+        """Erase the texts of categories that no row has any more."""
+        self._encoder = copy.deepcopy(self._encoder)  # published copies keep theirs
+        self._encoder.erase_categories(sorted(categories))
 
     def configure(self, spec: Spec) -> int:
         """Change settings that do not require learning rows again; return the new version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["LearnedRows", "ModelSession"]
 
 _MAX_SNAPSHOTS = 24
+_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 
 
@@ -333,6 +334,8 @@ class ModelSession:
             n_rows = request.batch.n_rows
         elif unlearned:
             engine.forget(wire.joined(unlearned))
+        kept_columns = self._erase_categories(affected, request)
+        is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
         deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
         # Before the first change, because both take long.
@@ -355,13 +358,19 @@ class ModelSession:
             "waiting_dropped": n_pending,
             "answers_erased": n_responses,
             "unknown": n_unknown,
+            "categories_kept": kept_columns,
             "complete": is_complete,
             "at": now,
             "version": engine.version,
             "before": before,
             "after": after,
         }
-        if engine.spec.keeps_rows and not is_complete:
+        if kept_columns:
+            certificate["note"] = (
+                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories of the model, "
+                "because it could not be checked whether other rows have them."
+            )
+        elif engine.spec.keeps_rows and not is_complete:
             certificate["note"] = (
                 f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were never "
                 "learned, have expired, or were forgotten before."
@@ -374,6 +383,35 @@ class ModelSession:
         if n_rows or n_pending or n_responses:
             self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return certificate
+
+    def _erase_categories(self, affected: Mapping[int, _SplitChunk], request: Forget) -> list[str]:
+        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
+        engine, keeps_rows = self.engine, self.engine.spec.keeps_rows
+        parts = [split.unlearn for split in affected.values()]
+        if request.batch is not None and not keeps_rows:
+            parts = [request.batch]
+        left = set().union(*map(engine.categories_in, parts))
+        n_scanned = 0
+        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
+            left -= engine.categories_in(rows)
+            n_scanned += rows.n_rows
+            if not left or n_scanned > _MAX_SCANNED_ROWS:
+                break
+        if not left:
+            return []
+        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
+            return sorted({name for name, _ in left})
+        engine.erase_categories(left)
+        return []
+
+    def _remaining_rows(self, affected: Mapping[int, _SplitChunk]) -> Iterator[ColumnBatch]:
+        """Yield the active rows that are not forgotten, newest first."""
+        for chunk in reversed(self.row_windows.chunks()):
+            if chunk in affected:
+                yield affected[chunk].keep
+            else:
+                rows, _ = self._unpacked(chunk)
+                yield rows.take(self.row_windows.begin_of(chunk), rows.n_rows)
 
     @staticmethod
     def _n_unknown(request: Forget, affected: Mapping[int, _SplitChunk], n_pending: int) -> int:

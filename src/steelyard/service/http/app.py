@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,10 +35,12 @@ from steelyard.service.http import bodies, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys
+from steelyard.service.http.memory import MemoryReturner
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
+from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
@@ -102,10 +105,11 @@ class Service:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
         self.forwarder = Forwarder(writer)
+        self.memory = MemoryReturner()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
-        self._listeners: set[asyncio.Queue[str]] = set()
+        self._listeners: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
@@ -403,8 +407,9 @@ class Service:
         )
 
     async def _event_lines(self, request: Request, name: str) -> AsyncIterator[str]:
-        changes: asyncio.Queue[str] = asyncio.Queue(16)
+        changes: asyncio.Queue[str | None] = asyncio.Queue(16)
         self._listeners.add(changes)
+        request.scope[ON_SHUTDOWN] = partial(_end_stream, changes)
         try:
             yield self._event(name)
             while not await request.is_disconnected():
@@ -413,6 +418,8 @@ class Service:
                 except TimeoutError:
                     yield ": heartbeat\n\n"
                     continue
+                if changed is None:
+                    return  # the service stops
                 if changed == name:
                     yield self._event(name)
         finally:
@@ -466,6 +473,11 @@ class Service:
     async def openapi(self, _request: Request) -> Response:
         """Return the OpenAPI description."""
         return JSONResponse(description())
+
+    async def http_problem(self, request: Request, error: HTTPException) -> Response:
+        """Return the response to a request without a route, and count it."""
+        self.metrics.request_finished(_known_method(request.method), "unknown", error.status_code, 0.0, None)
+        return respond(Problem(error.status_code, str(error.detail) + "."))
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -535,12 +547,14 @@ def make_app(
         ],
         middleware=[*origin_check, Middleware(FastRoutes, verbs)],
         lifespan=service.lifespan,
-        exception_handlers={HTTPException: _http_problem},  # type: ignore[dict-item]
+        exception_handlers={HTTPException: service.http_problem},  # type: ignore[dict-item]
     )
 
 
-async def _http_problem(_request: Request, error: HTTPException) -> Response:
-    return respond(Problem(error.status_code, str(error.detail) + "."))
+def _end_stream(changes: asyncio.Queue[str | None]) -> None:
+    if changes.full():
+        changes.get_nowait()
+    changes.put_nowait(None)
 
 
 def _check_identifiers(names: Iterable[str]) -> list[str]:
@@ -549,6 +563,11 @@ def _check_identifiers(names: Iterable[str]) -> list[str]:
     if invalid is not None:
         raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
     return list(names)
+
+
+def _known_method(method: str) -> str:
+    """Return a method as the label of a metric, of which clients must not create any number."""
+    return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else "other"
 
 
 def _is_true(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import ipaddress
 import logging
@@ -28,6 +29,7 @@ __all__ = ["FastRoutes", "Handler", "OriginCheck", "error_middleware"]
 
 _log = logging.getLogger("steelyard.service")
 _MODELS = "/v1/models/"
+_RELEASE_SECONDS = 0.2
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -143,7 +145,11 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
             where = "".join(traceback.format_tb(error.__traceback__))
             _log.error("failure %s: %s\n%s", name, type(error).__name__, where)
             response = respond(Problem(500, f"the service failed; see {name} in its log."))
-        service.budget.release(request)
+        if service.memory.is_due_after(service.budget.release(request)):
+            # After this coroutine has ended, because its local variables hold the parsed rows.
+            asyncio.get_running_loop().call_later(
+                _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
+            )
         seconds = time.perf_counter() - begin
         model = request.path_params.get("model")
         service.metrics.request_finished(request.method, path, response.status_code, seconds, model)
