@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -391,3 +393,27 @@ def test_memory_of_large_request_is_returned(tmp_path):
         answer = service.post("/v1/models/m/predict", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 422
         until(lambda: resident(service) < before + (60 << 20), seconds=10)
+
+
+# -- deployment -------------------------------------------------------------------------------------
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def test_systemd_unit_has_low_exposure():
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze, which rates units, is not installed")
+    command = ["systemd-analyze", "security", "--offline=true", str(DEPLOY / "steelyard.service")]
+    rated = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"exposure level for steelyard\.service: ([\d.]+)", rated.stdout)
+    if found is None:
+        pytest.skip(f"this version of systemd-analyze rates no files: {rated.stderr[:200]}")
+    assert float(found.group(1)) <= 3.0
+
+
+def test_container_has_health_check_pinned_base_and_numeric_user():
+    text = (DEPLOY / "Containerfile").read_text()
+    assert "HEALTHCHECK" in text
+    assert re.search(r"^USER \d+:\d+$", text, re.MULTILINE)
+    assert re.search(r"^ARG BASE=\S+python:\d+\.\d+\.\d+-", text, re.MULTILINE)
+    assert "--constraint" in text
