@@ -13,6 +13,8 @@
    The latency of a small model beside one with 1,000 columns, against alone.
 4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
 
+With ``--store URL`` of a PostgreSQL database: the throughput of two learners, against one.
+
 Service and echo run in their own processes; the clients are the same for both. Rounds alternate; each line
 says whether its target is met.
 """
@@ -85,6 +87,13 @@ def row_body(x: np.ndarray, y: float | None) -> bytes:
 @contextmanager
 def process(*command: str) -> Iterator[str]:
     """Start a server process; yield its address."""
+    with process_with_pid(*command) as (url, _):
+        yield url
+
+
+@contextmanager
+def process_with_pid(*command: str) -> Iterator[tuple[str, int]]:
+    """Start a server process; yield its address and its process number."""
     running = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     try:
@@ -94,7 +103,7 @@ def process(*command: str) -> Iterator[str]:
             if not line:
                 raise SystemExit(f"the server did not start: {log}")
             log += line
-        yield found.group(0)
+        yield found.group(0), running.pid
     finally:
         running.kill()
         running.wait()
@@ -384,6 +393,66 @@ def bench_neighbours(folder: Path, rounds: int, n_requests: int, width: int) -> 
         )
 
 
+def cpu_seconds(pids: list[int]) -> float:
+    """Return the CPU time of processes so far."""
+    ticks = 0
+    for pid in pids:
+        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def bench_learners(store: str, rounds: int, n_batches: int) -> None:
+    """Throughput of two learners of a PostgreSQL store, of one; four models with 400 columns, so that learning dominates."""
+    rng, width, n_rows = np.random.default_rng(5), 400, 50
+    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(4)]
+    bodies = [arrow(rng.normal(size=(n_rows, width)), (np.arange(n_rows) % 9 == 0) * 1.0) for _ in range(8)]
+
+    async def send(homes: dict[str, str]) -> float:
+        async def client(name: str, url: str) -> None:
+            pipe = Pipe(url)
+            await pipe.open()
+            for place in range(n_batches):
+                await pipe.post(f"/v1/models/{name}/learn", bodies[place % len(bodies)], ARROW)
+            pipe.close()
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(client(name, url) for name, url in homes.items()))
+        return time.perf_counter() - begin
+
+    def models_of(url: str) -> set[str]:
+        found = httpx.get(f"{url}/v1/models", headers={"x-steelyard-forwarded": "1"}, timeout=30).json()
+        return {model["name"] for model in found["models"]} & set(names)
+
+    def rates(urls: list[str], pids: list[int]) -> tuple[float, float]:
+        """Return rows per second, and CPU seconds per 1,000 rows."""
+        homes = {name: url for url in urls for name in models_of(url)}
+        n_all, used = n_rows * n_batches * len(names), cpu_seconds(pids)
+        seconds = asyncio.run(send(homes))
+        return n_all / seconds, 1e3 * (cpu_seconds(pids) - used) / n_all
+
+    serve = ("-m", "steelyard", "serve", "--store", store, "--port", "0")
+    one, two = [], []
+    for _ in range(rounds):
+        with process_with_pid(*serve) as (first, pid):
+            for name in names:
+                httpx.put(f"{first}/v1/models/{name}", json=SPEC, timeout=30).raise_for_status()
+            while len(models_of(first)) < len(names):
+                time.sleep(0.1)
+            rates([first], [pid])  # not measured: columns are determined, caches filled
+            one.append(rates([first], [pid]))
+            with process_with_pid(*serve) as (second, other):
+                while {len(models_of(first)), len(models_of(second))} != {2}:
+                    time.sleep(0.1)
+                two.append(rates([first, second], [pid, other]))
+    line(
+        "two learners of a PostgreSQL store, of one",
+        max(two)[0] / max(one)[0],
+        1.7,
+        detail=f"{max(two)[0]:,.0f} against {max(one)[0]:,.0f} rows a second; "
+        f"CPU seconds for 1,000 rows: {min(r[1] for r in two):.2f} against {min(r[1] for r in one):.2f}",
+    )
+
+
 def bench_recovery(folder: Path, n_rows: int) -> None:
     rng = np.random.default_rng(3)
     store = SQLiteStore(folder / "recover.db")
@@ -416,6 +485,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
     parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "neighbours", "recover"])
+    parser.add_argument("--store", help="URL of an empty PostgreSQL database, for two learners against one")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else 5
     jobs = {
@@ -426,6 +496,9 @@ def main() -> None:
         "neighbours": lambda folder: bench_neighbours(folder, rounds, 100 if arguments.quick else 500, 1_000),
         "recover": lambda folder: bench_recovery(folder, 200_000 if arguments.quick else 1_000_000),
     }
+    if arguments.store:
+        bench_learners(arguments.store, rounds, 30 if arguments.quick else 100)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, job in jobs.items():
             if arguments.only in {None, name}:

@@ -40,7 +40,7 @@ class Slow:
 
 def hand_over(writer, name):
     """Let the writer find the model slow, which hands it to the second thread."""
-    writer._seconds = {name: 1.0}
+    writer._seconds = {name: 1.0, "m": 0.001}
     do(writer, Learn(name, batch(records(5, first=900))))
     until(lambda: name in writer.slow_models)
 

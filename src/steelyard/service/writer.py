@@ -98,6 +98,7 @@ class Writer:
         self.published: dict[str, PublishedModel] = {}
         self.slow_models: set[str] = set()  # models that the second writer thread has
         self._slow_writer: SlowWriter | None = None
+        self._handed_over: str | None = None  # model that is moving to the second thread
         self._seconds: dict[str, float] = {}  # moving average of the time that a group takes, by model
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
@@ -165,8 +166,9 @@ class Writer:
             seconds = self._seconds.get(name, 0.0)
             if seconds < _SLOW_SECONDS:
                 continue
-            others = sorted(self._seconds.get(other, 0.0) for other in self._sessions if other != name)
-            if seconds > _SLOW_RATIO * others[len(others) // 2] and self._start_slow_writer() is not None:
+            others = sorted(self._seconds[n] for n in self._sessions.keys() & self._seconds.keys() if n != name)
+            is_slow = bool(others) and seconds > _SLOW_RATIO * others[len(others) // 2]
+            if is_slow and self._start_slow_writer() is not None:
                 self._hand_over(name)
 
     def _start_slow_writer(self) -> SlowWriter | None:
@@ -180,10 +182,12 @@ class Writer:
 
     def _hand_over(self, name: str) -> None:
         assert self._slow_writer is not None
+        self._handed_over = name  # requests that arrive now are queued here and passed on later
         session = self._sessions.pop(name)
         self.store.release_leases([name])
         self._slow_writer._queue.put(Adopt(name, session))  # before any request that is submitted from now on
         self.slow_models.add(name)
+        self._handed_over = None
         _log.warning("the model %r is slow and gets a thread of its own", name)
 
     def _own_requests(self, group: Sequence[Request]) -> list[Request]:
@@ -262,7 +266,12 @@ class Writer:
         """Return whether this process has the model, and may change it if the request does."""
         return name in self.damaged or (
             name in self.published
-            and (not changes or name in self.slow_models or self.store.holds_lease(name))
+            and (
+                not changes
+                or name in self.slow_models
+                or name == self._handed_over
+                or self.store.holds_lease(name)
+            )
         )
 
     def _set_aside(self, name: str, error: Exception) -> None:

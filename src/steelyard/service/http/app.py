@@ -10,7 +10,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -203,8 +203,16 @@ class Service:
         """Return the models that the key has access to."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
-        models = [*map(self._summary, names), *await self.forwarder.models(request)]
+        models = await run_in_threadpool(self._summaries, names) + await self.forwarder.models(request)
         return JSONResponse({"models": sorted(models, key=lambda model: model["name"])})
+
+    def _summaries(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the summaries of models; one that has just moved to another process is left out."""
+        found = []
+        for name in names:
+            with suppress(commands.NotFoundError, commands.Unavailable):
+                found.append(self._summary(name))
+        return found
 
     def _summary(self, name: str) -> dict[str, Any]:
         published = self.model(name)
@@ -221,7 +229,9 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
-        return JSONResponse({**self._summary(name), **details, "latency_ms": self.metrics.latency(name)})
+        # In a thread: the digest of a model with thousands of columns takes seconds.
+        summary = await run_in_threadpool(self._summary, name)
+        return JSONResponse({**summary, **details, "latency_ms": self.metrics.latency(name)})
 
     async def put_model(self, request: Request) -> Response:
         """Create a model or change its settings."""
@@ -411,7 +421,7 @@ class Service:
         self._listeners.add(changes)
         request.scope[ON_SHUTDOWN] = partial(_end_stream, changes)
         try:
-            yield self._event(name)
+            yield await run_in_threadpool(self._event, name)
             while not await request.is_disconnected():
                 try:
                     changed = await asyncio.wait_for(changes.get(), _HEARTBEAT_SECONDS)
@@ -421,7 +431,7 @@ class Service:
                 if changed is None:
                     return  # the service stops
                 if changed == name:
-                    yield self._event(name)
+                    yield await run_in_threadpool(self._event, name)
         finally:
             self._listeners.discard(changes)
 
