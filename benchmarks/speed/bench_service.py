@@ -402,7 +402,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def bench_learners(store: str, rounds: int, n_batches: int) -> None:
-    """Throughput of two learners of a PostgreSQL store, of one; four models with 400 columns, so that learning dominates."""
+    """Throughput of two learners of a PostgreSQL store, of one; the models are wide: learning dominates."""
     rng, width, n_rows = np.random.default_rng(5), 400, 50
     names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(4)]
     bodies = [arrow(rng.normal(size=(n_rows, width)), (np.arange(n_rows) % 9 == 0) * 1.0) for _ in range(8)]

@@ -116,7 +116,9 @@ def _load_and_kill(learners: list[Forked], clients: list[FailoverClient], rng: r
         thread.join()
 
 
-def _compare(url: str, models: list[str], clients: list[FailoverClient], first: list[dict], when: str) -> None:
+def _compare(
+    url: str, models: list[str], clients: list[FailoverClient], first: list[dict], when: str
+) -> None:
     with httpx.Client(base_url=url, timeout=30) as http:
         for model in models:
             found = http.get(f"/v1/models/{model}").json()

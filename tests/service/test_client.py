@@ -116,16 +116,16 @@ def test_client_sends_data_frames(tmp_path):
     import pyarrow as pa
 
     frame = pd.DataFrame(records(60))
-    with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")))) as http:
-        with Client(str(http.base_url)) as client:
-            client.put("c", SPEC)
-            assert client.learn("c", frame[:40])["learned"] == 40
-            assert client.learn("c", pa.Table.from_pandas(frame[40:], preserve_index=False))["learned"] == 20
-            bare = frame.drop(columns=["fraud", "row"])[:3]
-            answer = client.predict("c", bare, remember=True, as_of=client.model("c")["version"])
-            assert client.label("c", dict.fromkeys(answer["ids"], 0))["labelled"] == 3
-            assert answer["labels"] == client.predict("c", bare.to_dict("records"))["labels"]
-            assert client.forget("c", rows=frame[:2])["forgotten"] == 2
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")))
+    with serving(app) as http, Client(str(http.base_url)) as client:
+        client.put("c", SPEC)
+        assert client.learn("c", frame[:40])["learned"] == 40
+        assert client.learn("c", pa.Table.from_pandas(frame[40:], preserve_index=False))["learned"] == 20
+        bare = frame.drop(columns=["fraud", "row"])[:3]
+        answer = client.predict("c", bare, remember=True, as_of=client.model("c")["version"])
+        assert answer["labels"] == client.predict("c", bare.to_dict("records"))["labels"]
+        assert client.label("c", dict.fromkeys(answer["ids"], 0))["labelled"] == 3
+        assert client.forget("c", rows=frame[:2])["forgotten"] == 2
 
 
 def test_client_repeats_request_until_service_is_back(tmp_path, monkeypatch):
@@ -135,6 +135,6 @@ def test_client_repeats_request_until_service_is_back(tmp_path, monkeypatch):
     with Client("http://127.0.0.1:1", transport=transport) as client:
         assert client.models() == []
     refusing = httpx.MockTransport(lambda _request: httpx.Response(503, json={"detail": "busy"}))
-    with Client("http://127.0.0.1:1", transport=refusing, retry_seconds=0) as client:
-        with pytest.raises(RefusedError, match="busy"):
-            client.models()
+    client = Client("http://127.0.0.1:1", transport=refusing, retry_seconds=0)
+    with client, pytest.raises(RefusedError, match="busy"):
+        client.models()

@@ -371,14 +371,18 @@ def test_shutdown_does_not_wait_for_event_streams(tmp_path):
     with Process(tmp_path / "store.db") as service, ExitStack() as streams:
         httpx.put(f"{service.url}/v1/models/m", json=SPEC)
         for _ in range(20):
-            stream = streams.enter_context(httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=30))
+            stream = streams.enter_context(
+                httpx.stream("GET", f"{service.url}/v1/models/m/events", timeout=30)
+            )
             next(stream.iter_lines())
         begin = time.monotonic()
         assert service.end(signal.SIGTERM) == 0
         assert time.monotonic() - begin < 8.0, "the limit for requests in progress is 10 s"
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc returns memory on request")
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc returns memory on request"
+)
 def test_memory_of_large_request_is_returned(tmp_path):
     def resident(service):
         fields = Path(f"/proc/{service.process.pid}/statm").read_text().split()
@@ -390,7 +394,9 @@ def test_memory_of_large_request_is_returned(tmp_path):
         before = resident(service)
         row = b'{"amount": 1.5, "country": "DE", "customer": "c1"},'
         body = b'{"rows": [' + row * 190_000 + b'{"amount": "x"}]}'
-        answer = service.post("/v1/models/m/predict", content=body, headers={"content-type": "application/json"})
+        answer = service.post(
+            "/v1/models/m/predict", content=body, headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 422
         until(lambda: resident(service) < before + (60 << 20), seconds=10)
 

@@ -121,9 +121,7 @@ class Client:
             self.pending = (verb, uuid.uuid4().hex, body, effect)
         verb, key, body, effect = self.pending
         try:
-            answer = http.post(
-                f"/v1/models/{self.model}/{verb}", json=body, headers={"Idempotency-Key": key}
-            )
+            answer = http.post(f"/v1/models/{self.model}/{verb}", json=body, headers={"Idempotency-Key": key})
         except httpx.TransportError as error:
             self.trouble = f"{type(error).__name__} at {verb}"
             return False

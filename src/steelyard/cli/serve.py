@@ -51,7 +51,7 @@ def _check_installed() -> None:
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor only predicts and follows the learners. With PostgreSQL, several learners share the models.",
+    help="A predictor only predicts and follows. With PostgreSQL, several learners share the models.",
 )
 @click.option(
     "--advertise",
@@ -142,7 +142,8 @@ def serve_command(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
-    _listen(app, host, port, tls_cert, tls_key, lambda url: opened.advertise(advertise or url))
+    tls = (tls_cert, tls_key)
+    _listen(app, host, port, tls, lambda url: opened.advertise(advertise or url))
 
 
 def _create_models(writer: Any, commands: list[Any]) -> None:
@@ -210,13 +211,9 @@ def _print_models(writer: Any, store: str, n_damaged: int) -> None:
 
 
 def _listen(
-    app: Any,
-    host: str,
-    port: int,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    announce: Callable[[str], None],
+    app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
 ) -> None:
+    tls_cert, tls_key = tls
     import uvicorn
 
     from steelyard.service.http.protocol import LimitedProtocol
@@ -355,6 +352,21 @@ def backup_command(store: str, *, target: Path) -> None:
     finally:
         source.close()
     print_message(f"copied {store} to {target}")
+
+
+@serve_command.command("erase")
+@click.pass_obj
+def erase_command(store: str) -> None:
+    """Remove the bytes of forgotten rows from the disk.
+
+    In PostgreSQL this rewrites all tables, and the service waits meanwhile.
+    """
+    _check_installed()
+    from steelyard.service import open_store
+
+    with open_store(store) as opened:
+        opened.rewrite_tables()
+    print_message(f"erased the freed space of {store}")
 
 
 @serve_command.command("restore")

@@ -285,7 +285,12 @@ class Engine:
         """Return the known categories, as (column, text), that occur in rows."""
         known = set(self._encoder.categories_) if self._has_columns else set()
         columns = self._encoder.categorical_ if self._has_columns else []
-        found = {(name, text) for name in columns if name in batch.columns for text in as_texts(batch.columns[name])}
+        found = {
+            (name, text)
+            for name in columns
+            if name in batch.columns
+            for text in as_texts(batch.columns[name])
+        }
         return {(name, text) for name, text in found if text is not None} & known
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
@@ -329,13 +334,11 @@ class Engine:
         if other is not None:
             row, closest = int((labels == other).argmax()), near(str(other), sorted(allowed))
             raise RowError(
-                f"the label {str(other)[:60]!r} is not one of the classes {', '.join(sorted(allowed))[:200]}.",
+                f"the label {str(other)[:60]!r} is not one of the classes {', '.join(sorted(allowed))[:99]}.",
                 source=_PLACE.of_row(row, target),
                 row=row,
                 column=target,
-                hint=f"did you mean {closest!r}?"
-                if closest
-                else "the setting classes lists the allowed labels",
+                hint=f"did you mean {closest!r}?" if closest else "the setting classes lists allowed labels",
             )
 
     def _predicted(self, chunk: Chunk, predictions: EarlierPredictions | None) -> Predictions | None:

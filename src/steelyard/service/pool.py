@@ -236,7 +236,7 @@ class PooledSession(ModelSession):
         """Raise Conflict."""
         raise _no_rows(self.engine.name)
 
-    def snapshot(self, now: float, keep: int = 1) -> None:
+    def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
         """Write a snapshot of the versions and of the dropped sites; site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())

@@ -367,13 +367,13 @@ class ModelSession:
         }
         if kept_columns:
             certificate["note"] = (
-                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories of the model, "
-                "because it could not be checked whether other rows have them."
+                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
+                "it could not be checked whether other rows have them."
             )
         elif engine.spec.keeps_rows and not is_complete:
             certificate["note"] = (
-                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were never "
-                "learned, have expired, or were forgotten before."
+                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
+                "never learned, have expired, or were forgotten before."
             )
         elif not is_complete:
             certificate["note"] = (

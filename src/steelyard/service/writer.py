@@ -158,7 +158,7 @@ class Writer:
     def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
         """Hand models that take much longer than the others to a second writer thread.
 
-        A model with a thousand columns learns a row in a tenth of a second; its neighbours must not wait for it.
+        A model with a thousand columns learns a row in a tenth of a second, and its neighbours must not wait.
         """
         if self._speculation.batch is not None or len(self._sessions) < 2:
             return
@@ -166,7 +166,9 @@ class Writer:
             seconds = self._seconds.get(name, 0.0)
             if seconds < _SLOW_SECONDS:
                 continue
-            others = sorted(self._seconds[n] for n in self._sessions.keys() & self._seconds.keys() if n != name)
+            others = sorted(
+                self._seconds[n] for n in self._sessions.keys() & self._seconds.keys() if n != name
+            )
             is_slow = bool(others) and seconds > _SLOW_RATIO * others[len(others) // 2]
             if is_slow and self._start_slow_writer() is not None:
                 self._hand_over(name)

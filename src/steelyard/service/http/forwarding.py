@@ -20,7 +20,7 @@ _FORWARDED = "x-steelyard-forwarded"
 _READ_VERBS = frozenset({"predict", "infer"})
 _TIMEOUT = httpx.Timeout(120.0, connect=2.0)
 _LIST_TIMEOUT = httpx.Timeout(5.0, connect=1.0)
-_MAX_CONNECTIONS = 100
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)
 _DROPPED_HEADERS = frozenset({"host", "content-length", "connection", "transfer-encoding", "date", "server"})
 
 
@@ -110,8 +110,7 @@ class Forwarder:
 
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:
-            limits = httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS)
-            self._http = httpx.AsyncClient(timeout=_TIMEOUT, limits=limits, trust_env=False)
+            self._http = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS, trust_env=False)
         return self._http
 
     async def close(self) -> None:

@@ -64,6 +64,7 @@ _SCHEMAS: dict[str, Any] = {
         missing={"enum": ["refuse", "mean", "zero"]},
         sites={"type": "boolean"},
         max_future=_OPTIONAL_TEXT,
+        classes={"oneOf": [{"type": "null"}, _list({"type": ["string", "integer"]})]},
     ),
     "Model": _record(
         "name version digest classes rows waiting_for_labels spec",
@@ -95,7 +96,11 @@ _SCHEMAS: dict[str, Any] = {
         "labelled unknown version", labelled=_INTEGER, unknown=_list(_TEXT), version=_INTEGER
     ),
     "Forgotten": _record(
-        "forgotten version certificate", forgotten=_INTEGER, version=_INTEGER, certificate=_OBJECT
+        "forgotten version certificate",
+        forgotten=_INTEGER,
+        version=_INTEGER,
+        certificate=_OBJECT,
+        erasure_pending={"type": "boolean"},
     ),
     "Measures": _record("now points", now=_OBJECT, points={"type": "array"}),
     "Predict": _record(

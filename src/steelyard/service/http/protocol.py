@@ -59,7 +59,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """End a stream without end, which would delay the shutdown; let other responses finish."""
         super().shutdown()
-        end_stream = None if self.cycle is None else self.cycle.scope.get(ON_SHUTDOWN)
+        end_stream: Any = None if self.cycle is None else self.cycle.scope.get(ON_SHUTDOWN)
         if end_stream is not None:
             end_stream()
 

@@ -252,7 +252,9 @@ class PostgresStore(Store):
 
     def _announce(self, db: psycopg.Connection[Any]) -> None:
         """Write the address of this process, and delete those of sessions that have ended."""
-        db.execute("DELETE FROM learners WHERE pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')")
+        db.execute(
+            "DELETE FROM learners WHERE pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
+        )
         if self._url_of_process:
             db.execute(
                 "INSERT INTO learners VALUES (%s, %s) ON CONFLICT (pid) DO UPDATE SET url = excluded.url",
@@ -387,26 +389,26 @@ class PostgresStore(Store):
         """Rewrite tables; raise FileAccessError if another session has locked or still sees a row of one."""
         db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0: no limit
         try:
-            for table in sorted(tables):
-                if not self._rewrite(db, table):
-                    raise psycopg.errors.LockNotAvailable(table)
-        except psycopg.errors.LockNotAvailable as error:
-            raise FileAccessError(
-                f"another session uses the table {table!r}, so the forgotten rows are still on the disk of "
-                "the database.",
-                source=self.path,
-                hint="they are removed when backups and open transactions have ended",
-            ) from error
+            used = next((table for table in sorted(tables) if not self._rewrite(db, table)), None)
         finally:
             db.execute("RESET lock_timeout")
+        if used is not None:
+            raise FileAccessError(
+                f"another session uses the table {used!r}, so the forgotten rows are still on the disk of the "
+                "database.",
+                source=self.path,
+                hint="they are removed when backups and open transactions have ended",
+            )
 
     @staticmethod
     def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
-        """Rewrite a table without its deleted rows; return False if another session can still see some."""
+        """Rewrite a table without its deleted rows; return False if another session uses it."""
         counter = _DeadRowCounter()
         db.add_notice_handler(counter)
         try:
             db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
+        except psycopg.errors.LockNotAvailable:
+            return False
         finally:
             db.remove_notice_handler(counter)
         return not counter.n_rows

@@ -30,10 +30,10 @@ _TABLES_BY_MODEL = (
 class Store:
     """Durable storage of the service.
 
-    A process with the write lock changes the models of which it holds a lease, in its writer thread and inside
-    :meth:`transaction`; when the context manager returns, the transaction is durable. SQLite has one such
-    process, which holds the leases of all models; PostgreSQL can have several. Other processes follow with
-    ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    A process with the write lock changes the models of which it holds a lease, in its writer thread and
+    inside :meth:`transaction`; when the context manager returns, the transaction is durable. SQLite has one
+    such process, which holds the leases of all models; PostgreSQL can have several. Other processes follow
+    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # names the store in error messages
@@ -107,6 +107,10 @@ class Store:
         program prevents it at the moment.
         """
         raise NotImplementedError
+
+    def rewrite_tables(self) -> None:
+        """Remove the bytes of all deleted rows from the disk; readers and writers may have to wait."""
+        self.erase()
 
     def check_writable(self) -> None:
         """Write without changing anything; raise one of ``errors`` if the disk or the server fails."""
@@ -359,8 +363,8 @@ class Store:
     def drop_responses(self, model: str, before: float, limit: int = _MAX_DROPPED) -> bool:
         """Delete old responses of a model, at most ``limit``; return whether there may be more."""
         sql = (
-            "DELETE FROM answers WHERE model = ? AND key IN (SELECT key FROM answers WHERE model = ? AND at < ? "
-            "ORDER BY at LIMIT ?) RETURNING model, key"
+            "DELETE FROM answers WHERE model = ? AND key IN "
+            "(SELECT key FROM answers WHERE model = ? AND at < ? ORDER BY at LIMIT ?) RETURNING model, key"
         )
         dropped = self._do(sql, model, model, before, limit)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)

@@ -120,7 +120,7 @@ class SQLiteStore(Store):
             self._reader = (
                 self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except (*self.errors, CommitOutcomeUnknown) as error:
+        except (apsw.Error, OSError, CommitOutcomeUnknown) as error:
             raise FileAccessError(f"{error}.", source=self.path) from error
 
     def _configure(self, *, exclusive: bool) -> None:
@@ -179,8 +179,8 @@ class SQLiteStore(Store):
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
         """Commit all changes or none; they are on disk when the context manager returns.
 
-        A sibling begins its transactions with the first change, so that the other writer thread of this process
-        does not wait while rows are learned.
+        A sibling begins its transactions with the first change, so that the other writer thread of this
+        process does not wait while rows are learned.
         """
         self._must_begin = True
         if self._owner is None:
