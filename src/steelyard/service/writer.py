@@ -221,7 +221,7 @@ class Writer:
         self.owners = {name: url for name, url in learners.owners.items() if url != self.store.address}
         share = math.ceil(len(names) / max(1, len(learners.n_leases)))
         n_held = learners.n_leases.get(self.store.address, 0)
-        free = [name for name in names if name not in learners.owners]
+        free = [name for name in names if name not in learners.owners and self._is_own(name)]
         return self.store.acquire_leases(free, max(0, share - n_held))
 
     def _rebalance(self) -> None:
@@ -257,9 +257,11 @@ class Writer:
 
     def _adopt(self, name: str) -> ModelSession | None:
         """Load a model that has no learner at the moment; return None if it does not exist."""
-        if self.store.holds_lease(name) or (spec := self.store.spec_of(name)) is None:
+        self.check_not_damaged(name)
+        spec = self.store.spec_of(name)
+        if spec is None:
             return None
-        if not self.store.acquire_leases([name], 1):
+        if not self.store.holds_lease(name) and not self.store.acquire_leases([name], 1):
             raise _follower_error()
         self._recover_model(name, spec)
         return self._sessions.get(name)
@@ -754,7 +756,22 @@ class SlowWriter(Writer):
 
     def _take_share(self) -> list[str]:
         names = [name for name in self._first.slow_models if not self.store.holds_lease(name)]
-        return self.store.acquire_leases(names, len(names))
+        taken = self.store.acquire_leases(names, len(names))
+        for name in names:
+            if not self.store.holds_lease(name):
+                self._give_up(name)
+        return taken
+
+    def _give_up(self, name: str) -> None:
+        """Stop using a model that another process has taken."""
+        self._first.slow_models.discard(name)
+        self._first.published.pop(name, None)
+
+    def _continue_with(self, request: Adopt) -> Response:
+        response = super()._continue_with(request)
+        if request.model not in self._sessions:
+            self._give_up(request.model)
+        return response
 
     def _rebalance(self) -> None:
         """Do nothing: the first writer takes models and gives models away."""

@@ -104,7 +104,7 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
-        self.forwarder = Forwarder(writer)
+        self.forwarder = Forwarder(writer, self.key_of)
         self.memory = MemoryReturner()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
@@ -119,6 +119,13 @@ class Service:
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
     ) -> Key | None:
         """Return the API key of a request, None without keys; raise Problem if access is denied."""
+        key = self.key_of(request)
+        if key is not None and not key.allows(scope, model, site):
+            raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
+        return key
+
+    def key_of(self, request: Request) -> Key | None:
+        """Return the API key of a request, None without keys; raise Problem if it has none."""
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -127,8 +134,6 @@ class Service:
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service requires a key.", "send it as `Authorization: Bearer ...`")
-        if not key.allows(scope, model, site):
-            raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
         return key
 
     def model(self, name: str) -> PublishedModel:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from steelyard.service.commands import Unavailable
+from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.writer import Writer
 
 __all__ = ["Forwarder"]
@@ -31,10 +34,12 @@ class Forwarder:
     ----------
     writer : Writer
         Knows which process learns which model.
+    check_key : callable
+        Raises Problem if a request needs a key and has none; the other process checks what the key allows.
     """
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:
+        self._writer, self._check_key = writer, check_key
         self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
@@ -49,6 +54,7 @@ class Forwarder:
         changes = request.method not in {"GET", "HEAD"} and verb not in _READ_VERBS
         if self._writer.can_answer(model, changes=changes):
             return None
+        self._check_key(request)
         url = self._writer.owners.get(model)
         if url is None:
             exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
@@ -73,6 +79,7 @@ class Forwarder:
             response = await self._client().send(outgoing, stream=True)
             kept = {n: v for n, v in response.headers.items() if n not in _DROPPED_HEADERS}
             if response.headers.get("content-type", "").startswith("text/event-stream"):
+                request.scope[ON_SHUTDOWN] = partial(_close_soon, response)
                 return StreamingResponse(_stream(response), response.status_code, kept)
             content = await response.aread()
             kept.pop("content-encoding", None)  # httpx has decoded it
@@ -121,7 +128,16 @@ class Forwarder:
 
 async def _stream(response: httpx.Response) -> AsyncIterator[bytes]:
     try:
-        async for part in response.aiter_raw():
-            yield part
+        with suppress(httpx.HTTPError, httpx.StreamError):  # the other process ends, or this one
+            async for part in response.aiter_raw():
+                yield part
     finally:
         await response.aclose()
+
+
+def _close_soon(response: httpx.Response) -> None:
+    _closing.add(task := asyncio.ensure_future(response.aclose()))
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()  # references keep the tasks alive

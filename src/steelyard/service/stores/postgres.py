@@ -37,6 +37,7 @@ _CHANNEL = "steelyard"
 _MIN_NOTIFY_SECONDS = 0.05  # sessions that notify commit one after the other, so few transactions notify
 _CONNECT_SECONDS = 5
 _ERASE_LOCK_MILLISECONDS = 100
+_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02  # transactions of other learners take milliseconds
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # The server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
@@ -355,20 +356,15 @@ class PostgresStore(Store):
         contains the bytes until the server recycles it.
         """
         db = self._session()
-        deleted = db.execute("SELECT pg_current_xact_id()::xid").fetchone()
-        for table in sorted(self._to_erase):
-            db.execute(f"VACUUM steelyard.{table}")
-        blocked = db.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-            "AND pid <> pg_backend_pid() AND age(backend_xmin) > age(%s::xid)",
-            deleted,
-        ).fetchone()
-        if blocked != (0,):
-            raise FileAccessError(
-                "a backup or an open transaction still sees the forgotten rows.",
-                source=self.path,
-                hint="the service removes them when it has ended",
-            )
+        self._wait_for_readers(db)
+        db.execute(f"SET lock_timeout = {_ERASE_LOCK_MILLISECONDS}")  # another VACUUM may be running
+        try:
+            for table in sorted(self._to_erase):
+                db.execute(f"VACUUM steelyard.{table}")
+        except psycopg.errors.LockNotAvailable as error:
+            raise FileAccessError("another session cleans up a table.", source=self.path) from error
+        finally:
+            db.execute("RESET lock_timeout")
         sizes = "SELECT pg_total_relation_size(('steelyard.' || %s)::regclass)"
         large = {
             table
@@ -378,6 +374,23 @@ class PostgresStore(Store):
         self._rewrite_tables(db, self._to_erase - large, _ERASE_LOCK_MILLISECONDS)
         self._to_erase = set()
         return not large
+
+    def _wait_for_readers(self, db: psycopg.Connection[Any]) -> None:
+        """Wait until no transaction is left that began before now; raise FileAccessError if one is long."""
+        now = db.execute("SELECT pg_current_xact_id()::xid").fetchone()
+        older = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND age(backend_xmin) > age(%s::xid)"
+        )
+        for _ in range(_MAX_READER_POLLS):
+            if db.execute(older, now).fetchone() == (0,):
+                return
+            time.sleep(_READER_POLL_SECONDS)
+        raise FileAccessError(
+            "a backup or an open transaction still sees the forgotten rows.",
+            source=self.path,
+            hint="the service removes them when it has ended",
+        )
 
     def rewrite_tables(self) -> None:
         """Rewrite all tables with rows, so that deleted bytes leave the disk; readers and writers wait."""
@@ -394,7 +407,7 @@ class PostgresStore(Store):
             db.execute("RESET lock_timeout")
         if used is not None:
             raise FileAccessError(
-                f"another session uses the table {used!r}, so the forgotten rows are still on the disk of the "
+                f"another session uses the table {used!r}, so forgotten rows are still on the disk of the "
                 "database.",
                 source=self.path,
                 hint="they are removed when backups and open transactions have ended",
