@@ -1,17 +1,28 @@
-"""Number of threads of native loops."""
+"""Number of threads of native loops and of BLAS."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from math import ceil
 from numbers import Integral
+from pathlib import Path
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_threads", "num_threads", "one_thread", "reserve_core"]
+__all__ = ["check_threads", "limit_blas", "num_threads", "one_blas_thread", "one_thread", "reserve_core"]
+
+# Below this order of the matrices a second BLAS thread gains little on a quiet machine. On a busy one the
+# threads wait for each other: decompositions of order 1,000 were seen to take 10 times as long.
+_MIN_BLAS_ORDER_FOR_THREADS = 3000
+_CGROUP = Path("/sys/fs/cgroup")
 
 _single_threaded: ContextVar[bool] = ContextVar("_single_threaded", default=False)
 _reserved_cores: ContextVar[int] = ContextVar("_reserved_cores", default=0)
@@ -38,11 +49,11 @@ def reserve_core() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return the number of usable cores, at most ``STEELYARD_NUM_THREADS`` if this variable is set."""
+    """Return the number of usable cores: affinity, CPU quota of the container, ``STEELYARD_NUM_THREADS``."""
     if _single_threaded.get():
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = max(cores - _reserved_cores.get(), 1)
+    cores = max(min(cores, _cgroup_cores()) - _reserved_cores.get(), 1)
     limit = os.environ.get("STEELYARD_NUM_THREADS", "").strip()
     if not limit:
         return cores
@@ -53,6 +64,84 @@ def num_threads() -> int:
             hint="set the environment variable to a number, or unset it to use all cores",
         )
     return min(cores, int(limit))
+
+
+@cache
+def _cgroup_cores() -> int:
+    """Return the CPU quota of the container in cores, rounded up; a large number without quota."""
+    return cgroup_quota(_CGROUP)
+
+
+def cgroup_quota(root: Path) -> int:
+    """Return the CPU quota of a control group (version 2 or 1) in cores, rounded up."""
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota, period = (
+                (root / "cpu" / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")
+            )
+        except OSError:
+            return 1 << 16
+    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:  # "max" or -1: no quota
+        return 1 << 16
+    return max(1, ceil(int(quota) / int(period)))
+
+
+class _OneBlasThread:
+    """Limit of BLAS to one thread, shared by all threads of the process that need it at the same time.
+
+    The number of BLAS threads belongs to the process. The first user sets it to one, the last restores it.
+    """
+
+    def __init__(self) -> None:
+        self._libraries: list[Any] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all users; for a forked child, in which no other thread runs."""
+        self._lock = threading.Lock()
+        self._n_users = 0
+        self._before: list[int] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._libraries is None:
+                found = ThreadpoolController().select(user_api="blas").lib_controllers
+                self._libraries = list(found)
+            if self._n_users == 0:
+                self._before = [library.num_threads for library in self._libraries]
+                self._set([1] * len(self._before))
+            self._n_users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_users -= 1
+            if self._n_users == 0:
+                self._set(self._before)
+
+    def _set(self, numbers: list[int]) -> None:
+        for library, number in zip(self._libraries or (), numbers, strict=True):
+            # In new versions set_num_threads() has no effect while another thread controls the number.
+            getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
+
+
+one_blas_thread = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=one_blas_thread.reset)
+
+
+@contextmanager
+def limit_blas(order: int) -> Iterator[None]:
+    """Run BLAS and LAPACK on one thread for matrices of this order, unless they are large enough for several.
+
+    Matrices below order 100 need no limit: BLAS itself uses one thread for them.
+    """
+    if 100 <= order < _MIN_BLAS_ORDER_FOR_THREADS:
+        with one_blas_thread:
+            yield
+    else:
+        yield
 
 
 def check_threads(n_threads: Any, source: str) -> int:

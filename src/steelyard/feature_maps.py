@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import eigh
-from threadpoolctl import threadpool_limits
 
 from steelyard import _native
-from steelyard._threads import num_threads
+from steelyard._threads import num_threads, one_blas_thread
 from steelyard._types import FloatArray
 
 __all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap"]
@@ -170,7 +169,7 @@ class LandmarkMap:
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
-        with threadpool_limits(1, user_api="blas"):  # the rounding depends on the number of threads
+        with one_blas_thread:  # the rounding depends on the number of threads
             values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
             # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.

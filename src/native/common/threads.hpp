@@ -31,8 +31,9 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
     // The helper threads join when they go out of scope, also if starting one of them failed.
 }
 
-// Spinning barrier. Threads arrive within microseconds of each other, faster than a thread could sleep and wake up;
-// after some iterations a waiting thread yields its core.
+// Barrier that spins first. Threads usually arrive within microseconds of each other, faster than a thread could sleep
+// and wake up. On a busy machine another process may run instead of a thread of the team, so a waiting thread sleeps
+// after some iterations and leaves its core to that process.
 class SpinBarrier {
   public:
     explicit SpinBarrier(unsigned n_threads) : n_threads_(n_threads) {}
@@ -42,10 +43,12 @@ class SpinBarrier {
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n_threads_) {
             arrived_.store(0, std::memory_order_relaxed);
             round_.store(round + 1, std::memory_order_release);
+            round_.notify_all();
             return;
         }
-        for (unsigned n_spins = 0; round_.load(std::memory_order_acquire) == round; ++n_spins)
-            if (n_spins >= kSpinIterations) std::this_thread::yield();
+        for (unsigned n_spins = 0; n_spins < kSpinIterations; ++n_spins)
+            if (round_.load(std::memory_order_acquire) != round) return;
+        round_.wait(round, std::memory_order_acquire);
     }
 
   private:

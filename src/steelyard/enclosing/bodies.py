@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._memory import check_fits_memory
-from steelyard._threads import num_threads
+from steelyard._threads import limit_blas, num_threads
 from steelyard._types import FloatArray, IntArray
 from steelyard.enclosing.ball import Ball, smallest_ball, weight_bounds
 from steelyard.enclosing.covariance import Covariance, Spread, median_kurtosis
@@ -121,7 +121,8 @@ class Ellipsoid:
     def build(cls, rows: ClassRows, settings: BodySettings, ball: Ball | None = None) -> Ellipsoid:
         """Return the ellipsoid around the rows."""
         centred = rows.X - rows.mean
-        spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
+        with limit_blas(centred.shape[1]):
+            spectrum, directions = np.linalg.eigh((centred * rows.weights[:, None]).T @ centred / rows.total)
         spectrum = np.maximum(spectrum, 0.0)
 
         def measure() -> Spread:
@@ -270,7 +271,8 @@ class KernelEllipsoid:
         means = K @ shares
         mean_length = float(shares @ means)
         centred = K - means[:, None] - means[None, :] + mean_length
-        omega, U = np.linalg.eigh(centred * roots[:, None] * roots[None, :])
+        with limit_blas(len(roots)):
+            omega, U = np.linalg.eigh(centred * roots[:, None] * roots[None, :])
         nonzero = omega > max(omega[-1], 0.0) * _MIN_RELATIVE_EIGENVALUE
         omega, U = omega[nonzero], U[:, nonzero]
         spectrum = omega / rows.total
