@@ -8,8 +8,11 @@ import pytest
 
 from steelyard.service import Writer, open_store
 from steelyard.service.commands import Conflict, Forget, Learn, Put, Unavailable
+from steelyard.service.http import make_app
+from steelyard.service.http.keys import Keys
 from tests.service.data import Clock, records, spec
 from tests.service.processes import until
+from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
 
 
@@ -38,10 +41,14 @@ class Slow:
         return self.learn(*args, **more)
 
 
-def hand_over(writer, name):
-    """Let the writer find the model slow, which hands it to the second thread."""
+def find_slow(writer, name):
     writer._seconds = {name: 1.0, "m": 0.001}
     do(writer, Learn(name, batch(records(5, first=900))))
+
+
+def hand_over(writer, name):
+    """Let the writer find the model slow, which hands it to the second thread."""
+    find_slow(writer, name)
     until(lambda: name in writer.slow_models)
 
 
@@ -149,3 +156,43 @@ def test_learner_gives_models_to_learner_that_has_fewer(cluster):
         assert len(other.published) == 2
         first.writer._rebalance()
         assert set(first.writer.owners) == set(other.published)
+
+
+def test_request_without_key_is_refused_before_it_is_forwarded(cluster, tmp_path):
+    url, keys = cluster.empty(), Keys(_key_file(tmp_path))
+    first = ModelSession(url)
+    first.do(Put("m", spec()))
+    with open_store(url) as store:
+        store.acquire_write_lock()
+        with serving(make_app(Writer(store, clock=Clock()), keys=keys)) as http:
+            assert http.get("/v1/models/m").status_code == 401
+            assert http.post("/v1/models/m/learn", json={"rows": records(1)}).status_code == 401
+
+
+def _key_file(folder):
+    Keys.add(folder / "keys.toml", ["admin"])
+    return folder / "keys.toml"
+
+
+def test_slow_model_taken_by_another_process_is_given_up(cluster):
+    url = cluster.empty()
+    with open_store(url) as store, open_store(url) as other:
+        assert store.acquire_write_lock()
+        assert other.acquire_write_lock()
+        writer = Writer(store, clock=Clock())
+        writer.start()
+        for name in ("wide", "m"):
+            do(writer, Put(name, spec()))
+            do(writer, Learn(name, batch(records(20))))
+        release = store.release_leases
+
+        def release_and_lose(names):
+            release(names)
+            assert other.acquire_leases(names, 1) == names
+
+        store.release_leases = release_and_lose
+        find_slow(writer, "wide")
+        until(lambda: "wide" not in writer.published)
+        assert not writer.can_answer("wide", changes=True)
+        assert do(writer, Learn("m", batch(records(5, first=50))))["learned"] == 5
+        writer.close()
