@@ -308,8 +308,7 @@ class Writer:
         if self._closing:
             return
         self._closing = True
-        if self.is_alive:
-            assert self._thread is not None
+        if self._thread is not None and self._thread.is_alive():
             self._queue.close()
             self._thread.join()
         if self._slow_writer is not None:
@@ -324,8 +323,9 @@ class Writer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether the thread, and that of slow models if there is one, runs."""
+        is_alive = self._thread is not None and self._thread.is_alive()
+        return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
     @property
     def leads(self) -> bool:

@@ -183,9 +183,9 @@ class SQLiteStore(Store):
         process does not wait while rows are learned.
         """
         self._must_begin = True
-        if self._owner is None:
-            self._begin()
         try:
+            if self._owner is None:
+                self._begin()
             yield
             work = None if background is None else background()
             if work is None:
