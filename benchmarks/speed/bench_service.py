@@ -443,6 +443,7 @@ def bench_learners(store: str, rounds: int, n_batches: int) -> None:
             with process_with_pid(*serve) as (second, other):
                 while {len(models_of(first)), len(models_of(second))} != {2}:
                     time.sleep(0.1)
+                rates([first, second], [pid, other])  # not measured: the second process loads its modules
                 two.append(rates([first, second], [pid, other]))
     line(
         "two learners of a PostgreSQL store, of one",
