@@ -29,7 +29,7 @@ CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
   test-clang test-aarch64 test-lowest clean
 
 help:
-	@echo "make demo             learn an imbalanced stream with concept drift and print the results"
+	@echo "make demo             find 1 % fraud among card payments and print the results"
 	@echo "make test             run all tests"
 	@echo "make lint             check style, types and the import order of the layers"
 	@echo "make format           format all code"
@@ -208,7 +208,12 @@ papers: $(VENV)/.dev
 call-trace: $(VENV)/.dev
 	$(BIN)/python docs/call_trace.py
 
-docs: $(VENV)/.dev
+# The documentation needs only the packages of its extra.
+$(VENV)/.docs: $(VENV)/.built pyproject.toml
+	$(PIP) --no-build-isolation --editable ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 

@@ -39,6 +39,7 @@ api_modules = [
     "steelyard.online",
     "steelyard.alignment",
     "steelyard.enclosing",
+    "steelyard.explanation",
     "steelyard.tables",
     "steelyard.streams",
     "steelyard.windowing",

@@ -16,13 +16,14 @@ from papers.context import Context
 from papers.experiment import experiment
 from papers.plots import line_picture
 from papers.result import Aim, Result, Row, Series, paragraphs
+from steelyard import RandomFeatures
 from steelyard._threads import num_threads, one_thread
 from steelyard.datasets import Dataset
 from steelyard.metrics import g_mean_score, roc_auc_score
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import ProximalSVC, Quantizer
 
-__all__ = ["SETS", "ExtremeLayer", "binary_problem", "esvm", "privacy", "table_1", "table_2", "table_3"]
+__all__ = ["SETS", "binary_problem", "esvm", "privacy", "table_1", "table_2", "table_3"]
 
 ARTICLE = "Distributed incremental wLPSVM"
 
@@ -423,24 +424,6 @@ _NOTES_PRIVACY = paragraphs(
 # -- linear and nonlinear ESVM --------------------------------------------------------------------
 
 
-class ExtremeLayer:
-    """Random layer of the extreme support vector machine: sigmoids of random combinations.
-
-    phi_j(x) = 1 / (1 + exp(-(w_j'x + b_j))) with w_j and b_j uniform between -1 and 1; rows come on a common
-    scale. Nothing of it depends on data, so that nodes that share the seed share the map, and statistics of
-    mapped rows add up.
-    """
-
-    def __init__(self, n_features: int, n_units: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        self.weights = rng.uniform(-1.0, 1.0, size=(n_features, n_units))
-        self.offsets = rng.uniform(-1.0, 1.0, size=n_units)
-
-    def __call__(self, X: Floats) -> Floats:
-        values: Floats = 1.0 / (1.0 + np.exp(-(X @ self.weights + self.offsets)))
-        return values
-
-
 @experiment("distributed-esvm", paper=ARTICLE, title="Section II.A: linear and nonlinear ESVM as baselines")
 def esvm(context: Context) -> Result:
     rows = []
@@ -467,7 +450,7 @@ def esvm(context: Context) -> Result:
 def _baselines(X: Floats, y: Labels, train: Any, test: Any, seed: int) -> dict[tuple[str, str], float]:
     mean, deviation = X[train].mean(axis=0), X[train].std(axis=0)
     Z = (X - mean) / np.where(deviation > 0, deviation, 1.0)
-    layer = ExtremeLayer(X.shape[1], 200, seed)
+    layer = RandomFeatures(200, kind="sigmoid", gamma=1.0, random_state=seed).fit(Z[:1])
     found = {}
     for learner, weight, mapped in (
         ("LPSVM (linear ESVM)", None, False),
@@ -475,8 +458,8 @@ def _baselines(X: Floats, y: Labels, train: Any, test: Any, seed: int) -> dict[t
         ("ESVM, 200 units", None, True),
         ("weighted ESVM, 200 units", "balanced", True),
     ):
-        rows = layer(Z[train]) if mapped else Z[train]
-        asked = layer(Z[test]) if mapped else Z[test]
+        rows = layer.transform(Z[train]) if mapped else Z[train]
+        asked = layer.transform(Z[test]) if mapped else Z[test]
         new = partial(ProximalSVC, class_weight=weight, standardize=False)
         model = new().fit(rows, y[train])
         half = len(rows) // 2
@@ -493,8 +476,8 @@ _NOTES_ESVM = paragraphs(
     """
     The paper builds on LPSVM, which it also calls the linear extreme SVM (ESVM): (12) is ProximalSVC with
     class_weight=None and standardize=False. The nonlinear ESVM of the work it cites (He and others, 2011) is
-    the same behind a layer of random sigmoids, which is settled by its seed. C = 1, rows standardised by the
-    training part, 70 % of at most 40,000 rows learned. The difference is that of the plane of two nodes,
+    the same after a layer of random sigmoids, RandomFeatures(kind="sigmoid"), which depends on its seed only.
+    C = 1, rows standardized by the training part, 70 % of at most 40,000 rows for training. The difference is that of the plane of two nodes,
     whose statistics are added, to that of one fit.
     """
 )

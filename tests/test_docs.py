@@ -262,6 +262,20 @@ def test_published_number_has_the_same_value_on_every_page(name):
 SITE = "https://steelyard.readthedocs.io/en/latest/"
 
 
+def test_install_lines_of_pages_name_the_clone_and_existing_extras():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = {
+        (page.name, line)
+        for page in [ROOT / "README.md", *PAGES]
+        for line in re.findall(r"pip install\s+(\"?[\w.]*\[[^\]]*\])", page.read_text(encoding="utf-8"))
+    }
+    assert len(lines) >= 8
+    for page, line in lines:
+        name, _, given = line.strip('"').partition("[")
+        assert name == ".", f"{page}: the package index has no steelyard, so `pip install {line}` fails"
+        assert given == "name]" or set(given.rstrip("]").split(",")) <= set(extras), page
+
+
 def test_readme_links_are_absolute_and_point_to_pages():
     links = re.findall(r"(?<!!)\[[^]!]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert links

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -65,7 +66,7 @@ def test_landmarks_differ_from_all_training_rows(rng):
     assert nearest > 1e-6
 
 
-@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu", "sigmoid"])
 @pytest.mark.parametrize("gamma", ["rows", 0.5])
 def test_equal_seeds_and_rows_fit_equal_maps(rng, kind, gamma):
     X = rng.normal(size=(80, 4))
@@ -73,6 +74,19 @@ def test_equal_seeds_and_rows_fit_equal_maps(rng, kind, gamma):
     assert one.same_map(other)
     different = RandomFeatures(50, kind=kind, gamma=gamma, random_state=1).fit(X)
     assert not one.same_map(different)
+
+
+@pytest.mark.parametrize("gamma", [0.25, 1.0, 100.0])
+def test_sigmoid_map_is_the_layer_of_the_extreme_svm(rng, gamma):
+    X = rng.normal(size=(50, 4)) * 10.0 ** rng.integers(-3, 4, size=(50, 1))
+    draws = np.random.default_rng(7)
+    weights, biases = draws.uniform(-1.0, 1.0, size=(4, 30)), draws.uniform(-1.0, 1.0, size=30)
+    expected = expit(np.sqrt(gamma) * (X @ weights + biases))
+    Z = RandomFeatures(30, kind="sigmoid", gamma=gamma, random_state=7).fit_transform(X)
+    # Entries are rounded to 24 bits, so the argument of a large row is, too.
+    tolerance = 2.0**-19 + 0.25 * 2.0**-22 * np.sqrt(gamma) * np.abs(X).sum(axis=1, keepdims=True)
+    assert (np.abs(Z - expected) <= tolerance).all()
+    assert (Z >= 0.0).all() and (Z <= 1.0).all()
 
 
 def test_map_with_numeric_gamma_depends_on_the_seed_only(rng):
@@ -87,6 +101,8 @@ MAPS = {
     "numbers": RandomFeatures(150, gamma=[0.3, 2.0]),
     "rectified": RandomFeatures(150, kind="relu"),
     "rectified numbers": RandomFeatures(70, kind="relu", gamma=0.2),
+    "sigmoids": RandomFeatures(150, kind="sigmoid"),
+    "sigmoid numbers": RandomFeatures(70, kind="sigmoid", gamma=4.0),
 }
 
 
@@ -196,7 +212,7 @@ def test_feature_maps_of_version_0_1_load(rng, kind):
     np.testing.assert_allclose(features.transform(X), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu", "sigmoid"])
 def test_saved_and_loaded_feature_maps_are_equal(rng, kind):
     X = rng.normal(size=(60, 3))
     features = RandomFeatures(40, kind=kind).fit(X)

@@ -13,7 +13,7 @@ from stream_data import FloatArray, IntArray
 
 from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier
 from steelyard.evaluation import RiverPeer, SklearnPeer
-from steelyard.windowing import SlidingWindow
+from steelyard.windowing import Refit, SlidingWindow
 
 
 class Learner:
@@ -42,39 +42,18 @@ class Learner:
         return np.asarray(self.model.predict_proba(X))[:, 1]
 
 
-class Refitted:
-    """A batch classifier, refitted on the last rows after every 500.
-
-    The first fit comes after some hundred rows, when both classes are there: fitted to a handful of single
-    rows, boosting would answer nothing until row 500.
-    """
-
-    own_cut = 0.5
-    first = 100
+class Refitted(Learner):
+    """A batch classifier, refitted on the last rows after every 500 (:class:`steelyard.windowing.Refit`)."""
 
     def __init__(self, make: Callable[[], Any], window: int, every: int = 500) -> None:
-        self.make, self.window, self.every = make, window, every
-        self.model: Any = None
-        self.X: FloatArray | None = None
-        self.n_seen = self.fitted_at = 0
+        super().__init__(Refit(make(), every, window), 0.5)
 
     def n_alike(self) -> int:
         """Rows that it may learn before it answers otherwise: until it is refitted."""
-        return 0 if self.model is None or self._is_due() else self.every - self.n_seen % self.every
-
-    def _is_due(self) -> bool:
-        return self.n_seen // self.every > self.fitted_at // self.every
-
-    def learn(self, X: FloatArray, y: IntArray) -> None:
-        self.X = X if self.X is None else np.concatenate([self.X, X])[-self.window :]
-        self.y = y if len(self.X) == len(X) else np.concatenate([self.y, y])[-self.window :]
-        n_before, self.n_seen = self.n_seen, self.n_seen + len(y)
-        due = self._is_due() if self.model is not None else self.n_seen // self.first > n_before // self.first
-        if due and len(np.unique(self.y)) == 2:
-            self.model, self.fitted_at = self.make().fit(self.X, self.y), self.n_seen
+        return int(self.model.n_rows_until_fit_) if hasattr(self.model, "classes_") else 0
 
     def scores(self, X: FloatArray) -> FloatArray:
-        if self.model is None:
+        if not hasattr(self.model, "classes_"):
             return np.full(len(X), self.own_cut)
         return np.asarray(self.model.predict_proba(X))[:, 1]
 

@@ -1,5 +1,6 @@
 """DCIL-IncLPSVM thesis: class weights that follow the class counts of a stream."""
 
+from papers.dcil.cost import training_times
 from papers.dcil.equality import table_5_1
 from papers.dcil.membership import figure_5_1, figure_5_2
 from papers.dcil.multiple import multiple_step
@@ -19,4 +20,5 @@ __all__ = [
     "table_5_1",
     "table_5_3",
     "table_5_3_settings",
+    "training_times",
 ]

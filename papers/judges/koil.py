@@ -13,6 +13,7 @@ __all__ = [
     "at_least_seven",
     "bayes",
     "compensation",
+    "converges",
     "declines",
     "fewer_vectors",
     "fluctuates",
@@ -21,6 +22,7 @@ __all__ = [
     "kernels_win",
     "limited",
     "over_plain",
+    "plane_is_enough",
     "saturates",
     "sensitive",
     "smooth",
@@ -81,6 +83,35 @@ def kernels_mostly(numbers: Numbers) -> Finding:
     good = sum(lead > 0 for lead in leads.values())
     text = f"mean AUC of kernel learners less that of planes: {listed(leads, '+.3f')}"
     return Finding(most(good, len(leads)), text)
+
+
+_PLANES = {
+    "OAM": ("australian", "heart", "diabetes", "german", "shuttle"),
+    "OPAUC": ("australian", "german"),
+}
+
+
+def plane_is_enough(numbers: Numbers) -> Finding:
+    """Judge whether a linear learner is within 0.01 of KOIL on the sets that the thesis names."""
+    areas, text, good, asked = _areas(numbers), [], 0, 0
+    for plane, sets in _PLANES.items():
+        for on in sets:
+            gap = areas[on][plane] - max(areas[on][f"KOIL {policy}"] for policy in ("RS++", "FIFO++"))
+            good, asked = good + (gap >= -0.01), asked + 1
+            text.append(f"{plane} on {on} {gap:+.3f}")
+    return Finding(kind_of(good, asked), f"AUC over the better KOIL: {', '.join(text)}")
+
+
+def converges(numbers: Numbers) -> Finding:
+    """Judge whether kernel weights move by less than 0.05 in the tenth epoch."""
+    moves = {
+        f"{learner} on {on}": (figure.ours, at(numbers, on, learner, "weights moved, 10th epoch"))
+        for (on, learner, measure), figure in numbers.items()
+        if measure == "weights moved, 2nd epoch"
+    }
+    good = sum(last < 0.05 for _, last in moves.values())
+    text = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in moves.items())
+    return Finding(kind_of(good, len(moves)), f"weights moved in the 2nd and in the 10th epoch: {text}")
 
 
 def guesses(numbers: Numbers) -> Finding:

@@ -1,5 +1,6 @@
 """Kernelized online imbalanced learning: tables 3.2, 3.3 and 4.1 and figures 3.1 to 3.3 of the thesis."""
 
+from papers.koil.epochs import epochs
 from papers.koil.evidence import choices, readings
 from papers.koil.figures import figure_3_1, figure_3_2, figure_3_3
 from papers.koil.mixture import figure_1_1, figure_1_2, generated_sets
@@ -10,6 +11,7 @@ from papers.koil.toolbox import toolbox
 
 __all__ = [
     "choices",
+    "epochs",
     "figure_1_1",
     "figure_1_2",
     "figure_3_1",

@@ -29,6 +29,7 @@ __all__ = [
     "areas",
     "benchmarks",
     "choose",
+    "inner_folds",
     "parameters",
     "run_task",
     "run_tasks",
@@ -185,7 +186,7 @@ def choose(
     candidates = contender.candidates(step or _step(benchmark))
     if len(candidates) == 1:
         return Choice(candidates[0], float("nan"))
-    inner = _inner_folds(benchmark.splits[run], MOST_SEARCHED_ROWS if contender.grows else None)
+    inner = inner_folds(benchmark.splits[run], MOST_SEARCHED_ROWS if contender.grows else None)
     best = Choice(candidates[0], -1.0)
     with one_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -204,7 +205,7 @@ def _step(benchmark: Benchmark) -> int:
     return 2 if len(benchmark.y) > LARGE else 1
 
 
-def _inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def inner_folds(split: Split, most: int | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Return training and test rows without rows whose fold is damaged in the file."""
     rows, folds = split.train, split.inner
     return [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from steelyard.exceptions import MemoryLimitError
 
-__all__ = ["available_bytes", "check_fits_memory"]
+__all__ = ["available_bytes", "check_fits_memory", "warn_of_large_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
 _MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
+_MAX_SILENT_SPARSE_BYTES = 256 << 20  # dense matrices of sparse input that are not worth a warning
+_MAX_SILENT_SHARE = 0.25  # of the available memory
 
 
 def available_bytes() -> int | None:
@@ -34,3 +37,17 @@ def check_fits_memory(n_bytes: int, what: str, hint: str) -> None:
             f"({available / 2**30:,.1f} GiB) are free; nothing was allocated.",
             hint=hint,
         )
+
+
+def warn_of_large_memory(n_bytes: int, what: str, hint: str, *, is_sparse: bool = False) -> None:
+    """Warn before an allocation of more than a quarter of the available memory.
+
+    For sparse input the limit is 256 MiB, because users do not expect dense matrices of it.
+    """
+    available = available_bytes()
+    limit = _MAX_SILENT_SPARSE_BYTES if is_sparse else _MAX_SILENT_SHARE * (available or float("inf"))
+    if n_bytes <= max(limit, _MIN_CHECKED_BYTES):
+        return
+    free = "" if available is None else f" of {available / 2**30:,.1f} GiB that are free"
+    message = f"{what} will take about {n_bytes / 2**30:,.1f} GiB{free}. hint: {hint}"
+    warnings.warn(message, UserWarning, stacklevel=2)

@@ -212,7 +212,7 @@ def map_rows(kind: str, X: Annotated[NDArray[numpy.float64], dict(shape=(None, N
 
 def map_sparse_rows(kind: str, values: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], shift: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], amplitude: float, step: float, ceiling: float, n_threads: int = 1) -> None:
     """
-    The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.
+    The same for the rows of a CSR matrix with sorted columns; not for distances.
     """
 
 def round_to_step(values: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], factor: float, step: float, n_threads: int = 1) -> None:
@@ -359,6 +359,11 @@ class PackedRows32:
         """
         Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.
         """
+
+def product_shapley(factors: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], reference: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], coef: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int = 1) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C')]:
+    """
+    Shapley values of the columns in sums of product kernels, of shape (n_rows, n_columns, n_scores).
+    """
 
 def log_alignment_block(gamma: float, band: int, X: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], X_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Z: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], Z_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')], n_threads: int = 1) -> None:
     """Fill out[i, j] with the logarithm of the kernel of sequences i and j."""

@@ -43,6 +43,7 @@ __all__ = [
     "check_finite",
     "check_magnitude",
     "check_started",
+    "checked_times",
     "is_plain",
     "largest_magnitude",
     "magnitude_error",
@@ -273,6 +274,14 @@ def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -
         return  # the usual case: the labels have the same type as in the previous call
     check_sortable([*learner.classes_.tolist(), *labels], source)
     learner._label_type = type(labels[0])
+
+
+def checked_times(time: Any, n_rows: int) -> FloatArray:
+    """Return the times of rows as an array; raise DataError if there is not one finite time for each row."""
+    times = np.asarray(time, dtype=np.float64)
+    if times.shape != (n_rows,) or not np.isfinite(times).all():
+        raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+    return times
 
 
 def nonfinite_error(learner: BatchLearner, X: Any, method: str) -> DataError:

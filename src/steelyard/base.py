@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import column_or_1d
@@ -32,6 +33,10 @@ from steelyard._labels import (
 from steelyard._types import FloatArray
 from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_batch, validate_rows
 from steelyard.exceptions import DataError
+from steelyard.explanation import RowExplanations
+from steelyard.explanation.attribution import Attribution, explain_function
+from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, check_params
 
 __all__ = [
@@ -177,6 +182,54 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores, one column per decision function, and the sorted classes."""
+
+    # -- explanation --------------------------------------------------------------------------------
+
+    @snapshot_read
+    def explain(
+        self, X: ArrayLike, *, background: ArrayLike | None = None, changes: bool | None = None
+    ) -> RowExplanations:
+        """Explain the predictions of rows: what each column contributes to the score.
+
+        Contributions are Shapley values: the average change of the score when the value of the row replaces
+        the reference value of a column. They add up to the score:
+        ``contributions.sum(axis=1) + base == decision_function(X)``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows to explain.
+        background : array-like of shape (n_background, n_features), optional
+            Rows to compare with. By default the rows or means that the learner remembers; a learner that
+            remembers neither compares with a row of zeros.
+        changes : bool, optional
+            Whether to search for changes that lead to another prediction. By default for at most 20 rows.
+
+        Returns
+        -------
+        RowExplanations
+            Contributions, nearest remembered rows and changes. It prints as text, shows as a table in a
+            notebook, and draws a row with ``plot()``.
+        """
+        check_started(self, "explain")
+        return explain_rows(self, X, background, changes)
+
+    def _explained_rows(self, X: Any) -> FloatArray:
+        """Return validated rows with one number per column."""
+        return dense_rows(self, X)
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        """Return scores, one column per decision function, and the classes; nothing is recorded."""
+        return self._scored(X, "explain")
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        """Return rows that the learner remembers, for comparison; None if it remembers no rows."""
+        return None
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        """Return contributions of the columns to the scores of rows, compared with the background."""
+        reference = np.zeros(X.shape[1]) if background is None else background.mean(axis=0)
+        return explain_function(lambda rows: self._explained_scores(rows)[0], X, reference)
 
     # -- locking and copies -------------------------------------------------------------------------
 
@@ -438,6 +491,21 @@ class MergingMixin:
 def traits_of(learner: object) -> Traits:
     """Return the traits of a learner; other estimators guarantee nothing."""
     return learner._traits if isinstance(learner, BatchLearner) else Traits(bounded_memory=False)
+
+
+def forgetting_scope(learner: object) -> tuple[bool, str]:
+    """Return whether nothing of forgotten rows remains in a learner, and a statement of what is covered.
+
+    The command line and the service state the same. A wrapper forgets as its estimator does.
+    """
+    inner = getattr(learner, "estimator_", learner)
+    if traits_of(inner).exact:
+        return True, "The model equals one that has learned only the remaining rows."
+    return False, (
+        "The rows were removed from all rows, experts and recent scores that the model keeps. Its weights "
+        "and thresholds may still depend on how these rows were scored when they arrived, so digests cannot "
+        "prove it to a third party; those of a ProximalSVC can."
+    )
 
 
 def check_parameters(learner: object) -> None:

@@ -16,12 +16,12 @@ from steelyard import _native
 from steelyard._threads import num_threads, one_blas_thread
 from steelyard._types import FloatArray
 
-__all__ = ["FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap"]
+__all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionMap", "ReluMap", "SigmoidMap"]
 
 # Output values have 20 bits including the sign. Intermediate sums have at most 53 bits, so no sum is rounded.
 _VALUE_BITS = 19
-_KERNEL_BITS = 23
-_ROOT_BITS = 53 - _KERNEL_BITS
+KERNEL_BITS = 23
+_ROOT_BITS = 53 - KERNEL_BITS
 _RIDGE = 1e-6  # added to the eigenvalues of the kernel matrix of the landmarks, before the inverse root
 _BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until they are multiplied
 _MIN_ROWS_FOR_THREADS = 17  # with fewer rows, reading the number of threads takes as long as mapping them
@@ -136,6 +136,23 @@ class ReluMap(ProjectionMap):
         return cls(*_shifted(mean, scale, weights * share, phases * share), step, ceiling)
 
 
+class SigmoidMap(ProjectionMap):
+    """Map ``height / (1 + 2**-t)`` of a projection ``t``: a layer of sigmoid units."""
+
+    function = "sigmoid"
+
+    def _numbers(self) -> tuple[float, float, float]:
+        return self.height / self.quantum, self.quantum, 1.0
+
+    @classmethod
+    def make(cls, mean: FloatArray, scale: FloatArray, weights: FloatArray, biases: FloatArray) -> SigmoidMap:
+        """Return the map ``1 / (1 + exp(-((x - mean) * scale) @ weights - biases))``."""
+        per_halving = 1.0 / np.log(2.0)
+        return cls(
+            *_shifted(mean, scale, weights * per_halving, biases * per_halving), 2.0**-_VALUE_BITS, 1.0
+        )
+
+
 @dataclass(frozen=True)
 class LandmarkMap:
     """Nyström map ``k(landmarks, x) @ root`` with ``k = 2**-|u - v|``, rounded to multiples of ``quantum``.
@@ -170,7 +187,7 @@ class LandmarkMap:
         kernel = np.empty((len(landmarks),) * 2)
         _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
         with one_blas_thread:  # the rounding depends on the number of threads
-            values, vectors = eigh(kernel * 2.0**-_KERNEL_BITS, driver="evd", overwrite_a=True)
+            values, vectors = eigh(kernel * 2.0**-KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
             # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
             root = (vectors * (np.sqrt(values) / (values + _RIDGE))) @ vectors.T
@@ -222,7 +239,7 @@ class LandmarkMap:
         """Return coefficients of kernel values with the same scores; saves the product with ``root``."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
-        return np.ascontiguousarray(carried.T) * (self.step * 2.0**-_KERNEL_BITS)
+        return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
 
     def completed(self, inside: FloatArray) -> FloatArray:
         """Return the output features that belong to kernel values."""
@@ -239,7 +256,7 @@ class LandmarkMap:
         _halvings(rows, self.shift, self.scale, self.landmarks, out, euclidean=self.euclidean)
 
     def _round(self, out: FloatArray) -> None:
-        factor = self.step * 2.0**-_KERNEL_BITS / self.quantum
+        factor = self.step * 2.0**-KERNEL_BITS / self.quantum
         _native.round_to_step(out, factor, self.quantum, num_threads())
 
 
@@ -316,7 +333,7 @@ def _halving(
 ) -> tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]:
     """Return the arguments of the native function that computes ``2**-distance``."""
     function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
-    return function, shift, scale, places, starts, 2.0**_KERNEL_BITS, 1.0, 1.0
+    return function, shift, scale, places, starts, 2.0**KERNEL_BITS, 1.0, 1.0
 
 
-FittedMap = FourierMap | ReluMap | LandmarkMap
+FittedMap = FourierMap | ReluMap | SigmoidMap | LandmarkMap

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from hashlib import blake2b
@@ -18,7 +19,14 @@ from steelyard._deprecation import renamed_attribute, renamed_method
 from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, NotFittedError
-from steelyard.feature_maps import FittedMap, FourierMap, LandmarkMap, ReluMap
+from steelyard.explanation.attribution import (
+    Attribution,
+    explain_function,
+    explain_kernel_sum,
+    sampled_rows,
+)
+from steelyard.feature_maps import KERNEL_BITS, FittedMap, FourierMap, LandmarkMap, ReluMap, SigmoidMap
+from steelyard.kernels import Kernel
 from steelyard.params import (
     MAX_COUNT,
     AnyOf,
@@ -44,6 +52,7 @@ _MAX_CACHED_ROWS = 512  # a batch of up to this many rows is cached with its map
 _MAPS: dict[str, type[FittedMap]] = {
     "fourier": FourierMap,
     "relu": ReluMap,
+    "sigmoid": SigmoidMap,
     "landmarks": LandmarkMap,
 }
 
@@ -59,9 +68,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ----------
     n_components : int, default=1000
         Number of output features.
-    kind : {"laplacian", "rbf", "relu"}, default="laplacian"
+    kind : {"laplacian", "rbf", "relu", "sigmoid"}, default="laplacian"
         The kernel that is approximated: ``exp(-gamma * |x - z|_1)``, ``exp(-gamma * |x - z|^2)``, or the
-        kernel of a wide layer of rectified linear units.
+        kernel of a wide layer of rectified linear or sigmoid units. The sigmoid layer is that of the extreme
+        SVM (ESVM): weights and biases are uniform between ``-sqrt(gamma)`` and ``sqrt(gamma)``.
     gamma : "rows", float or list of float, default="rows"
         With numbers, the map depends on the seed only and does not scale features; several numbers share the
         components evenly. With "rows", the map is fitted to the first rows: features are scaled to mean 0 and
@@ -106,7 +116,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "n_components": Integer(1, MAX_COUNT),
-        "kind": OneOf("laplacian", "rbf", "relu"),
+        "kind": OneOf("laplacian", "rbf", "relu", "sigmoid"),
         "gamma": Former(
             AnyOf(OneOf("rows"), Positive(), ListOf(Positive())),
             auto="gamma='auto' is 1 / n_features in learners and was another rule here; write gamma='rows' "
@@ -247,6 +257,36 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Convert coefficients of the output features to coefficients of :meth:`inside`, without rounding."""
         return self._map.carried_inside(coef)
 
+    def typical_rows(self) -> FloatArray:
+        """Return rows like those that the map was fitted to: its landmarks, or the center of the map."""
+        fitted = self._map
+        if not isinstance(fitted, LandmarkMap):
+            return np.asarray(fitted.shift)[None]
+        scale = np.where(fitted.scale == 0.0, np.inf, fitted.scale)
+        return np.asarray(fitted.landmarks.T / scale + fitted.shift)
+
+    def explain_inside(
+        self, X: FloatArray, coef: FloatArray, intercept: FloatArray, background: FloatArray
+    ) -> Attribution:
+        """Return contributions of the features to ``inside(X) @ coef.T + intercept``.
+
+        Kernel values of landmarks in more than three features are products over the features, so their
+        Shapley values are computed directly; for other maps the function is evaluated.
+        """
+        fitted = self._map
+        if isinstance(fitted, LandmarkMap) and not fitted.euclidean:
+            rows, other = ((part - fitted.shift) * fitted.scale for part in (X, sampled_rows(background)))
+            halving = Kernel("laplacian", gamma=math.log(2.0))
+            return explain_kernel_sum(
+                rows, halving, fitted.landmarks.T, coef * 2.0**KERNEL_BITS, intercept, background=other
+            )
+        return explain_function(
+            lambda rows: fitted.inside(rows) @ coef.T + intercept,
+            X,
+            background.mean(axis=0),
+            np.flatnonzero(fitted.scale).tolist(),
+        )
+
     def map_from_inside(self, X: FloatArray) -> FloatArray:
         """Return the same bits as :meth:`map_rows`, computed from :meth:`inside` without BLAS.
 
@@ -327,7 +367,7 @@ def _fit(owner: RandomFeatures, X: Any) -> FittedMap:
     rows = (sample - mean) * scale
     if owner.kind == "laplacian":
         return _landmark_map(rows, mean, scale, owner.n_components, rng)
-    if owner.kind == "relu":
+    if owner.kind in {"relu", "sigmoid"}:
         return _numbered_map(owner, mean, scale, np.ones(1), rng)
     squared = _median_distance(rows, euclidean=True) ** 2
     return _numbered_map(owner, mean, scale, np.array(_WIDTHS) / squared, rng)
@@ -352,13 +392,16 @@ def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _numbered_map(
     owner: RandomFeatures, mean: FloatArray, scale: FloatArray, gammas: FloatArray, rng: np.random.Generator
-) -> FourierMap | ReluMap:
+) -> FourierMap | ReluMap | SigmoidMap:
     """Return a map with weights drawn from the spectrum of the kernel, equally many for each width."""
     d, m = len(mean), owner.n_components
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":
         weights = rng.normal(size=(d, m)) * np.sqrt(shares)
         return ReluMap.make(mean, scale, weights, rng.normal(size=m), full=owner.gamma == "rows")
+    if owner.kind == "sigmoid":
+        weights, biases = rng.uniform(-1.0, 1.0, size=(d, m)), rng.uniform(-1.0, 1.0, size=m)
+        return SigmoidMap.make(mean, scale, weights * np.sqrt(shares), biases * np.sqrt(shares))
     if owner.kind == "rbf":
         weights = rng.normal(size=(d, m)) * np.sqrt(2.0 * shares)
     else:

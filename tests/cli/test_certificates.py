@@ -42,3 +42,20 @@ def test_verify_accepts_remaining_rows_and_rejects_others(table, tmp_path):
     fails = run("verify", certificate, "--against", tmp_path / "less.csv")
     assert fails.exit_code == 1
     assert after in fails.output
+
+
+def test_forget_in_stream_classifier_prints_receipt_and_refuses_certificate(table, tmp_path):
+    table.to_csv(tmp_path / "all.csv", index=False)
+    table[:20].to_csv(tmp_path / "removed.csv", index=False)
+    model = tmp_path / "model.sy"
+    assert (
+        run("fit", tmp_path / "all.csv", "--model", "auto", "--target", "target", "-o", model).exit_code == 0
+    )
+    before = model.read_bytes()
+    refused = run("forget", model, tmp_path / "removed.csv", "--certificate", tmp_path / "c.json")
+    assert refused.exit_code == 1
+    assert "a StreamClassifier has no digest that others could verify" in refused.output
+    assert model.read_bytes() == before
+    receipt = json.loads(run("forget", model, tmp_path / "removed.csv", "--json").stdout)
+    assert receipt["complete"] is False
+    assert "weights and thresholds may still depend" in receipt["covers"]

@@ -180,8 +180,9 @@ def test_stream_stops_at_bad_row_by_default_and_skips_on_request(tmp_path, run):
     assert skipped.exit_code == 0, skipped.output
     document = json.loads(skipped.stdout)
     assert document["rows"] == 2994
-    assert document["provenance"]["bad_rows"] == len(document["bad_rows"]) == 6
-    assert "skipped 6 rows:" in skipped.stderr
+    assert document["provenance"]["bad_rows"] == len(document["bad_rows"]) == 5
+    assert document["unlabelled"]["rows"] == 1
+    assert "skipped 5 rows:" in skipped.stderr
 
 
 # -- reproducible runs --------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_model_that_cannot_be_saved_is_an_error_before_learning(run, table, tmp_
 def test_sklearn_model_name_that_is_a_module_is_an_error(run, table):
     result = run("stream", table, "--target", "y", "--model", "sklearn:linear_model")
     assert result.exit_code == 1
-    assert "is a module; a class was expected" in result.stderr
+    assert "is a module; a classifier was expected" in result.stderr
 
 
 @pytest.mark.parametrize("window", ["0", "soon", "10d"])

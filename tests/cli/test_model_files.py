@@ -128,6 +128,41 @@ def test_inspect_lists_classes_features_size_and_history(run, files):
     assert "telling" not in run("inspect", files / "m").splitlines()[0]
 
 
+def test_inspect_lists_mean_contributions_of_the_ensemble(run, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1200, 4)), columns=list("abcd"))
+    frame["y"] = ((frame.b**2 + frame.d**2 > 1.5) & (frame.b**2 + frame.d**2 < 4)).astype(int)
+    frame.to_csv(tmp_path / "ring.csv", index=False)
+    run("fit", tmp_path / "ring.csv", "--target", "y", "-o", tmp_path / "m")
+    features = json.loads(run("inspect", tmp_path / "m", "--json"))["telling_features"]
+    assert {line["feature"] for line in features[:2]} == {"b", "d"}
+    assert features[1]["importance"] > 2 * features[2]["importance"]
+    assert "importance" in run("inspect", tmp_path / "m")
+
+
+def test_predict_explain_writes_the_largest_contributions(run, files):
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
+    plain = run("predict", files / "m", files / "first.csv", "--limit", 5)
+    lines = run("predict", files / "m", files / "first.csv", "--limit", 5, "--explain").splitlines()
+    assert [line.startswith(other) for line, other in zip(lines, plain.splitlines(), strict=True)] == [
+        True
+    ] * 6
+    assert lines[0].endswith(",explanation")
+    assert all(line.count(" = ") == 3 and "a = " in line for line in lines[1:])
+    one = run("predict", files / "m", files / "first.csv", "--limit", 5, "--explain", 1).splitlines()
+    assert all(line.count(" = ") == 1 for line in one[1:])
+
+
+def test_predict_explain_json_adds_up_to_the_score(run, files):
+    run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
+    for text in run("predict", files / "m", files / "first.csv", "--explain", "--json").splitlines():
+        line = json.loads(text)
+        explanation = line["explanation"]
+        assert explanation["contributions"].keys() == {"a", "b", "kind"}
+        total = sum(explanation["contributions"].values()) + explanation["base"]
+        assert total == pytest.approx(line["score_1"], abs=1e-9)
+
+
 def test_evaluate_equals_metrics_of_the_package(run, files):
     from steelyard.metrics import g_mean_score, roc_auc_score
 

@@ -54,7 +54,10 @@ def test_rows_without_label_are_counted_and_not_learned(files):
     result = run(*arguments, "--save", out)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["rows"] == 1050
-    assert "note: 150 of 1,200 rows have no label and were not learned" in result.stderr
+    assert (
+        "note: 150 of 1,200 rows have no label: they were predicted, not learned (predicted as 1: proximal"
+        in result.stderr
+    )
     assert sum(json.loads(run("inspect", out, "--json").stdout)["classes"].values()) == 1050
     assert run("predict", out, files / "rows.csv").stdout.count("\n") == 1201
 

@@ -57,7 +57,7 @@ def test_onnx_linear_model_matches_up_to_rounding(n_classes, offset):
 
 
 @pytest.mark.parametrize("gamma", ["rows", 0.1])
-@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu"])
+@pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu", "sigmoid"])
 def test_onnx_mapped_model_matches_up_to_quantization(kind, gamma):
     X, y = data(3)
     model = ProximalSVC(feature_map=RandomFeatures(60, kind=kind, gamma=gamma)).fit(X, y)

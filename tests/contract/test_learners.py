@@ -62,7 +62,7 @@ WRAPPERS = [
 
 
 def _expected_failures(learner):
-    if isinstance(learner, StreamClassifier):
+    if isinstance(learner, StreamClassifier | AdaptiveThresholdClassifier):
         reason = (
             "predict() uses the threshold with the best G-mean, predict_proba() the observed class shares"
         )

@@ -34,7 +34,7 @@ def cut(X, y, borders):
     return list(zip(np.split(X, borders), np.split(y, borders), strict=True))
 
 
-@pytest.mark.parametrize("kind", ["rbf", "laplacian", "relu"])
+@pytest.mark.parametrize("kind", ["rbf", "laplacian", "relu", "sigmoid"])
 @pytest.mark.parametrize("C", [1.0, "auto"])
 def test_fit_with_seeded_feature_map_equals_local_fit(rng, kind, C):
     X, y = imbalanced(rng, 500, 4)

@@ -376,10 +376,11 @@ def test_number_of_stored_feature_strengths_and_times_is_bounded():
     assert result.time_of(15_000) == pytest.approx(15_000, abs=60)
 
 
-def test_stream_without_times_has_no_times_and_kernel_model_no_feature_strengths():
-    result = prequential({"a": KOIL()}, Gaussians(600, chunk=100))
+def test_stream_without_times_has_no_times_and_peer_no_feature_strengths():
+    result = prequential({"a": SklearnPeer(GaussianNB()), "b": KOIL()}, Gaussians(600, chunk=100))
     assert result.time_of(100) is None
     assert result.feature_strengths("a")[0] == []
+    assert result.feature_strengths("b")[0] == [500, 600]
 
 
 # -- measures of scores and probabilities ---------------------------------------------------------------

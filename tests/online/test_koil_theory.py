@@ -262,6 +262,37 @@ def test_weighted_kernel_losses_satisfy_mean_bound_of_theorem_3(seed):
     assert weighted <= plain + 0.5 * eta * squares
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n_useful", [0, 1, 3])
+def test_weighted_kernel_losses_satisfy_corrected_theorem_3(seed, n_useful):
+    """Check the bound with (ln m) / eta for hinge losses of linear functions and gradient steps.
+
+    Features of useless kernels are zero, so their loss is always 1, as in the counterexample to the print.
+    """
+    rng = np.random.default_rng(seed)
+    T, m, d, eta, rate = 600, 16, 3, 0.01, 0.01
+    truth = rng.normal(size=d)
+    V = np.zeros((T, m, d))  # phi(x) - phi(z) of the pair of each trial, times the label
+    V[:, :n_useful] = rng.normal(size=(T, n_useful, d))
+    V[:, :n_useful] *= np.sign(V[:, :n_useful] @ truth)[:, :, None]
+    f, log_w, left, largest = np.zeros((m, d)), np.zeros(m), 0.0, 0.0
+    learned = np.zeros((T, m), dtype=bool)
+    for t in range(T):
+        losses = np.maximum(0.0, 1.0 - (f * V[t]).sum(axis=1))
+        largest = max(largest, losses.max())
+        w = np.exp(log_w - log_w.max())
+        learned[t] = rng.random(m) < w
+        left += float((w / w.sum() * learned[t] * losses).sum())
+        f += rate * (learned[t] & (losses > 0))[:, None] * V[t]
+        log_w -= eta * learned[t] * losses
+    G = np.sqrt(np.square(V).sum(axis=2).max())
+    for i in range(m):
+        for g in (np.zeros(d), f[i], truth / np.linalg.norm(truth), 3.0 * truth):
+            rival = float((learned[:, i] * np.maximum(0.0, 1.0 - V[:, i] @ g)).sum())
+            extra = np.log(m) / eta + T / 2.0 * (eta * largest**2 + rate * G**2)
+            assert left <= rival + g @ g / (2.0 * rate) + extra
+
+
 def test_learner_satisfies_lemma_1_up_to_first_samples():
     """Check lemma 1 for KOIL, whose first samples have weight eta C y, unlike in (3.5)."""
     rng = np.random.default_rng(0)

@@ -187,3 +187,4 @@ def test_theorem_3_fails_for_one_useful_and_fifteen_constant_kernels():
     assert np.mean(left) > 2.0 * right
     assert right == pytest.approx(56.0)
     assert np.mean(left) == pytest.approx(208.0, rel=0.05)
+    assert np.mean(left) < right + np.log(n_kernels) / eta == pytest.approx(333.0, abs=1.0)

@@ -6,11 +6,15 @@ are those of (17) and (4.7): (29) prints them the other way round, see the page 
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 from steelyard import ProximalSVC
 from steelyard.distributed import files
+from steelyard.exceptions import DataError
+from steelyard.proximal import FoldedStatistics
 
 
 @pytest.fixture(params=range(3))
@@ -85,6 +89,33 @@ def test_distributed_update_matches_algorithm_4_of_the_paper(rows, n_nodes):
         )
     files.update(model, parts)
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
+
+
+def test_net_difference_messages_match_algorithm_4_and_the_update_with_both_sums(rows):
+    X, y, which = rows
+    rare = y == 2
+    master = ProximalSVC(standardize=False).fit(X[which["old"]], rare[which["old"]])
+    both = copy.deepcopy(master)
+    for node in range(3):
+        new, gone = which["new"][node::3], which["gone"][node::3]
+        parts = [ProximalSVC(quantizer=master.quantizer_).fit(X[part], rare[part]) for part in (new, gone)]
+        message = parts[0].statistics().difference(parts[1].statistics())  # (36), (37)
+        master.merge(FoldedStatistics.from_bytes(message.to_bytes()))  # (38), (39)
+        both.update(add=(X[new], rare[new]), forget=(X[gone], rare[gone]))
+    assert master.digest() == both.digest()
+    np.testing.assert_array_equal(planes(master), planes(both))
+
+
+@pytest.mark.parametrize("n_new", [5, 200])
+def test_merge_rejects_a_net_difference_that_removes_unknown_rows_and_changes_nothing(rng, n_new):
+    X, y = rng.normal(size=(60, 3)), np.repeat([0, 1], 30)
+    master = ProximalSVC().fit(X, y)
+    new = ProximalSVC(quantizer=master.quantizer_).fit(0.01 * rng.normal(size=(n_new, 3)), np.ones(n_new))
+    unknown = ProximalSVC(quantizer=master.quantizer_).fit(9.0 + rng.normal(size=(40, 3)), np.ones(40))
+    before = master.digest()
+    with pytest.raises(DataError, match="forgotten"):
+        master.merge(new.statistics().difference(unknown.statistics()))
+    assert master.digest() == before
 
 
 def test_merge_of_nodes_matches_equation_35(rows):

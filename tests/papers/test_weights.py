@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
-from papers.dcil.weights import ZSVM, spread_weights
-from papers.distributed import ExtremeLayer
-from steelyard import ProximalSVC
+from papers.dcil.weights import ZSVM, PartitionEnsemble, membership_weights, spread_weights
+from steelyard import ProximalSVC, RandomFeatures
 from steelyard.metrics import g_mean_score
 
 
@@ -52,11 +51,28 @@ def test_spread_weights_match_formula(rng, power):
 
 def test_esvm_matches_equation_12_linear_and_nonlinear(rows):
     X, y = rows
-    layer = ExtremeLayer(2, 30, seed=1)
-    np.testing.assert_allclose(layer(X[:1])[0], 1 / (1 + np.exp(-(layer.weights.T @ X[0] + layer.offsets))))
-    np.testing.assert_array_equal(layer(X), ExtremeLayer(2, 30, seed=1)(X))
-    for mapped in (X, layer(X)):
+    layer = RandomFeatures(30, kind="sigmoid", gamma=1.0, random_state=1).fit(X[:1])
+    for mapped in (X, layer.transform(X)):
         E, D = np.column_stack([mapped, -np.ones(len(X))]), np.where(y == 1, 1.0, -1.0)
         expected = np.linalg.solve(np.eye(E.shape[1]) + E.T @ E, E.T @ D)  # (12), C = 1
         model = ProximalSVC(class_weight=None, standardize=False).fit(mapped, y)
         np.testing.assert_allclose(np.append(model.coef_[0], -model.intercept_), expected, rtol=1e-6)
+
+
+def test_membership_weights_fall_linearly_with_the_distance_to_the_class_centre():
+    X = np.array([[0.0], [1.0], [2.0], [5.0], [7.0]])  # centres 1 and 6
+    y = np.array([0, 0, 0, 1, 1])
+    np.testing.assert_allclose(membership_weights(X, y), [0.0, 2 / 3, 0.0, 0.0, 0.0], atol=1e-5)
+    wider = np.array([[0.0], [3.0], [9.0], [5.0], [6.0], [10.0]])  # centres 4 and 7
+    expected = [1 - 4 / 5, 1 - 1 / 5, 0.0, 1 - 2 / 3, 1 - 1 / 3, 0.0]
+    np.testing.assert_allclose(membership_weights(wider, np.array([0, 0, 0, 1, 1, 1])), expected, atol=1e-5)
+
+
+def test_partition_ensemble_uses_every_frequent_row_once_and_all_rare_rows(rng):
+    y = np.repeat([1, 0], [10, 45])
+    X = rng.normal(size=(55, 2)) + 2.0 * y[:, None]
+    model = PartitionEnsemble().fit(X, y)
+    sizes = [member.shape_fit_[0] for member in model.members]
+    assert len(sizes) == 4 and sum(size - 10 for size in sizes) == 45
+    votes = [member.predict(X) for member in model.members]
+    np.testing.assert_array_equal(model.predict(X), np.sum(votes, axis=0) >= 2)

@@ -89,6 +89,9 @@ def test_client_requests_match_openapi_description(witness):
     client.label("c", dict.fromkeys(answer["ids"], 0))
     client.forget("c", ids=["r5"])
     client.measures("c")
+    explained = client.explain("c", rows)["explanations"][0]
+    assert sum(explained["contributions"].values()) + explained["base"] == pytest.approx(explained["score"])
+    assert client.explanations("c")["importance"]
     assert [model["name"] for model in client.models()] == ["c"]
     assert len(client.certificates("c")) == 1
     assert from_bytes(client.file("c")).class_count_.sum() == 62

@@ -23,6 +23,8 @@ OPERATIONS = [
     ("PUT", "/v1/models/{model}"),
     ("POST", "/v1/models/{model}/learn"),
     ("POST", "/v1/models/{model}/predict"),
+    ("POST", "/v1/models/{model}/explain"),
+    ("GET", "/v1/models/{model}/explanations"),
     ("POST", "/v1/models/{model}/labels"),
     ("POST", "/v1/models/{model}/forget"),
     ("GET", "/v1/models/{model}/measures"),

@@ -63,6 +63,25 @@ def test_forget_erases_stored_responses_that_mention_the_rows(session, choice):
     assert b"0.123456789" not in session.bytes()
 
 
+def test_forget_unknown_subject_finds_nothing_and_is_not_complete(session):
+    certificate = session.do(Forget("m", subject="nobody"))["certificate"]
+    assert (certificate["forgotten"], certificate["found"], certificate["complete"]) == (0, False, False)
+    assert certificate["note"] == "No learned row, waiting row or stored response was found by subject."
+    assert certificate["covers"] == "Nothing was found, so nothing was forgotten."
+    known = session.do(Forget("m", ids=["r1"]))["certificate"]
+    assert (known["forgotten"], known["found"], known["complete"]) == (1, True, True)
+    assert known["covers"] == "The model equals one that has learned only the remaining rows."
+
+
+def test_forget_in_stream_classifier_states_that_weights_remain(where):
+    session = ModelSession(where)
+    session.do(Put("m", spec(learner={"class": "StreamClassifier"})))
+    session.do(Learn("m", batch(records(60))))
+    certificate = session.do(Forget("m", ids=["r1"]))["certificate"]
+    assert (certificate["forgotten"], certificate["found"], certificate["complete"]) == (1, True, False)
+    assert "weights and thresholds may still depend" in certificate["covers"]
+
+
 def test_forget_labelled_row_erases_its_prediction_response(session):
     rows = records(2, first=300)
     remember(session, rows, "k")

@@ -46,7 +46,7 @@ def test_notices_do_not_depend_on_chunks(chunk):
     assert noticed(table, chunk=chunk) == [
         "column 'index' counts the rows, as an index does (--drop index)",
         "column 'clock' increases from row to row, like a clock or counter (--time or --drop clock)",
-        "columns 'same', 'word': each is constant in the first 1,000 rows (--drop)",
+        "columns 'same', 'word': each is constant in all 1,500 rows (--drop)",
     ]
 
 
@@ -107,7 +107,7 @@ def test_very_short_table_is_checked_only_for_dates_and_counters():
     assert [message.split(" (")[0] for message in noticed(table)] == [
         "column 'id' has a different value in nearly every row, like an identifier",
         "column 'clock' increases from row to row, like a clock or counter",
-        "column 'same' is constant in the first 40 rows",
+        "column 'same' is constant in all 40 rows",
     ]
 
 
@@ -144,3 +144,21 @@ def test_fit_command_names_column_and_option(tmp_path):
     assert result.exit_code == 0, result.output
     assert "note:" in result.stderr
     assert "column '' counts the rows, as an index does (--drop '')" in result.stderr
+
+
+@pytest.mark.parametrize("chunk", [1, 300, 5000])
+def test_column_that_changes_after_the_first_thousand_rows_is_not_called_constant(chunk):
+    late = np.where(np.arange(N) < 1200, 0.003467, np.random.default_rng(0).random(N))
+    assert noticed(frame(late=late, never=1.0), chunk=chunk) == [
+        f"column 'never' is constant in all {N:,} rows (--drop never)"
+    ]
+
+
+def test_column_of_sentences_raises_with_advice_for_texts():
+    words = ["the", "pump", "stopped", "after", "heavy", "rain", "and", "was", "repaired"]
+    rng = np.random.default_rng(0)
+    notes = [" ".join(rng.choice(words, 7)) for _ in range(N)]
+    with pytest.raises(DataError, match="contains sentences") as caught:
+        noticed(frame(note=notes))
+    assert "--drop note" in caught.value.hint
+    assert "HashingVectorizer" in caught.value.hint

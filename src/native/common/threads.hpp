@@ -1,9 +1,10 @@
-// Parallel loops. Threads are started for each call and joined before it returns, so a fork never inherits them.
-// Callers request one thread if the problem is too small for several.
+// Parallel loops. Threads are started for each call, and every task is finished before the call returns. Callers request
+// one thread if the problem is too small for several.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <system_error>
 #include <thread>
 #include <type_traits>
@@ -19,16 +20,27 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, Body&& body) {
         for (std::size_t task = 0; task < n_tasks; ++task) body(task);
         return;
     }
-    std::atomic<std::size_t> next{0};
-    auto work = [&] {
-        for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) body(task);
+    // On a busy machine a helper thread may start milliseconds later, when no task is left. The call does not wait for
+    // such a thread: it owns a share of the counters and touches nothing else of the call once all tasks are taken.
+    struct Counters {
+        std::atomic<std::size_t> next{0}, done{0};
+    };
+    const auto counters = std::make_shared<Counters>();
+    const auto work = [counters, n_tasks, run = std::addressof(body)] {
+        std::size_t n_done = 0;
+        for (std::size_t task; (task = counters->next.fetch_add(1, std::memory_order_relaxed)) < n_tasks; ++n_done)
+            (*run)(task);
+        if (n_done && counters->done.fetch_add(n_done, std::memory_order_acq_rel) + n_done == n_tasks)
+            counters->done.notify_all();
     };
     const std::size_t wanted = n_threads < n_tasks ? n_threads : n_tasks;
-    std::vector<std::jthread> helpers;
-    helpers.reserve(wanted - 1);
-    for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+    try {
+        for (std::size_t i = 1; i < wanted; ++i) std::thread(work).detach();
+    } catch (const std::system_error&) {  // the system cannot start more threads, so the started threads do the work
+    }
     work();
-    // The helper threads join when they go out of scope, also if starting one of them failed.
+    for (std::size_t done; (done = counters->done.load(std::memory_order_acquire)) < n_tasks;)
+        counters->done.wait(done, std::memory_order_acquire);
 }
 
 // Barrier that spins first. Threads usually arrive within microseconds of each other, faster than a thread could sleep

@@ -11,7 +11,7 @@
 namespace steelyard {
 
 // Map of rows to `starts.size()` outputs. A value x of feature k is first transformed to (x - shift[k]) * scale[k],
-// rounded to 24 bits for cosine and rectified, and to multiples of 2^-19 between -64 and 64 for halving_2.
+// rounded to 24 bits for cosine, rectified and sigmoid, and to multiples of 2^-19 between -64 and 64 for halving_2.
 struct FeatureMap {
     MapSpec spec;
     std::span<const double> shift, scale;
@@ -25,7 +25,7 @@ struct FeatureMap {
 // Writes the outputs of all rows; `out` has the shape (n_rows, n_outputs).
 void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_threads);
 
-// map_rows() for rows in CSR format with ascending columns in each row; only for cosine and rectified.
+// map_rows() for rows in CSR format with ascending columns in each row; not for distances.
 void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std::span<const std::int64_t> columns,
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads);
 

@@ -370,8 +370,9 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     this->matrix(k, matrix.data());
     for (std::size_t i = 0; i < size; ++i) {
         const double square = matrix[i * size + i];
-        const bool counts = square > 0.0 && (i + 1 == size || !state_.quantizer.mixed[i]);
-        scale[i] = counts ? 1.0 / std::sqrt(square) : 0.0;
+        const bool exact = i + 1 == size || !state_.quantizer.mixed[i];
+        if (exact && square < 0.0) return false;
+        scale[i] = exact && square > 0.0 ? 1.0 / std::sqrt(square) : 0.0;
     }
     for (std::size_t i = 0; i < size; ++i) {
         for (std::size_t j = 0; j < i; ++j) matrix[i * size + j] = matrix[i * size + j] * scale[i] * scale[j];

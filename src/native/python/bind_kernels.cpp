@@ -6,6 +6,7 @@
 
 #include "arrays.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/product_shapley.hpp"
 
 namespace steelyard::bind {
 
@@ -166,6 +167,18 @@ void bind_packed(nb::module_& m, const char* name) {
             "Fill out[i] with the sum over j of weights[j] k(X[i], z_j), row by row, without the matrix.");
 }
 
+NumpyArray<double, 3> bound_product_shapley(Array<const double, 3> factors, Array<const double, 2> reference,
+                                            Array<const double, 2> coef, unsigned n_threads) {
+    const std::size_t n_rows = factors.shape(0), n_vectors = factors.shape(1), n_columns = factors.shape(2);
+    require(reference.shape(0) == n_vectors && reference.shape(1) == n_columns && coef.shape(1) == n_vectors,
+            "product_shapley: array shapes disagree");
+    auto out = zeros<double, 3>({n_rows, n_columns, coef.shape(0)});
+    nb::gil_scoped_release unlocked;
+    product_shapley({factors.data(), reference.data(), coef.data(), n_rows, n_vectors, n_columns, coef.shape(0)},
+                    out.data(), n_threads);
+    return out;
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
@@ -175,6 +188,9 @@ void bind_kernels(nb::module_& m) {
     bind_blocks<float>(m);
     bind_packed<double>(m, "PackedRows64");
     bind_packed<float>(m, "PackedRows32");
+    m.def("product_shapley", &bound_product_shapley, "factors"_a.noconvert(), "reference"_a.noconvert(),
+          "coef"_a.noconvert(), "n_threads"_a = 1,
+          "Shapley values of the columns in sums of product kernels, of shape (n_rows, n_columns, n_scores).");
 }
 
 }  // namespace steelyard::bind

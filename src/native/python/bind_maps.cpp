@@ -38,7 +38,7 @@ void bind_maps(nb::module_& m) {
             if (values.size() != columns.size() || row_starts.size() != out.shape(0) + 1 ||
                 out.shape(1) != map.n_outputs())
                 throw nb::value_error("map_sparse_rows: array shapes disagree");
-            if (map.spec.kind != MapKind::cosine && map.spec.kind != MapKind::rectified)
+            if (map.spec.kind == MapKind::halving || map.spec.kind == MapKind::halving_2)
                 throw nb::value_error("map_sparse_rows: distances need dense rows");
             const auto n_values = static_cast<std::int64_t>(values.size());
             for (std::size_t i = 0; i + 1 < row_starts.size(); ++i)
@@ -53,7 +53,7 @@ void bind_maps(nb::module_& m) {
         "kind"_a, "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "shift"_a.noconvert(),
         "scale"_a.noconvert(), "weights"_a.noconvert(), "starts"_a.noconvert(), "out"_a.noconvert(), "amplitude"_a,
         "step"_a, "ceiling"_a, "n_threads"_a = 1,
-        "The same for the rows of a CSR matrix with sorted columns; cosine and rectified only.");
+        "The same for the rows of a CSR matrix with sorted columns; not for distances.");
     m.def(
         "round_to_step",
         [](Array<double, 2> values, double factor, double step, unsigned n_threads) {

@@ -11,6 +11,7 @@ namespace steelyard::bind {
 inline MapKind kind_named(const std::string& name) {
     if (name == "cosine") return MapKind::cosine;
     if (name == "rectified") return MapKind::rectified;
+    if (name == "sigmoid") return MapKind::sigmoid;
     if (name == "halving") return MapKind::halving;
     if (name == "halving_2") return MapKind::halving_2;
     throw nb::value_error("map_rows: unknown kind");

@@ -11,6 +11,7 @@
 #include "pair.hpp"
 #include "score.hpp"
 #include "sequence.hpp"
+#include "shapley.hpp"
 #include "simd/simd.hpp"
 #include "solver.hpp"
 
@@ -18,6 +19,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 extern const Loops loops;
 const Loops loops{STEELYARD_LEVEL_NAME, gram_loops,  kernel_loops, ball_loops,     solver_loops, online_loops,
-                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops,    factor_loops};
+                  sequence_loops,       score_loops, pair_loops,   boundary_loops, map_loops,    factor_loops,
+                  shapley_loops};
 
 }  // namespace steelyard::STEELYARD_LEVEL

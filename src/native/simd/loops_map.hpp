@@ -12,9 +12,10 @@ constexpr std::size_t kMapBlock = 64;
 //
 //   cosine     round(amplitude * cos(2 pi t)),             t = start + sum of x_k w_k, in turns
 //   rectified  round(amplitude * min(max(t, 0), ceiling)),  t = start + sum of x_k w_k; amplitude a power of two
+//   sigmoid    round(amplitude / (1 + 2^-t)),               t = start + sum of x_k w_k
 //   halving    round(amplitude * 2^-t),                     t = |x - w|_1; amplitude a power of two
 //   halving_2  round(amplitude * 2^-t),                     t = |x - w|_2; amplitude a power of two
-enum class MapKind { cosine, rectified, halving, halving_2 };
+enum class MapKind { cosine, rectified, sigmoid, halving, halving_2 };
 
 struct MapSpec {
     MapKind kind = MapKind::cosine;
@@ -24,15 +25,15 @@ struct MapSpec {
 };
 
 // Weights of a block of outputs: the weights of feature k start at weights + k * stride, one per output. `starts` is
-// used only by the first two kinds.
+// used only by the first three kinds.
 struct MapBlock {
     const double* weights;
     std::size_t stride;
     const double* starts;
 };
 
-// Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first two
-// kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other products,
+// Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first
+// three kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other products,
 // fusing is prevented.
 struct MapLoops {
     // Writes out[i * ld + c] for n rows of d features and a full block of outputs.

@@ -79,6 +79,14 @@ struct Rectified : Cosine {
     }
 };
 
+struct SigmoidUnit : Cosine {
+    [[gnu::always_inline]] static VecD finish(VecD t, const MapSpec& spec) {
+        const VecD power = half_to_the(absolute<double>(t));
+        const VecD above = spec.amplitude / (1.0 + power);
+        return nearest(t < 0.0 ? rounded(above * power) : above) * spec.step;
+    }
+};
+
 struct Halving {
     static constexpr bool starts = false;
     [[gnu::always_inline]] static VecD add(VecD sum, VecD x, VecD w) { return sum + absolute<double>(x - w); }
@@ -157,6 +165,7 @@ static void map_block(const MapSpec& spec, const double* X, size_t n, size_t d, 
     switch (spec.kind) {
         case MapKind::cosine: return map_block_of<Cosine>(spec, X, n, d, block, out, ld);
         case MapKind::rectified: return map_block_of<Rectified>(spec, X, n, d, block, out, ld);
+        case MapKind::sigmoid: return map_block_of<SigmoidUnit>(spec, X, n, d, block, out, ld);
         case MapKind::halving: return map_block_of<Halving>(spec, X, n, d, block, out, ld);
         case MapKind::halving_2: return map_block_of<Halving2>(spec, X, n, d, block, out, ld);
     }
@@ -165,6 +174,7 @@ static void map_block(const MapSpec& spec, const double* X, size_t n, size_t d, 
 static void map_sparse(const MapSpec& spec, const double* values, const size_t* features, size_t n, MapBlock block,
                        double* out) {
     if (spec.kind == MapKind::cosine) return map_sparse_of<Cosine>(spec, values, features, n, block, out);
+    if (spec.kind == MapKind::sigmoid) return map_sparse_of<SigmoidUnit>(spec, values, features, n, block, out);
     map_sparse_of<Rectified>(spec, values, features, n, block, out);
 }
 

@@ -19,6 +19,7 @@
 #include "simd/loops_pair.hpp"
 #include "simd/loops_score.hpp"
 #include "simd/loops_sequence.hpp"
+#include "simd/loops_shapley.hpp"
 #include "simd/loops_solver.hpp"
 
 namespace steelyard {
@@ -36,6 +37,7 @@ struct Loops {
     BoundaryLoops boundary;
     MapLoops map;
     FactorLoops factor;
+    ShapleyLoops shapley;
 };
 
 // Returns the loops of the active level.

@@ -19,6 +19,7 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, nonfinite_error, validate_rows
 from steelyard.alignment.boundary import COST_NAMES, DEFAULT_COSTS, Costs
+from steelyard.alignment.diagnostics import rbf_magnification, target_alignment
 from steelyard.alignment.holdout import deal_splits
 from steelyard.alignment.machine import Machine, Round, Settings, constant_machine, train_machine
 from steelyard.alignment.reference import input_distances, pack_rows, take_rows, unpack_rows
@@ -33,6 +34,7 @@ from steelyard.alignment.state import (
 from steelyard.alignment.view import Variant, VariantConstraint, blocks
 from steelyard.base import Batch, BatchLearner, Traits, sorted_classes
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.kernel import GAMMA, Kernel, check_kernel_range
 from steelyard.params import (
     AnyOf,
@@ -358,6 +360,17 @@ class AlignedSVC(BatchLearner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         return self._evaluate(X, method, Machine.scores), self.classes_
 
+    def _remembered_rows(self) -> RememberedRows:
+        """Return the rows that the machines need; their classes follow from the signs of the multipliers."""
+        reference: Any = self._reference
+        rows = reference.toarray() if sp.issparse(reference) else reference
+        if len(self._machines) > 1 or len(self.classes_) < 2:
+            return RememberedRows(rows)
+        machine = self._machines[0]
+        is_support = machine.dual != 0.0
+        positive = (machine.sign * machine.dual[is_support] > 0.0).astype(int)
+        return RememberedRows(rows[machine.reference[is_support]], self.classes_[positive])
+
     @snapshot_read
     def alignment_factor(self, X: ArrayLike) -> FloatArray:
         """Return D(x), the product of the factors of all rounds: the magnification at each row.
@@ -372,6 +385,70 @@ class AlignedSVC(BatchLearner):
         """
         factors = self._evaluate(X, "alignment_factor", Machine.factor)
         return factors[:, 0] if len(self._machines) == 1 else factors
+
+    @snapshot_read
+    def magnification(self, X: ArrayLike) -> FloatArray:
+        """Return the Riemannian magnification: how much the rounds enlarge a small volume at each row.
+
+        Equation 2 of the paper defines it by second derivatives of the kernel. KBA intends large values along
+        the class boundary.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; the kernel must be "rbf".
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Ratio of the volume elements with and without transformation; 1 if no round was kept.
+        """
+        check_started(self, "magnification")
+        if self.kernel != "rbf" or len(self._machines) > 1:
+            raise DataError(
+                'the magnification is defined here for kernel="rbf" and two classes; got '
+                f"kernel={self.kernel!r} and {len(self.classes_)} classes.",
+                source="AlignedSVC.magnification",
+                hint="alignment_factor(X) returns D(x) for every kernel and any number of classes",
+            )
+        rows = self._finite_rows(X, "magnification")
+        rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
+        return rbf_magnification(self.alignment_factor, rows, self._kernel.gamma)
+
+    @snapshot_read
+    def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:
+        """Return the alignment of the kernel matrix of some rows with their labels, before and after KBA.
+
+        It is the cosine of the angle between the kernel matrix and the matrix of products of labels ±1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or list of sequences
+            Rows; not for "precomputed".
+        y : array-like of shape (n_samples,)
+            Labels of two classes.
+
+        Returns
+        -------
+        tuple of float
+            The alignment of the plain kernel, and that of the transformed kernel.
+        """
+        check_started(self, "kernel_target_alignment")
+        if self.kernel == "precomputed" or len(self._machines) > 1:
+            raise DataError(
+                "the alignment is defined here for two classes and a kernel of samples, not of a matrix.",
+                source="AlignedSVC.kernel_target_alignment",
+            )
+        factors = self.alignment_factor(X)
+        rows = self._finite_rows(X, "kernel_target_alignment")
+        K = self._kernel.block(rows if isinstance(rows, list) else rows.astype(np.float64, copy=False))
+        signs = np.where(np.asarray(y) == self.classes_[1], 1.0, -1.0)
+        if len(signs) != len(K):
+            raise DataError(
+                f"expected one label for each of {len(K)} rows; got {len(signs)}.",
+                source="AlignedSVC.kernel_target_alignment",
+            )
+        return target_alignment(K, signs), target_alignment(K * np.outer(factors, factors), signs)
 
     def _evaluate(self, X: Any, method: str, function: Callable[..., FloatArray]) -> FloatArray:
         """Apply ``function`` to every machine and the rows; return one column per machine."""

@@ -12,7 +12,10 @@ from steelyard.cli.output import emit_json, emit_table, json_option, print_messa
 
 __all__ = ["compare_command"]
 
-_MEASURES = ("sensitivity", "specificity", "auc", "f1", "rows_per_second")
+_MEASURES = (
+    "sensitivity", "specificity", "f1", "auc", "average_precision", "precision_at_k", "recall_at_k",
+    "log_loss", "brier", "expected_calibration_error", "rows_per_second",
+)  # fmt: skip
 
 
 @click.command("compare")
@@ -37,8 +40,9 @@ def compare_command(*, first: Path, second: Path, report: Path | None, as_json: 
         emit_json(found)
     else:
         leading = found["leading"]
+        measures = [name for name in _MEASURES if any(line.get(name) is not None for line in found["lines"])]
         emit_table(
-            ["run", "model", f"mean_{leading}", f"lowest_{leading}", leading, *_MEASURES], found["lines"]
+            ["run", "model", f"mean_{leading}", f"lowest_{leading}", leading, *measures], found["lines"]
         )
     for warning in found["warnings"]:
         print_message(f"note: {warning}")

@@ -11,6 +11,7 @@ from steelyard.cli.files import IN_FILE, OUT_FILE, rollback_on_error, save_model
 from steelyard.cli.model_files import load_table_model, summary_of
 from steelyard.cli.options import out_option
 from steelyard.cli.output import emit_facts, json_option, print_status
+from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from steelyard.tables import TableModel
@@ -37,6 +38,12 @@ def forget_command(
     and compare digests (`steelyard verify`).
     """
     loaded, path = load_table_model(model), out or model
+    if certificate is not None and not hasattr(loaded.estimator, "certify_forget"):
+        raise ParameterError(
+            f"--certificate: a {type(loaded.estimator).__name__} has no digest that others could verify.",
+            hint="without --certificate the rows are forgotten, and the receipt states what is covered; a "
+            "model of `steelyard fit --model proximal` issues certificates",
+        )
     before = summary_of(loaded)["classes"]
     if certificate is None:
         claim = None
@@ -56,6 +63,8 @@ def forget_command(
 
 def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
     """Return the rows that were forgotten, with their source and time, and the summary of the model."""
+    from steelyard.base import forgetting_scope
+
     entry = model.history[-1]
     after = summary_of(model)
     receipt = {"model": str(path), "forgot": entry["rows"]}
@@ -63,4 +72,5 @@ def _receipt(model: TableModel, before: Any, path: Path) -> dict[str, Any]:
     if isinstance(before, dict):
         removed = {label: n - after["classes"].get(label, 0.0) for label, n in before.items()}
         receipt["forgot by class"] = {label: n for label, n in removed.items() if n}
+    receipt["complete"], receipt["covers"] = forgetting_scope(model.estimator)
     return {**receipt, **after}

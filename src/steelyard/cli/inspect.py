@@ -53,7 +53,7 @@ def inspect_command(file: Path, top: int, as_json: bool) -> None:
         return
     emit_facts(facts, as_json=False)
     for columns, lines in (
-        (["feature", "class", "weight"], features),
+        (list(features[0]) if features else [], features),
         (["id", "source"], parts),
         (["when", "what", "rows", "source"], history),
     ):
@@ -96,14 +96,21 @@ def _exactness(model: Any) -> dict[str, Any]:
 
 
 def important_features(model: Any) -> list[dict[str, Any]]:
-    """Return features sorted by their effect on the score per standard deviation.
+    """Return features sorted by their importance for the scores of the model.
 
-    Empty for nonlinear models.
+    For linear models it is the effect per standard deviation, with its sign, for each class; for all others
+    the mean absolute contribution over the remembered rows. Empty for models that cannot explain predictions.
     """
-    from steelyard.evaluation.contributions import contributions
+    from steelyard.evaluation.contributions import contributions, strengths_of
 
     weights, names = contributions(model.estimator), model.feature_names
-    if weights is None or weights.shape[1] != len(names):
+    if weights is None:
+        strengths = strengths_of(model.estimator)
+        if strengths is None or len(strengths) != len(names):
+            return []
+        order = (-strengths).argsort(kind="stable").tolist()
+        return [{"feature": names[k], "importance": float(strengths[k])} for k in order]
+    if weights.shape[1] != len(names):
         return []
     classes = list(inner_learner(model.estimator).classes_)
     plane_classes = classes if len(weights) > 1 else classes[-1:]

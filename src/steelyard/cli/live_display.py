@@ -32,6 +32,7 @@ _REFRESH_SECONDS = 0.2
 _MAX_WIDTH = 110  # characters
 _MARGIN = 2  # characters kept free at the right edge, because the terminal prints ^C there
 _MAX_NAME_WIDTH = 22  # characters
+_MIN_WIDTH_FOR_RANKING = 74  # characters; narrower displays have no columns for AP and Brier score
 _ALARM_DROP = 0.1  # a running measure this far below the total is shown in red
 _SHOWN_CLASSES = 5
 _SHOWN_EVENTS = 3
@@ -139,7 +140,8 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
     many = evaluator.positive is None and len(evaluator.labels) > 2
     measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
     name_width = min(_MAX_NAME_WIDTH, 3 * width // 10)
-    chart_width = max(5, width - name_width - 17)
+    shows_ranking = not many and width >= _MIN_WIDTH_FOR_RANKING
+    chart_width = max(5, width - name_width - 17 - 14 * shows_ranking)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("model", width=name_width, no_wrap=True, overflow="ellipsis")
     heading = f"{title} of the last {evaluator.window:,} rows, over time"
@@ -147,16 +149,23 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
     table.add_column(heading if len(heading) <= chart_width else short, width=chart_width, no_wrap=True)
     table.add_column("latest", justify="right", width=6, no_wrap=True)
     table.add_column("total", justify="right", width=6, no_wrap=True)
+    for heading in ("AP", "Brier") if shows_ranking else ():
+        table.add_column(heading, justify="right", width=6, no_wrap=True)
     rows: list[int] = []
     for candidate, colour in zip(evaluator.candidates, _COLOURS * 9, strict=False):
         values = candidate.tracker.window_measures(evaluator.positive_code)[measure].tolist()
         name = Text(visible(candidate.name), style=colour)
-        total = float(candidate.tracker.total(evaluator.positive_code).get(measure, math.nan))
+        totals = candidate.tracker.total(evaluator.positive_code)
+        total = float(totals.get(measure, math.nan))
+        ranking = [_number(totals.get(key, math.nan)) for key in ("average_precision", "brier")]
+        ranking = ranking if shows_ranking else []
         if not values:
-            table.add_row(name, Text("no window is complete yet", style="dim"), "", _number(total))
+            table.add_row(name, Text("no window is complete yet", style="dim"), "", _number(total), *ranking)
             continue
         latest = Text(_number(values[-1]), style="bold red" if values[-1] < total - _ALARM_DROP else "")
-        table.add_row(name, Text(sparkline(values, chart_width), style=colour), latest, _number(total))
+        table.add_row(
+            name, Text(sparkline(values, chart_width), style=colour), latest, _number(total), *ranking
+        )
         rows = [record.row for record in candidate.tracker.records]
     drifts = [event.row for event in evaluator.events if event.kind == "drift"]
     marks = _drift_marks([*drifts, *(begin for begin, _ in known_drifts)], rows, chart_width)

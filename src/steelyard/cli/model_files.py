@@ -82,6 +82,7 @@ def open_table(
     columns: ColumnOptions,
     *,
     on_bad_row: str = "stop",
+    unlabelled: str = "refuse",
     encoder: Any = None,
     id_column: str | None = None,
 ) -> TableStream:
@@ -104,6 +105,7 @@ def open_table(
         limit=columns.limit,
         max_classes=columns.max_classes,
         on_bad_row=on_bad_row,
+        unlabelled=unlabelled,
     )
     if id_column is not None:
         stream.keep([id_column])

@@ -25,6 +25,7 @@ __all__ = [
     "drop_option",
     "features_option",
     "how_option",
+    "k_option",
     "limit_option",
     "measure_window_option",
     "missing_option",
@@ -49,7 +50,13 @@ Decorator = Callable[[Any], Any]
 
 def complete_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return model names for shell completion."""
-    names = [*available(), "sklearn:linear_model.SGDClassifier", "river:linear_model.LogisticRegression"]
+    names = [
+        *available(),
+        "lightgbm",
+        "sklearn:linear_model.SGDClassifier",
+        "sklearn:ensemble.RandomForestClassifier",
+        "river:linear_model.LogisticRegression",
+    ]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -195,6 +202,13 @@ def measure_window_option(note: str = "", default: int | None = None) -> Decorat
     )
 
 
+k_option: Decorator = count_option(
+    "--k",
+    "Precision and recall at k count the N highest scores of each window, or with --time of each day.",
+    default=100,
+)
+
+
 def _column_options(chunk: Decorator) -> Decorator:
     return _in_order(
         time_option,
@@ -236,7 +250,7 @@ def model_options(
     ``peers`` mentions models of other packages in the help; they can be tested but not saved. ``note``
     describes the default model where it depends on the source.
     """
-    by_path = ", or sklearn:CLASS_PATH or river:CLASS_PATH" if peers else ""
+    by_path = ", lightgbm, or sklearn:CLASS_PATH, xgboost:, imblearn: or river:CLASS_PATH" if peers else ""
     several = " Give several to compare them." if multiple else ""
     return _in_order(
         click.option(

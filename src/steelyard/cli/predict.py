@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.decision import Cost, Decision, cost_option, probabilities
+from steelyard.cli.decision import Cost, Decision, cost_option, probabilities, threshold_option
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import load_table_model, open_source
 from steelyard.cli.options import chunk_option, limit_option, out_option, positive_option, query_option
@@ -46,11 +46,16 @@ Lines = list[dict[str, Any]]
 @click.option("--keep", metavar="COL", multiple=True, help="Copy this column to the output, such as an id.")
 @click.option("--proba", is_flag=True, help="Also write the probability of every class.")
 @click.option(
-    "--threshold",
-    type=float,
-    metavar="X",
-    help="Predict the positive class where its score is greater than X.",
+    "--explain",
+    "n_explained",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=3,
+    metavar="[N]",
+    help="Also write what the N columns with the largest contributions add to the score; default 3. With "
+    "--json: all contributions, the nearest remembered rows and changes.",
 )
+@threshold_option
 @cost_option
 @positive_option
 @chunk_option
@@ -66,7 +71,8 @@ def predict_command(
     dialect: str | None,
     keep: tuple[str, ...],
     proba: bool,
-    threshold: float | None,
+    n_explained: int | None,
+    threshold: Any,
     cost: Cost | None,
     positive: str | None,
     chunk: int,
@@ -86,10 +92,13 @@ def predict_command(
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE'.")
     decision = Decision(positive_of(loaded.estimator, positive), threshold, cost)
+    is_json = write is _json_lines
+    explain = None if n_explained is None else _explainer(loaded, n_explained, as_json=is_json)
 
     def lines_of(opened: Any) -> Iterator[Lines]:
-        rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=keep)
-        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba)
+        kept = [*keep, *(c for c in loaded.encoder.columns_ if c not in keep)] if explain else keep
+        rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=kept)
+        chunks = _lines(loaded, rows, decision, keep=keep, proba=proba, explain=explain)
         # An error in the first chunk is raised here, before an existing output file is replaced.
         return chain([next(chunks)], chunks)
 
@@ -135,7 +144,13 @@ def _write_into(
 
 
 def _lines(
-    model: TableModel, rows: TableStream, decision: Decision, *, keep: tuple[str, ...], proba: bool
+    model: TableModel,
+    rows: TableStream,
+    decision: Decision,
+    *,
+    keep: tuple[str, ...],
+    proba: bool,
+    explain: Callable[[Any], dict[str, list[Any]]] | None = None,
 ) -> Iterator[Lines]:
     """Yield the predictions of each chunk as rows of the output."""
     from steelyard.streams.predictions import predict_chunk, rows_for_model
@@ -156,7 +171,25 @@ def _lines(
         columns |= _class_columns("score", answers.classes, answers.scores)
         if proba and found is not None:
             columns |= _class_columns("proba", answers.classes, found)
+        if explain is not None:
+            columns |= explain(chunk)
         yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _explainer(model: TableModel, n_columns: int, *, as_json: bool) -> Callable[[Any], dict[str, list[Any]]]:
+    """Return a function from a chunk to its output columns: one text, or with --json plain values."""
+
+    def explain(chunk: Any) -> dict[str, list[Any]]:
+        found = model.explain_chunk(chunk, changes=as_json)
+        if as_json:
+            return {"explanation": [_without_label(row) for row in found.to_dicts()]}
+        return {"explanation": [found.summary(row, n_columns) for row in range(len(found))]}
+
+    return explain
+
+
+def _without_label(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in {"label", "score"}}
 
 
 def _class_columns(prefix: str, classes: list[Any], values: Any) -> dict[str, list[Any]]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import steelyard
+from steelyard.cli.decision import parse_goal
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
@@ -62,7 +63,21 @@ LEARNERS: dict[str, Entry] = {
         "EnclosingClassifier", "sphere or ellipsoid around every class; detects unknown classes"
     ),
 }
-_PEERS = {"sklearn": "SklearnPeer", "river": "RiverPeer"}  # package -> adapter class
+# Packages whose classes can be given by path, and the names under which pip installs them.
+_PACKAGES = {
+    "sklearn": "scikit-learn", "river": "river", "lightgbm": "lightgbm", "xgboost": "xgboost",
+    "imblearn": "imbalanced-learn",
+}  # fmt: skip
+# Short names of classes of other packages, with parameters and those of Refit. Without regularization
+# LightGBM diverges on very rare classes; with one thread it does not compete with the reader for cores.
+_SHORT_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "lightgbm": (
+        "lightgbm:LGBMClassifier",
+        {
+            "num_leaves": 16, "reg_lambda": 1.0, "n_jobs": 1, "verbose": -1, "every": 0.1, "window": 50_000,
+        },
+    )
+}  # fmt: skip
 
 
 def available() -> dict[str, Entry]:
@@ -86,7 +101,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         try:
             values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            values[name] = text
+            values[name] = parse_goal(text) if name.rpartition(".")[2] == "threshold" else text
     return values
 
 
@@ -106,10 +121,10 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
         label = label or name
         if label in models:
             raise ParameterError(
-                f"--model: {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
+                f"the model {label!r} is given twice.", hint="choose distinct labels: --model LABEL=NAME"
             )
         maker, parameters, wrapper = _maker(name)
-        accepted = inspect.signature(maker).parameters
+        accepted = {*inspect.signature(maker).parameters, *_wrapper_parameters(wrapper)}
         for setting, value in settings.items():
             target, dot, parameter = setting.rpartition(".")
             if (target == label if dot else True) and parameter in accepted:
@@ -118,8 +133,9 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
         for seed_name in _SEEDS:
             if seed is not None and seed_name in accepted:
                 parameters.setdefault(seed_name, seed)
+        for_wrapper = {key: parameters.pop(key) for key in _wrapper_parameters(wrapper) if key in parameters}
         model = maker(**parameters)
-        models[label] = model if wrapper is None else wrapper(model)
+        models[label] = model if wrapper is None else wrapper(model, **for_wrapper)
     unused = [name for name in settings if name not in used]
     if unused:
         raise ParameterError(
@@ -129,35 +145,56 @@ def make_models(specs: Sequence[str], settings: Mapping[str, Any], seed: int | N
     return models
 
 
-def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[[Any], Any] | None]:
+def _wrapper_parameters(wrapper: Callable[..., Any] | None) -> list[str]:
+    """Return the parameters of a wrapper class, except the model."""
+    return [] if wrapper is None else list(inspect.signature(wrapper).parameters)[1:]
+
+
+def _maker(name: str) -> tuple[Any, dict[str, Any], Callable[..., Any] | None]:
     """Return the class with this name, its parameters and its wrapper class."""
-    package, colon, path = name.partition(":")
-    if colon and package in _PEERS:
-        return _peer_class(package, path), {}, getattr(import_module("steelyard.evaluation"), _PEERS[package])
+    path, parameters = _SHORT_NAMES.get(name, (name, {}))
+    package, colon, class_path = path.partition(":")
+    if colon and package in _PACKAGES:
+        found = _peer_class(package, class_path, name)
+        return found, dict(parameters), _adapter(package, found)
     entry = LEARNERS.get(name)
     if entry is None or not entry.is_available:
         raise ParameterError(
-            f"--model: there is no model {name!r}; the models are {', '.join(available())}.",
-            hint="models of other packages: sklearn:linear_model.SGDClassifier, river:naive_bayes.GaussianNB",
+            f"there is no model {name!r}; the models are {', '.join([*available(), *_SHORT_NAMES])}.",
+            hint="models of other packages: sklearn:ensemble.RandomForestClassifier, "
+            "river:naive_bayes.GaussianNB",
         )
     return entry.learner, dict(entry.parameters), entry.wrapper_class
 
 
-def _peer_class(package: str, path: str) -> Any:
+def _adapter(package: str, found: type) -> Callable[..., Any]:
+    """Return the class that makes a stream learner of a model of another package."""
+    from steelyard.evaluation import RiverPeer, SklearnPeer
+    from steelyard.windowing import Refit
+
+    if package == "river":
+        return RiverPeer
+    return SklearnPeer if hasattr(found, "partial_fit") else Refit
+
+
+def _peer_class(package: str, path: str, name: str) -> Any:
     module, _, class_name = f"{package}.{path}".rpartition(".")
     try:
         found = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         missing = error.name == package
         raise ParameterError(
-            f"--model: {package}:{path} cannot be imported: {error}.",
-            hint=f"pip install {package}" if missing else "give the class path inside the package",
+            f"model {name} needs the package {_PACKAGES[package]}, which is not installed."
+            if missing
+            else f"model {name} cannot be imported: {error}.",
+            hint=f"pip install {_PACKAGES[package]}" if missing else "give the class path inside the package",
         ) from error
     except AttributeError as error:
-        raise ParameterError(f"--model: {module} has no class {class_name!r}.") from error
-    if not isinstance(found, type):
+        raise ParameterError(f"{module} has no class {class_name!r}.") from error
+    if not isinstance(found, type) or not (package == "river" or hasattr(found, "predict")):
+        what = f"a {type(found).__name__}" if not isinstance(found, type) else "a class without predict()"
         raise ParameterError(
-            f"--model: {package}:{path} is a {type(found).__name__}; a class was expected.",
-            hint="for example sklearn:linear_model.SGDClassifier",
+            f"model {name} is {what}; a classifier was expected.",
+            hint="for example sklearn:ensemble.RandomForestClassifier",
         )
     return found

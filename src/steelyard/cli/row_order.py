@@ -1,4 +1,4 @@
-"""Order of rows in prequential runs: shuffled rows, rows sorted by label, labels delayed by a time span."""
+"""Order of rows in prequential runs: shuffled rows, and labels delayed by a time span."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["delayed_by_time", "ordered_chunks", "parse_delay", "shuffle_option"]
 
-_MIN_EXPECTED_CHANGES = 20  # shorter tables are not checked
-_SORTED_RATIO = 0.05  # rows are sorted if labels change less often than this fraction of the expected changes
-
 shuffle_option = click.option(
     "--shuffle",
     type=click.IntRange(0),
@@ -27,56 +24,24 @@ shuffle_option = click.option(
 
 
 def ordered_chunks(stream: TableStream, shuffle: int | None) -> Iterable[Chunk]:
-    """Return the chunks of a table, shuffled with a seed, or checked for rows sorted by label."""
-    return _checked(stream) if shuffle is None else _shuffled(stream, shuffle)
+    """Return the chunks of a table, shuffled if a seed is given."""
+    return stream if shuffle is None else _shuffled(stream, shuffle)
 
 
 def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
     import numpy as np
 
-    from steelyard.streams.chunks import Chunk, padded
+    from steelyard.streams.chunks import concatenated
 
     chunks = list(stream)
-    last = chunks[-1]
-    X = np.concatenate([padded(chunk.X, last.X.shape[1]) for chunk in chunks])
-    y = np.concatenate([chunk.y for chunk in chunks])
-    order = np.random.default_rng(seed).permutation(len(y))
-    shuffled = Chunk(
-        X[order],
-        y[order],
-        fixed=None if last.fixed is None else np.concatenate([chunk.fixed for chunk in chunks])[order],
-        codes=None if last.codes is None else np.concatenate([chunk.codes for chunk in chunks])[order],
-        table=last.table,
-    )
-    for begin in range(0, len(shuffled), stream.chunk):
-        yield shuffled.take(begin, begin + stream.chunk)
-
-
-def _checked(stream: TableStream) -> Iterator[Chunk]:
-    """Yield the chunks and add a notice at the end if the rows are sorted by label."""
-    import numpy as np
-
-    counts, n_changes, previous = np.zeros(0), 0, None
-    for chunk in stream:
-        codes = chunk.codes
-        assert codes is not None  # the table has a target
-        found = np.bincount(codes, minlength=len(counts)).astype(float)
-        found[: len(counts)] += counts
-        counts = found
-        n_changes += int(np.count_nonzero(codes[1:] != codes[:-1]))
-        n_changes += previous is not None and bool(codes[0] != previous)
-        previous = codes[-1]
-        yield chunk
-    n_rows = int(counts.sum())
-    # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
-    expected = (n_rows - 1) * (1 - float(np.square(counts / max(n_rows, 1)).sum()))
-    if expected >= _MIN_EXPECTED_CHANGES and n_changes < _SORTED_RATIO * expected:
-        message = (
-            f"the rows are sorted by label: the label changes {n_changes:,} times in {n_rows:,} rows, and "
-            f"about {expected:,.0f} times in random order, so the measures are misleading (--shuffle SEED)"
-        )
-        stream.notices.append(message)
-        stream.on_notice(message)
+    rows = concatenated(chunks)
+    unlabelled = [chunk.unlabelled for chunk in chunks if chunk.unlabelled is not None]
+    rows = rows.rearranged(np.random.default_rng(seed).permutation(len(rows)))
+    for begin in range(0, len(rows), stream.chunk):
+        part = rows.take(begin, begin + stream.chunk)
+        if unlabelled and begin + stream.chunk >= len(rows):
+            part.unlabelled = concatenated(unlabelled)
+        yield part
 
 
 def parse_delay(text: str) -> tuple[int, float | None]:
@@ -108,6 +73,9 @@ def delayed_by_time(
     longest = 0
     for chunk in chunks:
         assert chunk.time is not None  # the command requires --time
+        if not len(chunk):
+            yield chunk  # all labels of this chunk are missing
+            continue
         waiting.extend(chunk.time.tolist())
         while waiting and waiting[0] <= chunk.time[-1] - seconds:
             waiting.popleft()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from steelyard.evaluation import PrequentialEvaluator, PrequentialResult
     from steelyard.tables import TableStream
 
-__all__ = ["command_line", "finished_result", "write_report_to"]
+__all__ = ["command_line", "finished_result", "print_notes", "write_report_to"]
 
 
 def command_line(context: click.Context) -> str:
@@ -49,6 +49,25 @@ def finished_result(
     result = evaluator.result(rows)
     result.command = command_line(click.get_current_context())
     return result
+
+
+def print_notes(result: PrequentialResult) -> None:
+    """Print how many rows have no label, and a warning if the rows are sorted by label."""
+    n_rows = result.n_unlabelled
+    if n_rows:
+        print_message(
+            f"note: {n_rows:,} of {n_rows + result.n_rows:,} rows have no label: they were predicted, not "
+            f"learned{_positive_predictions(result)}"
+        )
+    for notice in result.order_notices:
+        print_message(f"note: {result.stream_name}: {notice} (--shuffle SEED)")
+
+
+def _positive_predictions(result: PrequentialResult) -> str:
+    if result.positive is None:
+        return ""
+    counts = (f"{name} {n[result.positive]:,}" for name, n in result.unlabelled_predictions().items())
+    return f" (predicted as {result.positive}: {', '.join(counts)})"
 
 
 def write_report_to(path: Path | None, result: PrequentialResult) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steelyard.cli.output import print_message
 from steelyard.exceptions import DataError
 
 if TYPE_CHECKING:
@@ -45,12 +44,11 @@ def read_labels(path: Path, id_column: str, target: str) -> dict[str, Any]:
 def join_labels(
     stream: TableStream, labels: Mapping[str, Any], id_column: str, target: str
 ) -> Iterator[Chunk]:
-    """Yield the rows that have a label; print how many have none."""
+    """Yield the rows with their labels; rows without a label are the ``unlabelled`` ones of a chunk."""
     import numpy as np
 
     from steelyard.streams.chunks import Chunk
 
-    n_rows = n_labelled = 0
     for chunk in stream:
         if target in stream.encoder.columns_:
             raise DataError(
@@ -60,15 +58,6 @@ def join_labels(
             )
         found = [labels.get(key) for key in chunk.kept[id_column].tolist()]
         known = np.array([label is not None for label in found])
-        n_rows += len(found)
-        n_labelled += int(known.sum())
-        if known.any():
-            yield Chunk(
-                chunk.X[known],
-                np.array([label for label in found if label is not None]),
-                chunk.first_row,
-                None if chunk.time is None else chunk.time[known],
-                None if chunk.fixed is None else chunk.fixed[known],
-            )
-    if n_labelled < n_rows:
-        print_message(f"note: {n_rows - n_labelled:,} of {n_rows:,} rows have no label and were not learned")
+        filler = next((label for label in found if label is not None), 0)
+        y = np.array([filler if label is None else label for label in found])
+        yield Chunk(chunk.X, y, chunk.first_row, chunk.time, chunk.fixed).split(known)

@@ -13,6 +13,7 @@ from steelyard.cli.files import save_model
 from steelyard.cli.model_files import check_can_be_saved, open_source, open_table
 from steelyard.cli.options import (
     ColumnOptions,
+    k_option,
     measure_window_option,
     model_options,
     out_option,
@@ -27,14 +28,15 @@ from steelyard.cli.output import emit_json, emit_table, json_option, print_statu
 from steelyard.cli.positive import check_positive
 from steelyard.cli.registry import make_models, parse_settings
 from steelyard.cli.row_order import ordered_chunks, shuffle_option
-from steelyard.cli.runs import finished_result, write_report_to
+from steelyard.cli.runs import finished_result, print_notes, write_report_to
 from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["tune_command"]
 
 _MEASURES = (
     "mean_g_mean", "lowest_g_mean", "g_mean", "mean_macro_recall", "lowest_macro_recall",
-    "macro_recall", "f1", "auc", "sensitivity", "specificity",
+    "macro_recall", "f1", "auc", "average_precision", "precision_at_k", "recall_at_k", "log_loss", "brier",
+    "expected_calibration_error", "sensitivity", "specificity",
 )  # fmt: skip
 
 
@@ -52,10 +54,12 @@ _MEASURES = (
     "--by",
     type=click.Choice(_MEASURES),
     metavar="MEASURE",
-    help="Measure to maximise. Default: mean_g_mean, or mean_macro_recall without a positive class.",
+    help="Measure that chooses the best values, for example average_precision or log_loss. Default: "
+    "mean_g_mean, or mean_macro_recall without a positive class.",
 )
 @positive_option
 @measure_window_option(default=1000)
+@k_option
 @model_options(multiple=False, default="proximal")
 @seed_option
 @shuffle_option
@@ -72,6 +76,7 @@ def tune_command(
     by: str | None,
     positive: str | None,
     measure_window: int,
+    k: int,
     model_name: str,
     settings: tuple[str, ...],
     seed: int,
@@ -86,24 +91,25 @@ def tune_command(
     All candidates share one pass over the table, so the best model needs no second fit.
     """
     from steelyard.evaluation import PrequentialEvaluator
-    from steelyard.evaluation.evaluator import DEFAULT_METRICS
+    from steelyard.evaluation.peers import as_stream_learner
     from steelyard.streams.chunks import small_first
     from steelyard.tables import TableModel
 
     fixed = parse_settings(settings)
     candidates = {
-        _label(values): make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]
+        _label(values): as_stream_learner(
+            make_models([f"candidate={model_name}"], {**fixed, **values}, seed)["candidate"]
+        )
         for values in _combinations(grid or ("C=0.01,0.1,1,10,100",))
     }
     if out is not None:
         check_can_be_saved(next(iter(candidates.values())), model_name)
     check_positive(source, target, positive, columns.limit)
-    stream = open_table(open_source(source, query), target, columns)
-    evaluator = PrequentialEvaluator(
-        candidates, window=measure_window, metrics=DEFAULT_METRICS, positive=positive, seed=seed
-    )
+    stream = open_table(open_source(source, query), target, columns, unlabelled="keep")
+    evaluator = PrequentialEvaluator(candidates, window=measure_window, positive=positive, k=k, seed=seed)
     evaluator.run(small_first(ordered_chunks(stream, shuffle)))
     result = finished_result(evaluator, stream, positive)
+    print_notes(result)
     by = by or f"mean_{result.leading}"
     lines = sorted(result.summary(), key=lambda line: -_value_of(line, by))
     if not _value_of(lines[0], by) > -math.inf:
@@ -117,7 +123,8 @@ def tune_command(
     if as_json:
         emit_json({"best": best, "by": by, "candidates": lines})
     else:
-        others = ["g_mean", "sensitivity", "specificity", "auc"] if result.positive is not None else ["f1"]
+        others = ["g_mean", "sensitivity", "specificity", "auc", "average_precision", "log_loss"]
+        others = others if result.positive is not None else ["f1", "log_loss"]
         emit_table(["model", *dict.fromkeys([by, result.leading, *others])], lines)
     if out is not None:
         model = TableModel(candidates[best], stream.encoder, target, columns.time)
@@ -126,8 +133,11 @@ def tune_command(
 
 
 def _value_of(line: dict[str, Any], measure: str) -> float:
+    """Return the value of a measure, negative for a loss, so that the largest is the best."""
+    from steelyard.evaluation.tracking import LOSSES
+
     value = line.get(measure, math.nan)
-    return -math.inf if math.isnan(value) else float(value)
+    return -math.inf if math.isnan(value) else -float(value) if measure in LOSSES else float(value)
 
 
 def _combinations(grids: tuple[str, ...]) -> list[dict[str, Any]]:

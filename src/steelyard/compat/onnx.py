@@ -14,7 +14,7 @@ from steelyard._validation import check_started
 from steelyard.enclosing import EnclosingClassifier
 from steelyard.enclosing.bodies import KernelSphere, Sphere
 from steelyard.exceptions import DataError
-from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap
+from steelyard.feature_maps import FourierMap, LandmarkMap, ReluMap, SigmoidMap
 from steelyard.features import RandomFeatures
 from steelyard.kernels import Kernel
 from steelyard.online import KOIL
@@ -158,6 +158,9 @@ def _mapped(features: RandomFeatures, graph: _Graph) -> str:
     if isinstance(fitted, FourierMap):
         fractions = graph("Sub", turns, graph("Floor", turns))  # the cosine has period 1 in turns
         values = graph("Mul", _cosine_of_turns(fractions, graph), fitted.height)
+    elif isinstance(fitted, SigmoidMap):
+        powers = graph("Exp", graph("Mul", graph("Clip", turns, -1000.0, 1000.0), -np.log(2.0)))
+        values = graph("Div", fitted.height, graph("Add", powers, 1.0))
     else:
         assert isinstance(fitted, ReluMap)
         values = graph("Clip", turns, 0.0, fitted.height)

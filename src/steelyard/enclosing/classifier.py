@@ -20,6 +20,7 @@ from steelyard.enclosing.bodies import Body, BodySettings
 from steelyard.enclosing.ratios import distance_ratios, nearest_bodies
 from steelyard.enclosing.state import ClassState
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.items import take
 from steelyard.kernels.kernel import GAMMA, SequenceKernel
 from steelyard.params import (
@@ -345,6 +346,10 @@ class EnclosingClassifier(MergingMixin, Learner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         ratios = distance_ratios(*self._bodies_and_rows(X, method))
         return ratios[:, :1] - ratios[:, 1:] if ratios.shape[1] == 2 else -ratios, self.classes_
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = [self._classes[label].rows.X for label in sorted(self._classes)]
+        return RememberedRows(np.concatenate(rows), np.repeat(self.classes_, [len(part) for part in rows]))
 
     @snapshot_read
     def predict(self, X: ArrayLike, unknown: Label | None = None) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -14,11 +14,18 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.ensemble.experts import Expert, Stream
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 
 __all__ = ["ClassRecord", "ExpertRecord", "Explanation", "explain_ensemble"]
 
+_PROMISES = {
+    "alarms": "share of alarms among the rows",
+    "alarms_per_day": "alarms per day",
+    "recall": "recall",
+    "precision": "precision of at least",
+}
 _MAX_TEXT_CLASSES = 12  # classes that the text lists; the table has all
 
 
@@ -82,6 +89,8 @@ class Explanation:
         Restrictions by the compute budget, by the name of the expert or step.
     drifts : list of int
         Rows at which a drift was detected, the latest last.
+    promise : list of RealisedRate
+        Realised rates of alarms, recall and precision, with intervals; empty if no rate is promised.
     """
 
     n_rows: int
@@ -90,6 +99,7 @@ class Explanation:
     classes: list[ClassRecord]
     limits: dict[str, str]
     drifts: list[int]
+    promise: list[RealisedRate] = field(default_factory=list)
 
     planes = renamed_attribute("classes", "planes")
     spared = renamed_attribute("limits", "spared")
@@ -110,7 +120,7 @@ class Explanation:
         if len(self.classes) > _MAX_TEXT_CLASSES:
             classes.append(f"... and {len(self.classes) - _MAX_TEXT_CLASSES} more classes.")
         limits = [f"Budget, {name}: {limit}." for name, limit in self.limits.items()]
-        return "\n".join([*self._summary(), *experts, *classes, *limits])
+        return "\n".join([*self._summary(), *map(str, self.promise), *experts, *classes, *limits])
 
     __repr__ = __str__
 
@@ -143,8 +153,9 @@ class Explanation:
             f"<td>{'none' if record.threshold is None else format(record.threshold, '.2f')}</td></tr>"
             for record in self.classes
         )
+        text = " ".join([*self._summary(), *map(str, self.promise)])
         return (
-            f"<p>{escape(' '.join(self._summary()))}</p><table><thead><tr><th>expert</th><th>description</th>"
+            f"<p>{escape(text)}</p><table><thead><tr><th>expert</th><th>description</th>"
             f"<th>rows</th><th>{self._measure}</th><th>weight</th><th>restricted by budget</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><table><thead><tr><th>class</th><th>recent share</th>"
             f"<th>threshold</th></tr></thead><tbody>{classes}</tbody></table>"
@@ -187,6 +198,7 @@ def explain_ensemble(
     threshold: Any,
     n_pending: int,
     drifts: Sequence[int],
+    promise: OnlineThreshold | None = None,
 ) -> Explanation:
     """Return the explanation of a snapshot and its experts."""
     weights, n = snapshot.weights, len(experts)
@@ -211,7 +223,9 @@ def explain_ensemble(
         )
     classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares.tolist(), strict=True)]
     classes = classes[1:] if len(labels) == 2 else classes
-    return Explanation(stream.n_seen + n_pending, threshold, records, classes, limits, list(drifts))
+    realised = [] if promise is None else promise.realised()
+    n_rows = stream.n_seen + n_pending
+    return Explanation(n_rows, threshold, records, classes, limits, list(drifts), realised)
 
 
 def _goal(threshold: Any, n_classes: int) -> str:
@@ -223,8 +237,9 @@ def _goal(threshold: Any, n_classes: int) -> str:
         }
         two = {"gmean": "largest G-mean", "kappa": "largest Cohen's kappa", "f1": "largest F1 score"}
         return (two if n_classes < 2 else many)[threshold]
-    if "alarms" in threshold:
-        return f"alarms for at most {threshold['alarms']:.3g} of the rows"
+    if is_promise(threshold):
+        ((name, target),) = threshold.items()
+        return f"{_PROMISES[name]} {target:.4g}"
     return f"lowest cost, {threshold['miss']:g} for a miss and {threshold['alarm']:g} for a false alarm"
 
 

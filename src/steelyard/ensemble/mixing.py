@@ -75,6 +75,10 @@ class ExpertWeights:
         """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts as 0."""
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
 
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return :meth:`scores` of raw scores with a last axis of one plane."""
+        return self.scores(np.ascontiguousarray(raw[:, :, 0]))
+
     def log_odds(self, decisions: FloatArray) -> FloatArray:
         """Convert scores minus the threshold to log-odds of the second class for equally frequent classes."""
         return self.slope * (decisions + self.threshold) + self.bias

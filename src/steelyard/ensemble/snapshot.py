@@ -121,6 +121,16 @@ class EnsembleSnapshot:
             out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
 
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return the scores of rows of two classes, without threshold."""
+        weights = self.weights
+        return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
+
+    def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
+        """Return the scores of rows of two classes, and the threshold; NaN before there are weights."""
+        weights = self.weights
+        return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
+
     def predict_codes(self, raw: FloatArray) -> IntArray:
         """Return the codes of the predicted classes."""
         return np.array(self.classes, dtype=np.int64)[winners(self.decide(raw), len(self.classes))]

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard._labels import restored_labels
+from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import RowBuffer
+from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import Views
@@ -38,10 +42,14 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "recent": model._rows.get_state(),
         "waiting": model._pending.get_state(),
         "watch": model._drift.get_state(),
+        "changes": model._changes.get_state(),
         "evidence": model._recent_scores.get_state(),
         "views": model._views.get_state(),
         "experts": [expert.get_state() for expert in model._copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
+        "row_costs": model._row_costs.get_state(),
+        "calibration": model._calibration.get_state(),
+        "promise": None if model._online_threshold is None else model._online_threshold.get_state(),
     }
 
 
@@ -64,6 +72,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     model._views = Views.from_state(state["views"])
     model._drift = DriftDetector.from_state(state.get("watch", {}))
+    model._changes = ChangeMonitor.from_state(state.get("changes", {}))
     model._experts = [config.make(config) for config in EXPERTS]
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")
@@ -74,6 +83,10 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     rules = [expert.rule for expert in model._experts]
     model._snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), model._views)
     model._predicted = PredictedScores()
+    model._row_costs = RowCosts.from_state(state.get("row_costs"))
+    model._calibration = OnlineCalibration.from_state(state.get("calibration"))
+    # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
+    model._online_threshold = OnlineThreshold.from_state(state.get("promise"))
     model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS))
     if len(model._pending):
         model._snapshot = model._snapshot.after_labels(model._pending.codes())

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error
+from steelyard._labels import all_forgotten_error, winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard._validation import check_finite, check_started, checked_times, validate_batch, validate_rows
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -29,30 +29,43 @@ from steelyard.base import (
     sorted_classes,
     transactional,
 )
+from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
-from steelyard.ensemble.explanation import Explanation, explain_ensemble
+from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
+from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedView, Views
+from steelyard.ensemble.views import HashedView, TransformedRows, Views
 from steelyard.exceptions import DataError, SteelyardError
+from steelyard.explanation.attribution import Attribution, sampled_rows
+from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
 from steelyard.persistence import storable
-from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import ThresholdChoice
+from steelyard.proximal import DriftReport, ProximalSVC
+from steelyard.proximal.drift_report import ClassMoments, compare_moments
+from steelyard.thresholds import ThresholdChoice, alarm_indices, positive_place
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
+_EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
+_EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
+_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -109,6 +122,13 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
+    realised_rates_ : list of RealisedRate
+        Realised rates of alarms, recall and precision with intervals, if a rate is promised.
+    drift_events_ : list of dict
+        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
+        causes and ``text``.
+    drift_evidence_ : float
+        Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
@@ -153,7 +173,7 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = True
+    takes_time = predict_takes_time = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
@@ -173,6 +193,7 @@ class StreamClassifier(ForgettingMixin):
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
+    _row_costs: RowCosts
 
     def __init__(
         self,
@@ -198,6 +219,7 @@ class StreamClassifier(ForgettingMixin):
         sample_weight: ArrayLike | None = None,
         *,
         time: ArrayLike | None = None,
+        sample_cost: ArrayLike | None = None,
     ) -> Self:
         """Score these rows, then learn them.
 
@@ -212,7 +234,10 @@ class StreamClassifier(ForgettingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, ascending; needed for a window of time.
+            Times of the rows in seconds, ascending; needed for a window of time and for alarms per day.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row, such as the amount of a payment. The threshold uses
+            its recent mean over the positive rows.
 
         Returns
         -------
@@ -225,6 +250,8 @@ class StreamClassifier(ForgettingMixin):
             self._check_known(batch.labels, classes)
         if first:
             self._start(batch)
+        if sample_cost is not None:
+            self._row_costs = self._row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
         self._apply(batch, None, "partial_fit", time)
         return self
 
@@ -243,8 +270,12 @@ class StreamClassifier(ForgettingMixin):
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
+        self._online_threshold = OnlineThreshold.updated(None, self.threshold)
+        self._calibration = OnlineCalibration()
+        self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._changes = ChangeMonitor()
 
     def _hashed_view(self, width: int) -> HashedView | None:
         n_columns = SETTINGS.max_columns
@@ -258,6 +289,9 @@ class StreamClassifier(ForgettingMixin):
     ) -> None:
         try:
             added = None if add is None else self._block(add, method, time)
+            self._online_threshold = OnlineThreshold.updated(self._online_threshold, self.threshold)
+            if added is not None:
+                self._note_times(time, len(added))
             if forget is None and added is not None and self._add_pending(added):
                 if len(self._pending) < SETTINGS.pending_rows:
                     return
@@ -276,6 +310,11 @@ class StreamClassifier(ForgettingMixin):
                 self._forget_block(forgotten)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
+
+    def _note_times(self, time: ArrayLike | None, n_rows: int) -> None:
+        """Measure the rate of the rows, for a promised number of alarms per day."""
+        if time is not None and self._online_threshold is not None:
+            self._online_threshold.log.note_times(checked_times(time, n_rows), predicted=False)
 
     def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
@@ -303,15 +342,15 @@ class StreamClassifier(ForgettingMixin):
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
-            return None
+            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
+            # Without a window of time only the change monitor uses times.
+            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
         if time is None:
             raise DataError(
                 "a window of time needs the times of the rows; got none.",
                 hint="pass time= to partial_fit(), or give the window as a number of rows",
             )
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
             raise DataError("the times of the rows must not go back; nothing was changed.")
         return times
@@ -378,9 +417,14 @@ class StreamClassifier(ForgettingMixin):
         """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
         n_before, old_classes = self._n_seen, self._snapshot.classes
         self._n_seen += len(block)
+        if scores is not None and len(old_classes) == 2:
+            self._learn_labels(block, scores)
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
+        self._changes = self._changes.after(
+            block.X, block.codes, self._labels, self._column_names(), block.times
+        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self._rows = self._rows.append(block)
@@ -406,6 +450,23 @@ class StreamClassifier(ForgettingMixin):
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
+
+    def _learn_labels(self, block: Block, scores: FloatArray) -> None:
+        """Update the online threshold and the calibration by out-of-sample scores of two classes."""
+        snapshot = self._snapshot
+        totals, threshold = snapshot.score_and_threshold(scores)
+        is_positive = block.codes == snapshot.classes[positive_place(snapshot.classes)]
+        if self._online_threshold is not None:
+            self._online_threshold.learn(totals, threshold, block.keys, is_positive)
+        if isinstance(snapshot.weights, ExpertWeights):
+            log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
+            is_second = block.codes == snapshot.classes[1]
+            self._calibration = self._calibration.after(log_odds, is_second)
+
+    def _prior_log_odds(self) -> float:
+        """Return the log-odds of the second of two classes among recent rows."""
+        first, second = np.maximum(self._shares(), _MIN_SHARE)
+        return float(np.log(second / first))
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
         recent = self._recent_scores
@@ -472,11 +533,19 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        goal: Any = self._online_threshold or self.threshold
+        if is_prices(goal) and len(self._recent_scores.classes) == 2:
+            place = positive_place(self._recent_scores.classes)
+            goal = self._row_costs.prices(goal, self._labels[self._recent_scores.classes[place]])
+        if isinstance(goal, OnlineThreshold) and len(self._recent_scores.classes) > 2:
+            goal = goal.per_row
+        return weigh(self._recent_scores, goal, priors, is_long=is_long)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
         rules = [expert.rule for expert in self._experts]
+        if self._online_threshold is not None and isinstance(weights, ExpertWeights):
+            weights = replace(weights, threshold=self._online_threshold.threshold(weights.totals))
         self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
         self._trim(stream.budget)
 
@@ -581,9 +650,12 @@ class StreamClassifier(ForgettingMixin):
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
             self._recent_scores.drop(code, block.keys[block.codes == code])
+        if self._online_threshold is not None:
+            self._online_threshold.log.drop(block.keys)
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
+        self._changes = self._changes.forgotten()
         self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
         self._weighed_at = self._n_seen
         self._publish(stream, self._new_weights())
@@ -626,14 +698,72 @@ class StreamClassifier(ForgettingMixin):
         return scores, self._classes_of(snapshot)
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
+        snapshot, raw, keys = self._raw_scores(X, method)
+        promise = self._online_threshold
+        decisions = snapshot.decide(raw)
+        if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
+            return snapshot, decisions
+        if method not in {"predict", "decision_function"}:
+            return snapshot, decisions
+        promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+        return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
+
+    def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
+        """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
         X = self._dense(validate_rows(self, X, method), method)
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw = snapshot.raw_scores(X)
+        raw, keys = snapshot.raw_scores(X), _native.row_hashes(X)
         if len(snapshot.classes) > 1:
-            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
-        return snapshot, snapshot.decide(raw)
+            self._predicted.keep(keys, snapshot.classes, raw)
+        return snapshot, raw, keys
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+
+    @snapshot_read
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        counting them.
+        """
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
+            return self.classes_[alarm_indices(alarms)]
+        promise = self._online_threshold if self._is_started() else None
+        if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
+            scores, classes = self._scored(X, "predict")
+            return classes[winners(scores, len(classes))]
+        snapshot, raw, keys = self._raw_scores(X, "predict")
+        times = None if time is None else checked_times(time, len(keys))
+        totals, _ = snapshot.score_and_threshold(raw)
+        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
+        return self._classes_of(snapshot)[alarm_indices(alarms)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -655,11 +785,46 @@ class StreamClassifier(ForgettingMixin):
         factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = snapshot.log_odds(scores)
+        log_odds = self._log_odds(snapshot, scores)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
+
+    def _log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        log_odds = snapshot.log_odds(decisions)
+        if isinstance(snapshot.weights, ExpertWeights):
+            shift = self._prior_log_odds()
+            log_odds[:, 1] = self._calibration.log_odds(log_odds[:, 1] + shift) - shift
+        return log_odds
+
+    @snapshot_read
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        source = f"{type(self).__name__}.predict_set"
+        coverage = check_coverage(coverage, source)
+        snapshot, decisions = self._decide(X, "predict_set")
+        n_classes, recent = len(snapshot.classes), self._recent_scores
+        if n_classes == 1 or recent.classes != snapshot.classes:
+            return np.ones((len(decisions), n_classes), dtype=bool)
+        places, raw = recent.recent()
+        log_odds = snapshot.log_odds(snapshot.decide(raw))
+        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
 
     def _shares(self) -> FloatArray:
         """Return the class shares among recent rows, or among all rows if there are too many classes."""
@@ -668,16 +833,55 @@ class StreamClassifier(ForgettingMixin):
         counts = self._counts[self._snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
 
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
+            continue_log(self._online_threshold, predecessor._online_threshold)
+
+    @property
     @snapshot_read
-    def explain(self) -> Explanation:
-        """Return weight, memory and recent quality of each expert, the threshold, and budget restrictions.
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        return [] if self._online_threshold is None else self._online_threshold.realised()
+
+    @snapshot_read
+    def explain(
+        self,
+        X: ArrayLike | None = None,
+        *,
+        background: ArrayLike | None = None,
+        changes: bool | None = None,
+    ) -> Any:
+        """Explain the predictions of rows; without rows, describe the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Rows to explain. Without rows, the result has weight, memory and recent quality of each expert,
+            the threshold, and the restrictions by the compute budget.
+        background : array-like of shape (n_background, n_features), optional
+            Rows to compare with; a sample of the recent rows by default.
+        changes : bool, optional
+            Whether to search for changes that lead to another prediction. By default for at most 20 rows.
 
         Returns
         -------
-        Explanation
-            It prints as text, shows as a table in a notebook, and draws itself with ``plot()``.
+        Explanation or RowExplanations
+            A description of the model; or, for each row, contributions of the columns that add up to the
+            score, the nearest remembered rows, and changes. Both print as text, show as a table in a
+            notebook, and draw themselves with ``plot()``.
+
+        Notes
+        -----
+        Contributions are sums over the experts: exact for linear experts, TreeSHAP for boosted trees, Shapley
+        values for kernels. Label frequencies do not depend on the row and are part of the base. More than 256
+        columns are hashed; contributions of hashed columns are divided among the original columns in
+        proportion to the absolute values of the row.
         """
         check_started(self, "explain")
+        if X is not None:
+            return explain_rows(self, X, background, changes)
         return explain_ensemble(
             self._snapshot,
             self._experts,
@@ -687,7 +891,108 @@ class StreamClassifier(ForgettingMixin):
             threshold=self.threshold,
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
+            promise=self._online_threshold,
         )
+
+    def _explained_rows(self, X: Any) -> FloatArray:
+        return dense_rows(self, X)
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        snapshot = self._snapshot
+        if not snapshot.classes:
+            raise all_forgotten_error(f"{type(self).__name__}.explain")
+        return snapshot.decide(snapshot.raw_scores(self._dense(X, "explain"))), self._classes_of(snapshot)
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        rows, snapshot = self._dense(X, "explain"), self._snapshot
+        others = self._recent_rows().X if background is None else self._dense(background, "explain")
+        part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
+        return part if self._hashed is None else unhashed(part, X, self._hashed)
+
+    def _recent_rows(self) -> Block:
+        """Return the last rows, and the last rows of each class, in the row buffer."""
+        numbers = self._rows.last(_EXPLAINED_RECENT_ROWS, _EXPLAINED_ROWS_OF_CLASS, self._low)
+        recent = self._rows.at(numbers)
+        return recent if len(recent) else self._rows.block
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        recent, views = self._recent_rows(), self._views
+        labels = np.array([*self._labels, None], dtype=object)[:-1][recent.codes]
+
+        def ranks(rows: FloatArray) -> FloatArray:
+            return rows if views.ranks is None else TransformedRows(rows, views).ranks
+
+        def compare(X: FloatArray) -> FloatArray:
+            return ranks(self._dense(X, "explain"))
+
+        has_values = self._hashed is None
+        rows = recent.X if has_values else ranks(recent.X)
+        return RememberedRows(rows, labels, recent.numbers, compare, has_values)
+
+    @snapshot_read
+    def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
+        """Return what changed recently and why: class frequencies, columns, or the concept.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Recent rows whose labels are not known yet. Their columns and the scores that the model gives them
+            are compared with the rows of the row buffer.
+
+        Returns
+        -------
+        DriftReport
+            Without ``X``, the last 3,000 labelled rows are compared with the rows before them, back to the
+            last drift; ``events`` lists the drifts that tests valid at any time have found. With ``X``, the
+            only possible cause is "features", and the column "score" is the score of the model.
+
+        Notes
+        -----
+        Without drift, and if rows are exchangeable, there is on average at most one event in 100,000 rows. A
+        column that causes more than three events, such as the hour of the day, is ignored afterwards.
+        :meth:`forget` restarts the tests.
+        """
+        check_started(self, "drift_report")
+        if X is not None:
+            rows = validate_rows(self, X, "drift_report")
+            return self._unlabelled_report(self._dense(rows, "drift_report"))
+        report = self._changes.report(self._column_names())
+        if report is None:
+            counts = self.class_count_.astype(np.float64)
+            shares = (counts / max(counts.sum(), 1.0)).tolist()
+            both = {x: (share, share) for x, share in zip(self.classes_.tolist(), shares, strict=True)}
+            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
+        return report
+
+    @property
+    @snapshot_read
+    def drift_events_(self) -> list[dict[str, Any]]:
+        """Drifts found so far: row, cause, columns and text of each."""
+        self._need("drift_events_")
+        return self._changes.event_list()
+
+    @property
+    @snapshot_read
+    def drift_evidence_(self) -> float:
+        """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
+        self._need("drift_evidence_")
+        return self._changes.evidence()
+
+    def _unlabelled_report(self, X: FloatArray) -> DriftReport:
+        """Compare rows without labels, and their scores, with the rows in the row buffer."""
+        known, snapshot = self._rows.block.X, self._snapshot
+        names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
+        if len(snapshot.classes) == 2:
+            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in (known, X)]
+            known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
+            names = [*names, "score"]
+        before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
+        return compare_moments(before, after, names)
+
+    def _column_names(self) -> list[str] | None:
+        """Return the names of the columns; None if there are none or columns are hashed."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None or self._hashed is not None else list(map(str, names))
 
     # -- files and copies ---------------------------------------------------------------------------
 

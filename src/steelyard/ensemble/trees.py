@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from steelyard import _native
+from steelyard._threads import num_threads
 from steelyard._types import FloatArray, IntArray
+from steelyard.explanation.attribution import Attribution
 
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
@@ -175,8 +177,13 @@ class TreeRule:
 
     def contributions(self, rows: Any) -> FloatArray:
         """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
-        values: FloatArray = self._trees.contributions(rows.X)
+        values: FloatArray = self._trees.contributions(rows.X, num_threads())
         return values
+
+    def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows
+        """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
+        values = self.contributions(rows).transpose(0, 2, 1)
+        return Attribution(values[:, :-1], values[0, -1])
 
     def join(self, experts: _native.RowExperts, number: int) -> bool:
         """Add the trees to the experts that score single rows in one call."""

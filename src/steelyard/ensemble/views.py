@@ -15,7 +15,8 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from steelyard import _native
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
+from steelyard.explanation.attribution import Attribution
 from steelyard.features import RandomFeatures
 
 __all__ = ["HashedView", "RankView", "TransformedRows", "Views"]
@@ -88,11 +89,15 @@ class HashedView:
     n_columns: int
     seed: int
 
-    def apply(self, X: Any) -> FloatArray:
-        """Return the hashed rows."""
+    def sketch(self) -> tuple[IntArray, FloatArray]:
+        """Return the hashed column and the sign of each original column."""
         rng = np.random.default_rng(self.seed)
         places = rng.integers(0, self.n_columns, size=self.n_features)
-        signs = rng.choice([-1.0, 1.0], size=self.n_features)
+        return places, rng.choice([-1.0, 1.0], size=self.n_features)
+
+    def apply(self, X: Any) -> FloatArray:
+        """Return the hashed rows."""
+        places, signs = self.sketch()
         sketch = sp.csr_matrix(
             (signs, (np.arange(self.n_features), places)), shape=(self.n_features, self.n_columns)
         )
@@ -112,6 +117,10 @@ class Views:
         """Return the rank transformation and the random feature map fitted on these rows."""
         ranks = RankView.fit(X)
         return cls(ranks, RandomFeatures(n_mapped, random_state=seed).fit(ranks.apply(X)))
+
+    def sources(self, n_columns: int) -> IntArray:
+        """Return for each column of a view the column of the row that it was computed from."""
+        return np.arange(n_columns)
 
     def row_experts(self, n_experts: int, n_features: int) -> _native.RowExperts:
         """Return a native scorer of single rows with these transformations and no experts yet."""
@@ -161,3 +170,10 @@ class TransformedRows:
         """Return the rows after ranks and random map."""
         assert self._views.map is not None
         return self._views.map.map_from_inside(self.ranks)
+
+    def explain_mapped(
+        self, coef: FloatArray, intercept: FloatArray, background: TransformedRows
+    ) -> Attribution:
+        """Return contributions of the ranks to ``inside @ coef.T + intercept``."""
+        assert self._views.map is not None
+        return self._views.map.explain_inside(self.ranks, coef, intercept, background.ranks)

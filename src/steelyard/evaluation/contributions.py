@@ -1,17 +1,23 @@
-"""Contributions of the features to the scores of a linear model, and their history along a stream."""
+"""Importance of the features for the scores of a model, and its history along a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.base import BatchLearner
+from steelyard.exceptions import SteelyardError
+from steelyard.explanation.explain import mean_contributions
 
-__all__ = ["FeatureStrengths", "contributions"]
+__all__ = ["FeatureStrengths", "contributions", "strengths_of"]
 
 _MAX_SNAPSHOTS = 64
+_EXPLAINED_ROWS = 16  # per record: explaining them takes some ten milliseconds
 _MAX_FEATURES = 4096
+_REMEMBERED_ROWS = 200
 
 
 def contributions(model: Any) -> FloatArray | None:
@@ -22,14 +28,14 @@ def contributions(model: Any) -> FloatArray | None:
     Parameters
     ----------
     model : learner
-        A linear learner with statistics, or a window wrapper or ensemble that contains such a learner.
+        A linear learner with statistics, or a window wrapper that contains such a learner.
 
     Returns
     -------
     ndarray of shape (n_planes, n_features) or None
         None if the model has no linear scores.
     """
-    learner = getattr(model, "estimator_", None) or getattr(model, "linear_", None) or model
+    learner = getattr(model, "estimator_", None) or model
     coef, statistics = getattr(learner, "coef_", None), getattr(learner, "statistics_", None)
     if coef is None or statistics is None:
         return None
@@ -38,27 +44,65 @@ def contributions(model: Any) -> FloatArray | None:
     return weights * spread if weights.shape[1] == len(spread) else None
 
 
-class FeatureStrengths:
-    """History of the feature strengths of a model along a stream, in bounded memory.
+def strengths_of(model: Any, recent: Callable[[], FloatArray | None] | None = None) -> FloatArray | None:
+    """Return the strength of each feature for the scores of the model that predicts.
 
-    The strength of a feature is the root mean square of its contributions to all scores.
+    It is the mean absolute contribution of the feature, as ``explain`` returns it, over these rows or, by
+    default, over the last rows that the model remembers. For linear learners with statistics of all rows it
+    is the root mean square of the changes of the scores per standard deviation.
+
+    Parameters
+    ----------
+    model : learner
+        Any learner.
+    recent : callable, optional
+        Return recent rows as the model takes them, or None if there are none.
+
+    Returns
+    -------
+    ndarray of shape (n_features,) or None
+        None if the model is not a learner of this package, or has no rows to explain.
     """
+    values = contributions(model)
+    if values is not None:
+        return np.sqrt(np.mean(values**2, axis=0))
+    if not isinstance(model, BatchLearner) or model._sequence_kernel() is not None:
+        return None
+    if recent is not None:
+        rows = recent()
+        rows = None if rows is None or rows.shape[1] > _MAX_FEATURES else rows[-_EXPLAINED_ROWS:]
+    else:
+        remembered = model._remembered_rows()
+        rows = None if remembered is None or not remembered.has_values else remembered.X[-_REMEMBERED_ROWS:]
+    if rows is None or not len(rows):
+        return None
+    try:
+        return mean_contributions(model, rows)
+    except SteelyardError:  # for example, all rows have been forgotten
+        return None
+
+
+class FeatureStrengths:
+    """History of the feature strengths of a model along a stream, in bounded memory; see strengths_of()."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         self._strengths: list[FloatArray] = []
         self._step, self._n_calls = 1, 0
 
-    def record(self, row: int, model: Any) -> None:
-        """Record the current strengths; with too many records, every other one is removed."""
+    def record(self, row: int, model: Any, recent: Callable[[], FloatArray | None]) -> None:
+        """Record the current strengths; with too many records, every other one is removed.
+
+        ``recent`` returns recent rows as the model takes them, or None if there are none.
+        """
         self._n_calls += 1
         if self._n_calls % self._step or self.rows[-1:] == [row]:
             return
-        values = contributions(model)
-        if values is None or values.shape[1] > _MAX_FEATURES or not np.isfinite(values).all():
+        values = strengths_of(model, recent)
+        if values is None or len(values) > _MAX_FEATURES or not np.isfinite(values).all():
             return
         self.rows.append(row)
-        self._strengths.append(np.sqrt(np.mean(values**2, axis=0)))
+        self._strengths.append(values)
         if len(self.rows) > _MAX_SNAPSHOTS:
             self.rows, self._strengths = self.rows[1::2], self._strengths[1::2]
             self._step *= 2

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder
+from steelyard._types import FloatArray
 from steelyard.evaluation.contributions import FeatureStrengths
+from steelyard.evaluation.label_order import LabelOrder
+from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
@@ -22,7 +27,7 @@ from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
@@ -37,6 +42,12 @@ DEFAULT_METRICS = (
     "rs",
     "auc",
     "imbalance_ratio",
+    "average_precision",
+    "precision_at_k",
+    "recall_at_k",
+    "log_loss",
+    "brier",
+    "expected_calibration_error",
 )
 
 
@@ -54,12 +65,15 @@ class Event:
         Description of the event.
     model : str or None
         Name of the model that detected the drift; None for events of the stream.
+    change : dict or None
+        Row, cause and columns of a drift, if the model names them.
     """
 
     row: int
     kind: str
     text: str
     model: str | None = None
+    change: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 class Candidate:
@@ -69,8 +83,9 @@ class Candidate:
         self.name, self.model, self.tracker = name, model, tracker
         self.seconds = 0.0
         self.n_learned = 0
+        self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
-        self._n_drifts = 0
+        self._n_drifts = self._n_changes = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -86,6 +101,12 @@ class Candidate:
         self.seconds += time.perf_counter() - begin
         return predictions
 
+    def predict_unlabelled(self, chunk: Chunk) -> None:
+        """Predict rows without labels; the predictions are counted by label."""
+        predictions = self.predict(chunk)
+        if predictions is not None:
+            self.unlabelled.update(label for label in predictions.labels.tolist() if label is not None)
+
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk; return the drifts that the model detected."""
         begin = time.perf_counter()
@@ -94,7 +115,12 @@ class Candidate:
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
         new, self._n_drifts = drifts[self._n_drifts :], len(drifts)
-        return [Event(row, "drift", "the model detected concept drift", self.name) for row in new]
+        found = getattr(self.model, "drift_events_", ())
+        changes, self._n_changes = found[self._n_changes :], len(found)
+        return [
+            *(Event(row, "drift", "the model detected concept drift", self.name) for row in new),
+            *(Event(change["row"], "drift", change["text"], self.name, change) for change in changes),
+        ]
 
 
 class PrequentialEvaluator:
@@ -103,7 +129,7 @@ class PrequentialEvaluator:
     Parameters
     ----------
     models : mapping of str to learner
-        The models by name. They are trained in place, not copied.
+        The models by name, as for :func:`prequential`. They are trained in place, not copied.
     metrics, window, warmup, delay, positive, every, seed, k
         As for :func:`prequential`. A string as ``positive`` also matches a label whose text it is.
     learns : bool, default=True
@@ -126,14 +152,18 @@ class PrequentialEvaluator:
     ) -> None:
         numbers = {"window": window, "warmup": warmup, "delay": delay, "every": every, "seed": seed, "k": k}
         _check_options(models, metrics, learns=learns, **numbers)
-        self.window, self.warmup, self.delay, self.seed = window, warmup, delay, seed
+        self.window, self.warmup, self.delay, self.seed, self.k = window, warmup, delay, seed, k
         self.every = every or max(1, window // 2)
         self.metrics = tuple(metrics)
         self.candidates = [
-            Candidate(name, model, Tracker(self.metrics, window, seed, k)) for name, model in models.items()
+            Candidate(
+                name, as_stream_learner(model) if learns else model, Tracker(self.metrics, window, seed, k)
+            )
+            for name, model in models.items()
         ]
         self.learns = learns
-        self.n_rows = self.n_learned = 0
+        self.n_rows = self.n_learned = self.n_unlabelled = 0
+        self.label_order = LabelOrder()
         self.events: list[Event] = []
         self.started = time.perf_counter()
         self.started_at = datetime.now(UTC)
@@ -143,6 +173,7 @@ class PrequentialEvaluator:
         self._given_positive = positive
         self._unlearned: deque[Chunk] = deque()  # tested rows whose labels have not arrived
         self._last_record = 0
+        self._last_chunk: Chunk | None = None
         self._memory = -math.inf, math.nan  # time of the last measurement, and resident megabytes
 
     # -- the loop -----------------------------------------------------------------------------------
@@ -163,17 +194,28 @@ class PrequentialEvaluator:
             self.finish()
 
     def step(self, chunk: Chunk) -> None:
-        """Predict a chunk with all models, measure the predictions, then learn rows whose labels arrived."""
+        """Predict a chunk with all models, measure the predictions, then learn rows whose labels arrived.
+
+        Rows without labels are predicted and counted, but neither measured nor learned.
+        """
         if not len(self.label_table) and chunk.table is not None:
             self.label_table = chunk.table  # the labels of the stream are already encoded
+        if chunk.unlabelled is not None:
+            self.n_unlabelled += len(chunk.unlabelled)
+            for candidate in self.candidates:
+                candidate.predict_unlabelled(chunk.unlabelled)
+        if not len(chunk):
+            return
         n_warmup = self.warmup - self.n_rows
         is_split = 0 < n_warmup < len(chunk)
         for rows in [chunk.take(0, n_warmup), chunk.take(n_warmup, len(chunk))] if is_split else [chunk]:
             codes = rows.codes_in(self.label_table)
             self._count_labels(codes)
+            self.label_order.update(codes)
             is_tested = self.n_rows >= self.warmup
             predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
-            self._measure(codes, predictions)
+            self._last_chunk = rows
+            self._measure(codes, predictions, rows.time)
             self._note_time(rows)
             if self.learns:
                 self._unlearned.append(rows)
@@ -197,7 +239,9 @@ class PrequentialEvaluator:
                 self.events += candidate.learn(chunk)
             self.n_learned += len(chunk)
 
-    def _measure(self, codes: Codes, predictions: list[Predictions | None]) -> None:
+    def _measure(
+        self, codes: Codes, predictions: list[Predictions | None], time: FloatArray | None = None
+    ) -> None:
         """Count the predictions; record the measures at multiples of ``every`` rows, not at chunk ends."""
         scored_class = self._scored_class()
         for begin in range(0, len(codes), self.window):
@@ -206,7 +250,8 @@ class PrequentialEvaluator:
             for candidate, predicted in zip(self.candidates, predictions, strict=True):
                 if predicted is not None:
                     rows = predicted if len(predicted) == n_rows else predicted.take(part)
-                    candidate.tracker.update(codes[part], rows, self.label_table, scored_class)
+                    times = None if time is None else time[part]
+                    candidate.tracker.update(codes[part], rows, self.label_table, scored_class, times)
             until = self.n_rows + n_rows
             while (row := (self.n_rows // self.every + 1) * self.every) <= until:
                 self.n_rows = row
@@ -221,13 +266,22 @@ class PrequentialEvaluator:
         self._last_record = self.n_rows
         is_thinned = False
         for candidate in self.candidates:
-            candidate.feature_strengths.record(self.n_rows, candidate.model)
+            candidate.feature_strengths.record(
+                self.n_rows, candidate.model, partial(self._recent_rows, candidate.model)
+            )
             if candidate.tracker.n_scored:
                 is_thinned |= candidate.tracker.record(
                     self.n_rows, ago, self.label_table, candidate.rows_per_second, self._memory[1]
                 )
         if is_thinned:
             self.every *= 2
+
+    def _recent_rows(self, model: Any) -> FloatArray | None:
+        """Return the last rows that a model has predicted, as it takes them."""
+        if self._last_chunk is None or not is_ready(model):
+            return None
+        rows = rows_for_model(model, self._last_chunk)
+        return None if sp.issparse(rows) else np.asarray(rows)
 
     def _note_time(self, chunk: Chunk) -> None:
         if chunk.time is None or not len(chunk):
@@ -308,11 +362,14 @@ def prequential(
     Parameters
     ----------
     models : learner or mapping of str to learner
-        The models; they are trained in place.
+        The models; they are trained in place. A classifier of another package that has no ``partial_fit``,
+        such as LightGBM or a forest, is refitted on the last 5,000 rows after every 500 rows
+        (:class:`~steelyard.windowing.Refit`, which has parameters for both).
     stream : stream, array-like, table, path or iterable
         The rows: a stream of :mod:`steelyard.streams` or another iterable of chunks; an array or data frame
         with its labels in ``y``; a data frame or the path of a file with its labels in the column
-        ``target``; or pairs of a mapping and a label, such as a river dataset.
+        ``target``; or pairs of a mapping and a label, such as a river dataset. Rows without a label are
+        predicted and not learned.
     y : array-like of shape (n_rows,), optional
         The labels of rows in an array or data frame.
     target : str, optional
@@ -343,7 +400,8 @@ def prequential(
     seed : int, default=0
         Seed of the confidence bands and of the sample of scores.
     k : int, default=100
-        Number of rows for precision_at_k and recall_at_k, in each window.
+        Number of rows for precision_at_k and recall_at_k, in each window. In a stream with times the totals
+        are means over days.
     progress : callable, optional
         Called with the :class:`PrequentialEvaluator` after every chunk.
 
@@ -405,12 +463,11 @@ def _check_options(
 ) -> None:
     if not models:
         raise ParameterError("expected at least one model; got none.", source="prequential")
-    batch_only = [name for name, model in models.items() if not hasattr(model, "partial_fit")]
-    if batch_only and learns:
+    unable = [n for n, model in models.items() if not any(hasattr(model, m) for m in ("partial_fit", "fit"))]
+    if unable and learns:
         raise ParameterError(
-            f"the model {batch_only[0]!r} has no partial_fit(), so it cannot learn from a stream.",
+            f"the model {unable[0]!r} has neither partial_fit() nor fit(), so it cannot learn.",
             source="prequential",
-            hint="fit() it on a table instead, or use `steelyard fit`",
         )
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
@@ -10,9 +11,25 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from steelyard._types import FloatArray
+from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.windowing import Refit
 
-__all__ = ["RiverPeer", "SklearnPeer"]
+__all__ = ["RiverPeer", "SklearnPeer", "as_stream_learner"]
+
+
+def as_stream_learner(model: Any) -> Any:
+    """Return a model that learns chunks of rows without further arguments: itself or an adapter of it.
+
+    A classifier without ``partial_fit`` is refitted periodically. ``partial_fit`` of scikit-learn needs all
+    labels in its first call, which :class:`SklearnPeer` collects.
+    """
+    if not hasattr(model, "partial_fit"):
+        return Refit(model)
+    is_learner = isinstance(model, BatchLearner | SklearnPeer | RiverPeer)
+    if is_learner or "classes" not in inspect.signature(model.partial_fit).parameters:
+        return model
+    return SklearnPeer(model, scale=False)
 
 
 class SklearnPeer:

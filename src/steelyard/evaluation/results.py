@@ -7,6 +7,7 @@ import io
 import json
 import math
 import time
+from collections import Counter
 from dataclasses import asdict
 from functools import cached_property
 from html import escape
@@ -53,8 +54,11 @@ class PrequentialResult:
         times.
     ended : str or None
         Reason why the stream ended early; None if it was read to its end.
+    n_unlabelled : int
+        Number of rows without a label, which were predicted but neither measured nor learned; ``n_rows`` does
+        not include them.
     notices : list of str
-        Advice about columns that are unlikely to be features.
+        Advice about columns that are unlikely to be features, and a warning if rows are sorted by label.
     events : list of Event
         New classes, and drifts that models detected.
     bad_rows : list of str
@@ -68,6 +72,7 @@ class PrequentialResult:
         self.models = {candidate.name: candidate.model for candidate in evaluator.candidates}
         self.metrics = evaluator.metrics
         self.window, self.delay, self.warmup = evaluator.window, evaluator.delay, evaluator.warmup
+        self.k = evaluator.k
         self.n_rows = evaluator.n_rows
         self.learned = evaluator.learns  # False if a fitted model was only tested
         self.positive = evaluator.positive
@@ -80,6 +85,10 @@ class PrequentialResult:
         self.moments = list(evaluator.times)
         self.ended: str | None = None
         self.notices: list[str] = list(getattr(stream, "notices", ()))
+        warning = evaluator.label_order.warning()
+        self.order_notices = [] if warning is None else [warning]
+        self.notices += self.order_notices
+        self.n_unlabelled = evaluator.n_unlabelled
         self.events = sorted(evaluator.events, key=lambda event: event.row)
         self.bad_rows: list[str] = list(getattr(stream, "bad_rows", ()))
         self.command: str | None = None  # the command line, if a command computed this result
@@ -121,7 +130,8 @@ class PrequentialResult:
         lines = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
         ]
-        return "\n".join([f"PrequentialResult: {head}", *(f"  {line}".rstrip() for line in lines)])
+        notes = [f"note: {notice}" for notice in self.notices]
+        return "\n".join([f"PrequentialResult: {head}", *(f"  {line}".rstrip() for line in lines), *notes])
 
     def _repr_html_(self) -> str:
         head, *rows = [[escape(cell) for cell in _shown_line(line)] for line in self._shown_summary()]
@@ -136,7 +146,11 @@ class PrequentialResult:
     def _shown_summary(self) -> list[list[Any]]:
         """Return the header and the rows of a short summary."""
         names = [self.leading, f"mean_{self.leading}", f"lowest_{self.leading}"]
-        names += ["sensitivity", "specificity", "auc"] if self.positive is not None else ["f1", "accuracy"]
+        names += (
+            ["sensitivity", "specificity", "auc", "average_precision"]
+            if self.positive is not None
+            else (["f1", "accuracy"])
+        )
         lines = self.summary()
         names = [name for name in ["model", *names, "tested"] if any(name in line for line in lines)]
         return [names, *([line.get(name, math.nan) for name in names] for line in lines)]
@@ -271,10 +285,33 @@ class PrequentialResult:
         """Return the reliability curve of all tested rows; None without a measure of probabilities."""
         return self._tracker(model).reliability(self._positive_code)
 
-    def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """Return recorded rows, and for each the change of the scores per standard deviation of a feature.
+    def days(self, model: str) -> list[dict[str, Any]]:
+        """Return precision and recall at k of each day, one dictionary per day; empty without times."""
+        if self._positive_code is None:
+            return []
+        tracker = self._tracker(model)
+        side = int(tracker.is_mirrored(self._positive_code))
+        return [
+            {
+                "day": str(np.datetime64(line.day, "D")),
+                "rows": line.n_rows,
+                "positive_rows": line.n_positive[side],
+                "precision_at_k": line.precision_at_k[side],
+                "recall_at_k": line.recall_at_k[side],
+            }
+            for line in tracker.days
+        ]
 
-        Both are empty for models without linear scores. ``feature_names`` contains the names of the columns.
+    def unlabelled_predictions(self) -> dict[str, Counter[Any]]:
+        """Return how often each model predicted each label for rows that have no label."""
+        return {candidate.name: candidate.unlabelled for candidate in self._candidates}
+
+    def feature_strengths(self, model: str) -> tuple[list[int], np.ndarray[Any, Any]]:
+        """Return recorded rows, and for each the importance of every feature for the scores.
+
+        Importance is the mean absolute contribution over recent rows; for linear learners, the change of the
+        scores per standard deviation. Both are empty for models that cannot explain predictions.
+        ``feature_names`` contains the names of the columns.
         """
         history = self._candidate(model).feature_strengths
         return list(history.rows), history.strengths()
@@ -339,9 +376,17 @@ class PrequentialResult:
                 "stream": self.stream_name,
                 "rows": self.n_rows,
                 "positive": self.positive,
+                "unlabelled": {
+                    "rows": self.n_unlabelled,
+                    "predicted": {
+                        name: {str(label): n for label, n in counts.items()}
+                        for name, counts in self.unlabelled_predictions().items()
+                    },
+                },
                 "labels": {str(label): n for label, n in self.labels.items()},
                 "window": self.window,
                 "delay": self.delay,
+                "k": self.k,
                 "seconds": self.seconds,
                 "rows_per_second": self.n_rows / max(self.seconds, 1e-9),
                 "leading": self.leading,
@@ -356,6 +401,7 @@ class PrequentialResult:
                 "changes": {name: self.changes(name) for name in self.models},
                 "confusion": {name: self._confusion_dict(name) for name in self.models},
                 "reliability": {name: self._reliability_dict(name) for name in self.models},
+                "days": {name: self.days(name) for name in self.models},
                 "summary": self.summary(),
                 "table": self.table,
             }

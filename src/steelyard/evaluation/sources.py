@@ -39,7 +39,7 @@ def as_stream(data: Any, y: Any = None, *, target: str | None = None, chunk: int
     if y is not None:
         return _of_rows_and_labels(data, y, chunk or _DEFAULT_CHUNK_ROWS)
     if target is not None:
-        return open_stream(data, target, chunk=chunk or _DEFAULT_CHUNK_ROWS)
+        return open_stream(data, target, chunk=chunk or _DEFAULT_CHUNK_ROWS, unlabelled="keep")
     if isinstance(data, RowStream):
         if chunk is not None:
             raise ParameterError("a stream has its own chunk size; chunk must be None.", source="prequential")
@@ -68,7 +68,7 @@ def _of_rows_and_labels(X: Any, y: Any, chunk: int) -> RowStream:
             hint=f"use target={LABEL!r} instead of y, or rename the column",
         )
     columns = {str(name): X[name] for name in X.columns}
-    return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk)
+    return open_stream({**columns, LABEL: y}, LABEL, chunk=chunk, unlabelled="keep")
 
 
 def _of_items(items: Iterable[Any], chunk: int | None) -> Any:

@@ -13,6 +13,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from steelyard._labels import Codes, LabelEncoder
 from steelyard._types import FloatArray
+from steelyard.evaluation.days import DayLine, DayMeasures
 from steelyard.metrics import pmauc_score, score_measures
 from steelyard.metrics.blocks import (
     MEASURES,
@@ -25,10 +26,11 @@ from steelyard.metrics.blocks import (
 from steelyard.metrics.score_measures import ReliabilityBins, ReliabilityCurve
 from steelyard.streams.predictions import Predictions
 
-__all__ = ["METRICS", "PROBABILITY_METRICS", "Record", "ScoreSample", "Tracker"]
+__all__ = ["LOSSES", "METRICS", "PROBABILITY_METRICS", "Record", "ScoreSample", "Tracker"]
 
 _RANKING_METRICS = ("average_precision", "precision_at_k", "recall_at_k")
 PROBABILITY_METRICS = ("log_loss", "brier", "expected_calibration_error")
+LOSSES = PROBABILITY_METRICS  # measures for which lower values are better
 METRICS = (*MEASURES, "auc", "pmauc", *_RANKING_METRICS, *PROBABILITY_METRICS)
 _N_RESAMPLES = 200
 _MIN_FLUSH_WINDOWS, _MIN_FLUSH_ROWS = 2, 8000  # buffered rows are counted when both are reached
@@ -99,7 +101,8 @@ class Tracker:
         self.n_scored = 0
         self.scored_class: int | None = None
         self.wants_probabilities = any(name in PROBABILITY_METRICS for name in metrics)
-        self._k, self._seed = k, seed
+        self.k, self._seed = k, seed
+        self._days = DayMeasures(k)
         self._counter = BlockConfusion(window)
         self._sample = ScoreSample(seed=seed)
         self._bins = ReliabilityBins()
@@ -112,9 +115,14 @@ class Tracker:
         self._score_tables: list[tuple[Codes, Predictions]] = []  # the last window, for pmauc of > 2 classes
 
     def update(
-        self, true: Codes, predictions: Predictions, table: LabelEncoder, scored_class: int | None
+        self,
+        true: Codes,
+        predictions: Predictions,
+        table: LabelEncoder,
+        scored_class: int | None,
+        time: FloatArray | None = None,
     ) -> None:
-        """Add predicted rows with their true labels.
+        """Add predicted rows with their true labels, and their times if the stream has times.
 
         ``scored_class`` is the class whose scores are kept: the positive class or one of two classes. It is
         None with more classes.
@@ -124,6 +132,7 @@ class Tracker:
         if predicted.min(initial=0) < 0:
             self._has_prediction = answered = predicted >= 0
             true, predicted, predictions = true[answered], predicted[answered], predictions.take(answered)
+            time = None if time is None else time[answered]
         if not len(true):
             return
         pending = self._pending
@@ -135,6 +144,8 @@ class Tracker:
         if scored_class is not None:
             self.scored_class = scored_class
             scores = predictions.score_of(table.labels[scored_class] if scored_class < len(table) else None)
+            if time is not None and {"precision_at_k", "recall_at_k"} & {*self.metrics}:
+                self._days.update(time, true == scored_class, scores)
         columns: tuple[NDArray[Any], ...] = (true, predicted, scores)
         if self.wants_probabilities:
             columns += self._calibration_columns(true, predicted, predictions, table)
@@ -231,13 +242,9 @@ class Tracker:
                 aucs = score_measures.window_aucs(is_positive, scores, np.array(begins), np.array(ends))
             for value, auc in zip(values, aucs, strict=True):
                 value["auc"] = auc, auc
-        for name in _RANKING_METRICS:
-            if name in self.metrics:
-                for value, window in zip(values, windows, strict=True):
-                    y, s = is_positive[window], scores[window]
-                    value[name] = (
-                        (self._ranked(name, y, s), self._ranked(name, ~y, -s)) if scored else _NAN_PAIR
-                    )
+        if {*_RANKING_METRICS} & {*self.metrics}:
+            for value, window in zip(values, windows, strict=True):
+                value |= self._ranked(is_positive[window], scores[window]) if scored else {}
         if calibration:
             for value, window in zip(values, windows, strict=True):
                 columns = _with_probability([column[window] for column in calibration])
@@ -251,10 +258,13 @@ class Tracker:
                 }
         return values
 
-    def _ranked(self, name: str, is_positive: NDArray[np.bool_], scores: FloatArray) -> float:
-        options = () if name == "average_precision" else (self._k,)
-        value: float = getattr(score_measures, name)(is_positive, scores, *options)
-        return value
+    def _ranked(self, is_positive: NDArray[np.bool_], scores: FloatArray) -> dict[str, Pair]:
+        one, other = score_measures.rankings_of_both_classes(is_positive, scores)
+        return {
+            "average_precision": (one.average_precision(), other.average_precision()),
+            "precision_at_k": (one.precision_at(self.k), other.precision_at(self.k)),
+            "recall_at_k": (one.recall_at(self.k), other.recall_at(self.k)),
+        }
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -275,6 +285,11 @@ class Tracker:
         """The recorded windows, oldest first."""
         self._flush()
         return self._records
+
+    @property
+    def days(self) -> list[DayLine]:
+        """Precision and recall at k of each day; empty if the stream has no times."""
+        return self._days.lines()
 
     def is_mirrored(self, positive: int | None) -> bool:
         """Return whether the positive class is not the scored class but the other one of two classes."""
@@ -300,7 +315,7 @@ class Tracker:
         """Return the measures of all rows with their confidence bands.
 
         AUC and average precision come from the sample of scores. Precision and recall at k are means over
-        the windows.
+        the days, or over the windows if the stream has no times.
         """
         found = measures(pad_classes(self.counter.total(), self._width(positive)), positive)
         values = {name: float(found[name]) for name in self.metrics if name in found}
@@ -310,8 +325,14 @@ class Tracker:
             elif name in PROBABILITY_METRICS:
                 values[name] = self._total_loss(name)
             elif name in _RANKING_METRICS:
-                windows = self.window_measures(positive)[name]
-                defined = windows[~np.isnan(windows)]
+                days = self.days
+                side = int(self.is_mirrored(positive))
+                parts = (
+                    np.array([getattr(day, name)[side] for day in days])
+                    if days and positive is not None
+                    else (self.window_measures(positive)[name])
+                )
+                defined = parts[~np.isnan(parts)]
                 values[name] = float(defined.mean()) if len(defined) else math.nan
         return {**values, **flat_bands(self._bands(self.counter.blocks()[0], positive), values)}
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 
 __all__ = [
+    "Ranking",
     "ReliabilityBins",
     "ReliabilityCurve",
     "auc",
@@ -22,6 +23,7 @@ __all__ = [
     "log_loss",
     "one_vs_one_aucs",
     "precision_at_k",
+    "rankings_of_both_classes",
     "recall_at_k",
     "window_aucs",
 ]
@@ -29,18 +31,69 @@ __all__ = [
 BoolArray = NDArray[np.bool_]
 
 
+class Ranking(NamedTuple):
+    """Rows from the highest score downwards, at every distinct score: positive rows and rows so far."""
+
+    positives: FloatArray
+    rows: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        is_positive: BoolArray,
+        scores: FloatArray,
+        weights: FloatArray | None = None,
+        order: NDArray[np.intp] | None = None,
+    ) -> Ranking:
+        """Return the ranking of rows; ``order`` is the order of decreasing scores, if it is known."""
+        order = np.argsort(-scores, kind="stable") if order is None else order
+        ordered = scores[order]
+        last_of_ties = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)[
+            : len(ordered)
+        ]
+        if weights is None:
+            return cls(np.cumsum(is_positive[order], dtype=np.float64)[last_of_ties], last_of_ties + 1.0)
+        weight = weights[order]
+        return cls(np.cumsum(weight * is_positive[order])[last_of_ties], np.cumsum(weight)[last_of_ties])
+
+    def average_precision(self) -> float:
+        r"""Return :math:`\sum_n (R_n - R_{n-1}) P_n` over the thresholds, from the highest score on."""
+        positives, rows = self
+        if not len(positives) or positives[-1] <= 0:
+            return math.nan
+        precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
+        return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+
+    def hits_at(self, k: int) -> float:
+        """Return the expected number of positive rows among the ``k`` highest scores.
+
+        Rows that share the k-th score are equally likely to be among the ``k``.
+        """
+        last = int(self.rows.searchsorted(k))
+        if last == len(self.rows):
+            return float(self.positives[-1])
+        rows, positives = (self.rows[last - 1], self.positives[last - 1]) if last else (0.0, 0.0)
+        share = (k - rows) / (self.rows[last] - rows)  # of the rows that share the k-th score
+        return float(positives + share * (self.positives[last] - positives))
+
+    def precision_at(self, k: int) -> float:
+        """Return the share of positive rows among the ``k`` highest scores."""
+        return self.hits_at(k) / min(k, self.rows[-1]) if len(self.rows) else math.nan
+
+    def recall_at(self, k: int) -> float:
+        """Return the share of the positive rows that are among the ``k`` highest scores."""
+        return self.hits_at(k) / self.positives[-1] if len(self.rows) and self.positives[-1] else math.nan
+
+
+def rankings_of_both_classes(is_positive: BoolArray, scores: FloatArray) -> tuple[Ranking, Ranking]:
+    """Return the ranking for the positive class, and the one for the other class by negative scores."""
+    order = np.argsort(-scores)  # not stable, which is slower: the order of ties does not matter
+    return Ranking.of(is_positive, scores, order=order), Ranking.of(~is_positive, scores, order=order[::-1])
+
+
 def average_precision(is_positive: BoolArray, scores: FloatArray, weights: FloatArray | None = None) -> float:
-    r"""Return :math:`\sum_n (R_n - R_{n-1}) P_n` over the thresholds, from the highest score downwards."""
-    order = np.argsort(-scores, kind="stable")
-    ordered = scores[order]
-    weight = np.ones(len(order)) if weights is None else weights[order]
-    last_of_ties = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)[: len(ordered)]
-    positives = np.cumsum(weight * is_positive[order])[last_of_ties]
-    rows = np.cumsum(weight)[last_of_ties]
-    if not len(positives) or positives[-1] <= 0:
-        return math.nan
-    precisions = np.divide(positives, rows, out=np.zeros_like(rows), where=rows > 0)
-    return float((np.diff(positives, prepend=0.0) * precisions).sum() / positives[-1])
+    """Return the average precision; nan without positive rows."""
+    return Ranking.of(is_positive, scores, weights).average_precision()
 
 
 def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> float:
@@ -53,29 +106,14 @@ def auc(is_positive: BoolArray, scores: FloatArray, weights: FloatArray) -> floa
     return float((positives * below).sum() / n_pairs) if n_pairs else math.nan
 
 
-def _hits_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
-    """Return the expected number of positive rows among the ``k`` highest scores.
-
-    Rows that share the k-th score are equally likely to be among the ``k``.
-    """
-    k = min(k, len(scores))
-    if not k:
-        return 0.0
-    kth = np.partition(scores, len(scores) - k)[len(scores) - k]
-    above, tied = scores > kth, scores == kth
-    share = (k - np.count_nonzero(above)) / np.count_nonzero(tied)
-    return float(np.count_nonzero(is_positive & above) + share * np.count_nonzero(is_positive & tied))
-
-
 def precision_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
     """Return the share of positive rows among the ``k`` highest scores."""
-    return _hits_at_k(is_positive, scores, k) / min(k, len(scores)) if len(scores) else math.nan
+    return Ranking.of(is_positive, scores).precision_at(k)
 
 
 def recall_at_k(is_positive: BoolArray, scores: FloatArray, k: int) -> float:
     """Return the share of the positive rows that are among the ``k`` highest scores."""
-    n_positive = np.count_nonzero(is_positive)
-    return _hits_at_k(is_positive, scores, k) / n_positive if n_positive else math.nan
+    return Ranking.of(is_positive, scores).recall_at(k)
 
 
 def log_loss(true_class_probabilities: FloatArray) -> FloatArray:

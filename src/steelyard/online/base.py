@@ -187,6 +187,7 @@ class OnlineLearner(Learner):
     # Reads take the lock because native calls change the machines in place.
     decision_function = synchronized(Learner.decision_function)
     predict = synchronized(Learner.predict)
+    explain = synchronized(Learner.explain)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         rows = validate_rows(self, X, method)

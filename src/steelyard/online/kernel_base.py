@@ -17,6 +17,8 @@ from steelyard._concurrency import synchronized
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
+from steelyard.explanation.attribution import Attribution, explain_kernel_sum
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.kernels.items import ItemTable, is_sequence_kernel
 from steelyard.kernels.kernel import check_kernel_range
@@ -208,6 +210,30 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
         oriented = zip(self._expansions, self._orientation(), strict=True)
         weights = [np.asarray(expansion.coef) * sign for expansion, sign in oriented]
         return [weights[i] for i in self._class_order()]
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = np.asarray(self._stored_rows(), dtype=np.float64)
+        if len(self._expansions) > 1 or len(self._labels) < 2:
+            return RememberedRows(rows)
+        labels = np.empty(len(rows), dtype=object)  # the weight of a row has the sign of its class
+        labels[:] = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
+        return RememberedRows(rows, labels)
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        parts = [
+            explain_kernel_sum(
+                X,
+                self._kernel,
+                np.asarray(e.vectors),
+                np.asarray(e.coef)[None],
+                np.array([e.bias]),
+                background=background,
+            )
+            for e in self._expansions
+        ]
+        contributions = self._by_class(np.stack([part.contributions[:, :, 0] for part in parts]))
+        base = self._by_class(np.concatenate([part.base for part in parts]) - self._target_thresholds())
+        return Attribution(np.ascontiguousarray(contributions.transpose(1, 2, 0)), base)
 
     def _machines_state(self) -> dict[str, Any]:
         return {

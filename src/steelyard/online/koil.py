@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._concurrency import synchronized
 from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard.base import Traits
+from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.kernels import Kernel, SequenceKernel
 from steelyard.online.kernel_base import KERNEL_CONSTRAINTS, former_gamma, resolve_kernel
 from steelyard.online.koil_base import KoilLearner
@@ -178,6 +180,12 @@ class KOIL(KoilLearner):
     def _set_machines_state(self, state: dict[str, Any]) -> None:
         self.gamma = former_gamma(self.gamma)
         super()._set_machines_state(state)
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        vectors = np.asarray(self._ensemble.vectors, dtype=np.float64)
+        coef = self._by_class(self._coefficients()[:, 0])
+        intercept = self._by_class(-self._target_thresholds())
+        return explain_kernel_sum(X, self._kernels[0], vectors, coef, intercept, background=background)
 
     def _combine(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0]

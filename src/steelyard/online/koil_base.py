@@ -14,6 +14,7 @@ from steelyard._threads import num_threads
 from steelyard._types import FloatArray
 from steelyard.base import Batch
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
 from steelyard.online.base import OnlineLearner, Signs, draw_seed
 from steelyard.online.kernel_base import KernelRowsMixin
@@ -273,6 +274,23 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
             for side in machine["sides"]:
                 np.add.at(row, side["ids"], machine["scale"] * side["coef"])
         return weights.reshape(self._n_targets(), len(self._kernels), len(vectors))
+
+    # -- explanation ------------------------------------------------------------------------------------
+
+    def _remembered_rows(self) -> RememberedRows:
+        parts = [self._buffered(target) for target in range(self._n_targets())]
+        positive, other = self._labels[0], self._labels[-1]
+        if len(parts) == 1:
+            (rows, sides), n_rows = parts[0], len(parts[0][1])
+            labels = [positive if side else other for side in sides.tolist()]
+        else:  # each class is the own side of its target; the second machine is mirrored
+            own = self._orientation() > 0
+            chosen = [rows[sides == own[target]] for target, (rows, sides) in enumerate(parts)]
+            rows, n_rows = np.concatenate(chosen), sum(map(len, chosen))
+            labels = [label for label, part in zip(self._labels, chosen, strict=True) for _ in part]
+        found = np.empty(n_rows, dtype=object)
+        found[:] = labels
+        return RememberedRows(np.asarray(rows, dtype=np.float64), found)
 
     # -- persistence ------------------------------------------------------------------------------------
 

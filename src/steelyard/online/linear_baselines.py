@@ -16,6 +16,7 @@ from steelyard._shared_text import expand_shared_text
 from steelyard._types import FloatArray
 from steelyard._validation import check_magnitude
 from steelyard.base import Batch, Traits
+from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.online.base import OnlineLearner, Signs, draw_seed, stored_seed
 from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positive, RandomSeed
 from steelyard.persistence import storable
@@ -87,6 +88,10 @@ class LinearLearner(OnlineLearner):
         """Negated thresholds, one per row of ``coef_``."""
         self._need("intercept_")
         return self._by_class(-self._target_thresholds())
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        mean = None if background is None else background.mean(axis=0)
+        return explain_linear(X, self.coef_, self.intercept_, mean)
 
     def _machines_state(self) -> dict[str, Any]:
         return {"targets": _copied(self._targets)}

@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
@@ -17,6 +18,7 @@ from steelyard._concurrency import lock_of, snapshot_read
 from steelyard._deprecation import renamed_attribute, renamed_method, renamed_parameters
 from steelyard._dict_rows import DictRowsMixin
 from steelyard._labels import check_sortable
+from steelyard._memory import check_fits_memory, warn_of_large_memory
 from steelyard._types import FloatArray
 from steelyard._validation import (
     check_finite,
@@ -36,6 +38,7 @@ from steelyard.base import (
     transactional,
 )
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
 from steelyard.params import (
     AnyOf,
@@ -51,15 +54,22 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal.buffering import BufferedRows, BufferingState
 from steelyard.proximal.certificate import Certificate
+from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
 from steelyard.proximal.planes import PlaneRule, Planes, Predictor
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
-from steelyard.proximal.row_ledger import RowLedger, batch_hashes
+from steelyard.proximal.row_ledger import FoldLabel, RowLedger, batch_hashes
 from steelyard.proximal.single_row import SingleRowModel
 from steelyard.proximal.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
+
+_MIN_WIDE_FEATURES = 1000  # the matrices of fewer features are small
+_WIDE_HINT = (
+    "use fewer columns, for example HashingVectorizer(n_features=1000), or put "
+    "feature_map=RandomFeatures(...) in front, which has a width of your choice"
+)
 
 
 @renamed_parameters(grid="quantizer", ledger="track_rows")
@@ -283,12 +293,32 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
+        self._warn_of_wide_rows(state, batch)
         if not state.is_plain:  # otherwise an error in a later block would leave earlier blocks learned
             self._check_range(batch.X, method)
         try:
             state.add(batch)
         except DataError:
             raise nonfinite_error(self, batch.X, method) from None
+
+    def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
+        """Warn before new classes take a large part of the memory; raise an error if they do not fit.
+
+        Each class has one matrix of squared width per fold; computing the planes takes two more per class,
+        and two for all classes.
+        """
+        width = state.statistics.n_features
+        if width < _MIN_WIDE_FEATURES:
+            return
+        known = {label.label if isinstance(label, FoldLabel) else label for label in state.statistics.classes}
+        n_classes = len(known.union(batch.labels))
+        if n_classes == len(known):
+            return
+        n_matrices = n_classes * state.n_folds + 2 * n_classes + 2
+        n_bytes = 8 * (width + 1) ** 2 * n_matrices
+        what = f"ProximalSVC: {n_matrices} dense matrices of {width:,} x {width:,} for {n_classes} classes"
+        check_fits_memory(n_bytes, what, _WIDE_HINT)
+        warn_of_large_memory(n_bytes, what, _WIDE_HINT, is_sparse=sp.issparse(batch.X))
 
     def _check_range(self, X: Any, method: str) -> None:
         """Raise an error for NaN, infinity and values that could overflow, before anything changes."""
@@ -442,6 +472,26 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         with lock_of(self):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
+    def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
+        """Return what changed since an earlier period, from the statistics alone, and why.
+
+        Parameters
+        ----------
+        before : ProximalSVC, FoldedStatistics or ClassStatistics
+            A learner of the rows of an earlier period, its :meth:`statistics`, or class statistics alone.
+            Sums over machines or sites are allowed. This learner should not contain these rows:
+            :meth:`subtract` removes them.
+
+        Returns
+        -------
+        DriftReport
+            Causes (class frequencies, columns, concept), columns and p-values.
+        """
+        check_started(self, "drift_report")
+        names = self._features()["feature_names"]
+        total = before if isinstance(before, ClassStatistics) else _message(before).total
+        return compare_statistics(total, self.statistics_, None if self.feature_map_ is not None else names)
+
     def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Learn all rows of another learner; the other learner does not change.
 
@@ -465,6 +515,10 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if self._ledger is not None:
             self._ledger = self._ledger.with_hashes(_ledger_of(other).to_array())
         self._state = self._state.merged(theirs)
+        statistics = theirs.statistics
+        is_difference = isinstance(other, FoldedStatistics) and other.is_difference
+        if is_difference or any(statistics.count(label) < 0.0 for label in statistics.classes):
+            self._state.statistics.check_learned(statistics, "ProximalSVC.merge")
         return self
 
     def subtract(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
@@ -770,6 +824,15 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         scores, predictor = self._scores(X, method)
         return scores, predictor.classes.array
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        predictor = self._predictor()
+        planes, feature_map = predictor.planes, predictor.feature_map
+        if feature_map is None:
+            mean = self.statistics_.mean_offset()[0] if background is None else background.mean(axis=0)
+            return explain_linear(X, planes.coef, planes.intercept, mean)
+        rows = feature_map.typical_rows() if background is None else background
+        return feature_map.explain_inside(X, feature_map.carried_inside(planes.coef), planes.intercept, rows)
 
     def _scores(self, X: Any, method: str) -> tuple[FloatArray, Predictor]:
         X, predictor = self._validated_rows(X, method), self._predictor()

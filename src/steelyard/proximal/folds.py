@@ -286,6 +286,16 @@ class FoldState:
             result.add(rows.batch())
         return result
 
+    def difference(self, other: FoldState) -> FoldState:
+        """Return the sums of this state minus those of ``other``; counts may be negative."""
+        if self.buffer is not None or other.buffer is not None:
+            raise DataError(
+                "a difference needs a feature map that is fitted on both sides.",
+                source="FoldedStatistics.difference",
+                hint="fit one map first, RandomFeatures(...).fit(X), and give it to all learners",
+            )
+        return self._with(self.statistics - other.statistics)
+
     def subtracted(self, other: FoldState, source: str) -> FoldState:
         """Return the state without the rows of ``other``; raise DataError for rows that this state lacks."""
         if other.buffer is not None:
@@ -427,6 +437,7 @@ class FoldedStatistics:
         self.state = FoldState(statistics, n_folds, feature_map)
         self.feature_names = feature_names
         self.ledger = ledger
+        self.is_difference = False  # whether rows are subtracted, see difference()
 
     @classmethod
     def of(
@@ -435,6 +446,7 @@ class FoldedStatistics:
         """Return the message of a state, which must not be changed afterwards."""
         message = cls.__new__(cls)
         message.state, message.feature_names, message.ledger = state, feature_names, ledger
+        message.is_difference = False
         return message
 
     @property
@@ -512,6 +524,35 @@ class FoldedStatistics:
         ledger = self.ledger and other.ledger and self.ledger.without_hashes(other.ledger.to_array(), source)
         return self.of(self.state.subtracted(other.state, source), names, ledger)
 
+    def difference(self, other: FoldedStatistics) -> FoldedStatistics:
+        """Return one message that adds the rows of this message and removes those of ``other``.
+
+        It is the message of algorithm 4 of the paper on the distributed incremental wLPSVM: one set of sums
+        instead of two. Counts may be negative, and it has no ledger, so ``merge`` of a learner that tracks
+        rows rejects it.
+
+        Parameters
+        ----------
+        other : FoldedStatistics
+            The rows to be forgotten. The learner that merges the message must have learned them.
+
+        Returns
+        -------
+        FoldedStatistics
+
+        Examples
+        --------
+        >>> from steelyard import ProximalSVC
+        >>> master = ProximalSVC().fit([[1.0], [2.0], [3.0]], [0, 1, 1])
+        >>> new = ProximalSVC(quantizer=master.quantizer_).fit([[4.0]], [0])
+        >>> old = ProximalSVC(quantizer=master.quantizer_).fit([[3.0]], [1])
+        >>> master.merge(new.statistics().difference(old.statistics())).class_count_.tolist()
+        [2.0, 1.0]
+        """
+        message = self.of(self.state.difference(other.state), self._check_addable(other))
+        message.is_difference = True
+        return message
+
     def _check_addable(self, other: FoldedStatistics) -> Any:
         """Raise an error if two messages cannot be added; return the names of the features if known."""
         if not isinstance(other, FoldedStatistics):
@@ -551,13 +592,16 @@ class FoldedStatistics:
     def get_state(self) -> dict[str, Any]:
         """Return the message as arrays and plain values, as model files store it."""
         ledger = None if self.ledger is None else self.ledger.to_array()
-        return {**self.features, **self.state.get_state(), "ledger": ledger}
+        state = {**self.features, **self.state.get_state(), "ledger": ledger}
+        return {**state, "is_difference": True} if self.is_difference else state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
         """Return the message of :meth:`get_state`; raise ValueError for invalid values."""
         ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
-        return cls.of(FoldState.from_state(state), state["feature_names"], ledger)
+        message = cls.of(FoldState.from_state(state), state["feature_names"], ledger)
+        message.is_difference = bool(state.get("is_difference", False))
+        return message
 
 
 def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:

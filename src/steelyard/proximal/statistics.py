@@ -343,6 +343,15 @@ class ClassStatistics:
         result._combine(other, -1, None)
         return result
 
+    def check_learned(self, difference: ClassStatistics, source: str) -> None:
+        """Raise DataError if these sums, after a difference was merged, cannot be those of rows."""
+        for label in difference.classes:
+            left, change = self.count(label), difference.count(label)
+            if left < 0.0:
+                raise too_many_rows_error(-change, left - change, source, _class_label(label))
+        folded = self.copy().fold()  # stored rows of negative weight become part of the sums
+        self._check_removal((0, 0, 0.0, 0.0), folded._sums, difference.classes, source)
+
     def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
         if not isinstance(other, ClassStatistics):
             raise DataError(

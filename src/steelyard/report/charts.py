@@ -13,6 +13,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from steelyard._types import FloatArray
 from steelyard.evaluation import PrequentialResult
+from steelyard.evaluation.tracking import LOSSES
 from steelyard.report.svg import Frame, number, shortened
 from steelyard.report.text import time_of_row
 
@@ -20,11 +21,13 @@ __all__ = [
     "COST_RATIOS",
     "axis_minimum",
     "cost_chart",
+    "day_chart",
     "histogram_chart",
     "importance_chart",
     "largest_classes",
     "measure_chart",
     "precision_recall_chart",
+    "reliability_chart",
     "roc_chart",
     "share_chart",
     "stream_chart",
@@ -137,7 +140,7 @@ def measure_chart(
         for name in names
     ]
     values = [v for _, _, ys in series for v in ys if not math.isnan(v)]
-    bottom = axis_minimum(values)
+    bottom = 0.0 if measure in LOSSES else axis_minimum(values)
 
     def before(frame: Frame) -> None:
         _mark_drifts(frame, result, lead)
@@ -154,7 +157,9 @@ def measure_chart(
         series,
         title=f"{label or measure} over time",
         n_rows=result.n_rows,
-        y_top=max(1.0, min(max(values, default=1.0), 2.0)),
+        y_top=(1.1 * max(values, default=1.0) or 1.0)
+        if measure in LOSSES
+        else max(1.0, min(max(values, default=1.0), 2.0)),
         y_bottom=bottom,
         height=height,
         width=NARROW if small else None,
@@ -162,6 +167,23 @@ def measure_chart(
         y_label=f"{label} (axis starts at {bottom:g})" if label and bottom else label,
         lead=names.index(lead),
         before=before,
+    )
+
+
+def day_chart(result: PrequentialResult, measure: str, *, lead: str) -> Markup:
+    """Return a measure of every model for each day."""
+    names = list(result.models)
+    lines = {name: result.days(name) for name in names}
+    dates = np.array(sorted({x["day"] for name in names for x in lines[name]}), dtype="datetime64[D]")
+    days = {str(date): int((date - dates[0]).astype(int)) for date in dates}
+    return stream_chart(
+        [(name, [days[x["day"]] for x in lines[name]], [x[measure] for x in lines[name]]) for name in names],
+        title=f"{measure} of each day",
+        n_rows=max(days.values()),
+        height=180,
+        width=NARROW,
+        axis=("day", lambda day: str(dates[0] + np.timedelta64(round(day), "D"))),
+        lead=names.index(lead),
     )
 
 
@@ -324,6 +346,20 @@ def precision_recall_chart(result: PrequentialResult, model: str) -> Markup:
     base = float(weights[is_positive].sum() / weights.sum())
     frame.line([0, 1], [base, base], "chance", "guessing")
     frame.line(*_thinned(recall[::-1], precision[::-1]), "series0", model)
+    return frame.svg(n_x_ticks=5)
+
+
+def reliability_chart(result: PrequentialResult, model: str) -> Markup:
+    """Return the reliability curve: observed frequency by predicted probability, in ten bins."""
+    curve = result.reliability(model)
+    assert curve is not None  # the caller checked it
+    of_class = "of the positive class" if result.positive is not None else "of the predicted class"
+    frame = _share_frame("reliability curve", f"predicted probability {of_class}", "observed frequency")
+    frame.line([0, 1], [0, 1], "chance", "calibrated")
+    frame.line(curve.mean_probability.tolist(), curve.positive_rate.tolist(), "series0", model)
+    for predicted, observed, n_rows in zip(*curve, strict=True):
+        text = f"{n_rows:,.0f} rows: predicted {predicted:.1%}, observed {observed:.1%}"
+        frame.dot(float(predicted), float(observed), "series0", text)
     return frame.svg(n_x_ticks=5)
 
 

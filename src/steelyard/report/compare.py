@@ -13,7 +13,14 @@ from markupsafe import Markup
 from steelyard.exceptions import DataError, FileAccessError
 from steelyard.report.charts import axis_minimum, stream_chart
 from steelyard.report.svg import GAP
-from steelyard.report.text import MEASURES, format_parameters, in_sentence, ranked
+from steelyard.report.text import (
+    MEASURES,
+    RANKING_COLUMNS,
+    best_value,
+    format_parameters,
+    in_sentence,
+    ranked,
+)
 
 __all__ = ["compare_runs", "read_run", "render_comparison", "write_comparison"]
 
@@ -21,10 +28,12 @@ _REQUIRED = ("stream", "rows", "summary", "table", "leading")
 _SHOWN_CLASSES = 30
 _EQUAL_DIFFERENCE = 0.0005  # smaller differences are printed as 0.000
 _COLUMNS = (
-    "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "auc", "rows_per_second",
+    "sensitivity", "specificity", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", *RANKING_COLUMNS,
+    "rows_per_second",
 )  # fmt: skip
 _COLUMNS_OF_MANY = (
-    "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "accuracy", "rows_per_second",
+    "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "accuracy", "log_loss", "brier",
+    "rows_per_second",
 )  # fmt: skip
 
 
@@ -174,7 +183,8 @@ def _intervals_overlap(a: Mapping[str, Any], b: Mapping[str, Any], leading: str)
 
 def _is_best(line: Mapping[str, Any], lines: list[dict[str, Any]], columns: list[str]) -> dict[str, bool]:
     return {
-        key: line.get(key) is not None and line[key] == max(x[key] for x in lines if x.get(key) is not None)
+        key: line.get(key) is not None
+        and line[key] == best_value(key, [x[key] for x in lines if x.get(key) is not None])
         for key in columns
     }
 
@@ -211,6 +221,8 @@ def _warnings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
         found.append("The runs used different data: their SHA-256 hashes differ.")
     if a.get("positive") != b.get("positive"):
         found.append(f"The positive classes differ: {a.get('positive')!r} and {b.get('positive')!r}.")
+    if a.get("k", b.get("k")) != b.get("k", a.get("k")):
+        found.append(f"Precision and recall at k are not comparable: k is {a['k']:,} and {b['k']:,}.")
     if (a.get("window"), a.get("delay")) != (b.get("window"), b.get("delay")):
         found.append("The windows or label delays differ, so the measures over time are not comparable.")
     found += [f"One run ended early: {run['ended']}" for run in (a, b) if run.get("ended")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -16,11 +17,14 @@ from markupsafe import Markup
 
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
+from steelyard.evaluation.contributions import contributions
 from steelyard.persistence.files import write_atomically
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
 from steelyard.report.text import (
     MEASURES,
+    RANKING_COLUMNS,
+    best_value,
     describe_events,
     format_parameters,
     headline,
@@ -37,8 +41,9 @@ _CONFUSION_CLASSES = 8
 _MAX_HALF_PAGE_CLASSES = 4  # a larger confusion matrix takes the full width
 _SHOWN_FEATURES = 8
 _CHARTED_FEATURES = 5
+_SHOWN_DAYS = 14
 _COLUMNS = (
-    "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "auc", "rows_per_second",
+    "sensitivity", "precision", "g_mean", "mean_g_mean", "lowest_g_mean", "f1", "rows_per_second",
 )  # fmt: skip
 _COLUMNS_OF_MANY = (
     "macro_recall", "mean_macro_recall", "lowest_macro_recall", "mean_f1", "accuracy", "rows_per_second",
@@ -86,10 +91,13 @@ def render_report(result: PrequentialResult) -> str:
         lead=lead,
         measured=measured,
         tiles=_tiles(result),
-        columns=_columns(result),
+        columns=_columns(result, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
+        ranking_columns=_columns(result, RANKING_COLUMNS),
         models=_models(result),
+        days=_days(result, lead),
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
         events=[{**event, "when": _when(result, event["row"])} for event in describe_events(result, lead)],
+        drift=_drift(result, lead),
         importance=_importance(result, lead),
         details=[{"name": name, **_model_details(result, name)} for name in order],
         throughput=charts.throughput_chart(result) if measured else None,
@@ -169,8 +177,8 @@ def _tiles(result: PrequentialResult) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(result: PrequentialResult) -> list[str]:
-    wanted = _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY
+def _columns(result: PrequentialResult, wanted: Sequence[str]) -> list[str]:
+    """Return the measures that some model has."""
     lines = _models(result)
     return [key for key in wanted if any(not math.isnan(line["values"].get(key, math.nan)) for line in lines)]
 
@@ -193,7 +201,7 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
     for key in MEASURES:
         known = [line["values"][key] for line in lines if not math.isnan(line["values"].get(key, math.nan))]
         for line in lines:
-            is_best = bool(known) and len(lines) > 1 and line["values"].get(key) == max(known)
+            is_best = bool(known) and len(lines) > 1 and line["values"].get(key) == best_value(key, known)
             line.setdefault("best", {})[key] = is_best
     return lines
 
@@ -202,7 +210,9 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
     """Return the charts over time: the leading measure large, the others small."""
     leading = MEASURES[result.leading]
     wanted = (
-        ("sensitivity", "specificity", "auc", "f1") if result.positive is not None else ("f1", "accuracy")
+        ("sensitivity", "specificity", "auc", "f1", "average_precision", "brier")
+        if result.positive is not None
+        else ("f1", "accuracy", "log_loss")
     )
     small = [
         (
@@ -221,6 +231,19 @@ def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:
         "classes": [*map(str, classes), *_others(len(result.labels) - len(classes) if classes else 0)],
         "small": small,
         "marks": "drift" if result.known_drifts else ("change" if result.changes(lead) else None),
+    }
+
+
+def _days(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
+    """Return precision and recall at k of each day; None if there are not at least two days."""
+    lines = result.days(lead)
+    if len(lines) < 2:
+        return None
+    return {
+        "n": len(lines),
+        "precision": charts.day_chart(result, "precision_at_k", lead=lead),
+        "recall": charts.day_chart(result, "recall_at_k", lead=lead),
+        "last": lines[: -_SHOWN_DAYS - 1 : -1],
     }
 
 
@@ -260,11 +283,26 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "rest": len(order) - len(features),
         "rest_share": float(shares[-1, order[_SHOWN_FEATURES:]].sum()),
         "since": rows[len(rows) // 2],
-        "of_ensemble": hasattr(type(result.models[lead]), "linear_"),
+        "is_linear": contributions(result.models[lead]) is not None,
         "names": [str(names[k]) for k in charted],
         "chart": charts.importance_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
         if len(rows) > 1
         else None,
+    }
+
+
+def _drift(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
+    """Return what changed lately according to the best model; None if it has no drift report."""
+    model = result.models[lead]
+    if not hasattr(model, "drift_events_"):
+        return None
+    report = model.drift_report().renamed(result.feature_names or ())
+    return {
+        "causes": report.causes,
+        "columns": [(change, f"{change.p_value:.1e}") for change in report.columns[:_SHOWN_FEATURES]],
+        "before": report.n_rows[0],
+        "after": report.n_rows[1],
+        "shares": report.shares,
     }
 
 
@@ -291,6 +329,9 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
         "histogram": charts.histogram_chart(result, name) if has_scores else None,
         "roc": charts.roc_chart(result, name) if has_scores else None,
         "precision_recall": charts.precision_recall_chart(result, name) if has_scores else None,
+        "reliability": charts.reliability_chart(result, name)
+        if result.reliability(name) is not None
+        else None,
         "cost": cost,
         "thresholds": thresholds,
         "cost_names": [f"cost of a miss: {ratio}" for ratio in charts.COST_RATIOS],

@@ -127,6 +127,14 @@ class Client(HttpClient):
             path += "?" + urlencode({name: str(value).lower() for name, value in options.items()})
         return self._send("POST", path, body, key=key, changes=remember)
 
+    def explain(self, model: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Explain the predictions of rows: contributions, nearest remembered rows, and changes."""
+        return self._send("POST", f"/v1/models/{model}/explain", {"rows": list(rows)}, changes=False)
+
+    def explanations(self, model: str) -> dict[str, Any]:
+        """Return the explained recent alarms of a model and the importance of its columns."""
+        return self._send("GET", f"/v1/models/{model}/explanations")
+
     def label(self, model: str, labels: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
         """Send delayed labels of remembered rows; rows are identified by id."""
         return self._send("POST", f"/v1/models/{model}/labels", {"labels": dict(labels)}, key=key)

@@ -19,14 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
+from steelyard.ensemble import StreamClassifier
+from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
+from steelyard.proximal.drift_report import renamed_event
 from steelyard.service.monitor import QualityMonitor
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts, near
 from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.explanation import explain_encoded, source_columns
 from steelyard.tables.labels import LabelReader
 
 __all__ = ["EarlierPredictions", "Engine", "PublishedModel"]
@@ -66,6 +70,7 @@ class PublishedModel:
         self._monitor = engine.monitor
         self._encoder, self._learner = engine.copies()
         self._summary: dict[str, Any] | None = None
+        self._usual: str | None = None  # the most frequent class, empty if it is unknown
         self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
 
     def summary(self) -> dict[str, Any]:
@@ -88,7 +93,7 @@ class PublishedModel:
     def experts_and_drifts(self) -> dict[str, Any]:
         """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
         experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
-        if self.is_ready and hasattr(self._learner, "explain"):
+        if self.is_ready and isinstance(self._learner, StreamClassifier):
             explained = self._learner.explain()
             drifts += explained.drifts
             experts = [
@@ -101,7 +106,20 @@ class PublishedModel:
                 }
                 for expert in explained.experts
             ]
-        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]]}
+        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
+        names = [*self._encoder.numeric_, *self._encoder.categorical_] if changes else []
+        return {
+            "experts": experts,
+            "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],
+            "changes": [renamed_event(event, names) for event in changes],
+        }
+
+    @property
+    def drift_gauges(self) -> tuple[int, float] | None:
+        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
+        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
+            return None
+        return len(self._learner.drift_events_), self._learner.drift_evidence_
 
     @property
     def is_ready(self) -> bool:
@@ -131,15 +149,14 @@ class PublishedModel:
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
+        # A promised rate is about the alarms that users saw, whichever copy raised them.
+        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
+            self._learner._continue_predictions(predecessor.learner)
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Return labels and scores, and probabilities if the learner has them."""
         self.last_predict_time = time.monotonic()
-        if not self.is_ready:
-            raise DataError(
-                f"the model {self.name!r} has learned no rows yet, so it cannot predict.",
-                hint="send rows with labels to .../learn first",
-            )
+        self._check_ready("predict")
         chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
         answers = predict_chunk(self._learner, chunk)
         if not hasattr(self._learner, "predict_proba"):
@@ -148,6 +165,53 @@ class PublishedModel:
         X = chunk.rows_for(self._learner)
         X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
         return answers, np.asarray(self._learner.predict_proba(X))
+
+    @property
+    def most_frequent_class(self) -> str | None:
+        """The class with most learned rows; None if the learner does not count rows."""
+        if self._usual is None:
+            counts = class_counts(self._learner)
+            self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
+        return self._usual or None
+
+    def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
+        """Return the explanation of each row as JSON values, without the values of remembered rows."""
+        self._check_ready("explain")
+        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        found = explain_encoded(
+            self._learner,
+            self._encoder,
+            rows_for_model(self._learner, chunk),
+            batch.columns,
+            is_hashed=self._is_hashed,
+        )
+        rows = found.to_dicts()
+        for row, plain in enumerate(rows):
+            plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
+            for remembered in plain.get("nearest", ()):
+                remembered.pop("values", None)
+        return rows
+
+    def importance(self) -> list[dict[str, Any]]:
+        """Return the columns with their shares of the total mean absolute contribution, largest first."""
+        strengths = strengths_of(self._learner) if self.is_ready else None
+        if strengths is None:
+            return []
+        names, sources = source_columns(self._encoder, len(strengths), is_hashed=self._is_hashed)
+        shares = np.bincount(sources, strengths, minlength=len(names)) / max(float(strengths.sum()), 1e-300)
+        order = np.argsort(-shares, kind="stable").tolist()
+        return [{"column": names[k], "share": float(shares[k])} for k in order]
+
+    @property
+    def _is_hashed(self) -> bool:
+        return bool(self._encoder.categorical_) and not hasattr(self._learner, "grow")
+
+    def _check_ready(self, verb: str) -> None:
+        if not self.is_ready:
+            raise DataError(
+                f"the model {self.name!r} has learned no rows yet, so it cannot {verb}.",
+                hint="send rows with labels to .../learn first",
+            )
 
 
 class Engine:
@@ -364,6 +428,11 @@ class Engine:
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
+    @property
+    def learner(self) -> Any:
+        """The learner."""
+        return self._learner
+
     def digest(self) -> str:
         """Return a hash of the learned state: models with equal digests are equal."""
         return digest_of(self._learner)
@@ -434,6 +503,11 @@ def class_counts(learner: Any) -> dict[str, float]:
     labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
     counts = getattr(learner, "class_count_", None)
     return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
+
+
+def _json_value(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:

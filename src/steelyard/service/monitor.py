@@ -16,7 +16,7 @@ from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
 
-WINDOW = 1000  # rows over which quality is computed
+WINDOW = 4000  # rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
 _N_EARLY_POINTS = 50  # the first points of the history need not be a second apart
 _MIN_SECONDS_PER_POINT = 1.0

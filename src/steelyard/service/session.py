@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from steelyard._types import FloatArray
+from steelyard.base import forgetting_scope
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
@@ -351,6 +352,8 @@ class ModelSession:
             self.snapshot(now, keep=1, encoded=snapshot)
         n_unknown = self._n_unknown(request, affected, n_pending)
         is_complete = is_complete and not n_unknown
+        has_effect = bool(n_rows or n_pending or n_responses)
+        is_exact, covers = forgetting_scope(engine.learner)
         certificate = {
             "model": engine.name,
             "by": request.by,
@@ -359,7 +362,9 @@ class ModelSession:
             "answers_erased": n_responses,
             "unknown": n_unknown,
             "categories_kept": kept_columns,
-            "complete": is_complete,
+            "found": has_effect,
+            "complete": has_effect and is_complete and is_exact,
+            "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
             "at": now,
             "version": engine.version,
             "before": before,
@@ -370,6 +375,8 @@ class ModelSession:
                 f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
                 "it could not be checked whether other rows have them."
             )
+        elif not has_effect and engine.spec.keeps_rows:
+            certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
         elif engine.spec.keeps_rows and not is_complete:
             certificate["note"] = (
                 f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "

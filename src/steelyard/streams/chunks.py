@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 
-__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "padded", "small_first"]
+__all__ = ["ArrayStream", "Chunk", "RowStream", "check_chunk", "concatenated", "padded", "small_first"]
 
 
 @dataclass(slots=True)
@@ -42,6 +43,9 @@ class Chunk:
         The labels of the stream so far.
     kept : mapping of str to ndarray
         Columns that are passed through unchanged, such as an id.
+    unlabelled : Chunk or None
+        Rows of the same part of the stream whose labels are missing; they can be predicted but not learned.
+        The other attributes do not include them.
     """
 
     X: FloatArray
@@ -52,17 +56,23 @@ class Chunk:
     codes: Codes | None = None
     table: LabelEncoder | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    unlabelled: Chunk | None = None
     _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def n_read(self) -> int:
+        """Number of rows with and without a label."""
+        return len(self) + (0 if self.unlabelled is None else len(self.unlabelled))
 
     def rows_for(self, model: Any) -> FloatArray:
         """Return the rows in the form that a model accepts: with growing or with fixed width."""
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 
     def take(self, begin: int, end: int) -> Chunk:
-        """Return some of the rows, without copying."""
+        """Return some of the rows, without copying; the first row takes the unlabelled rows with it."""
         return Chunk(
             self.X[begin:end],
             self.y[begin:end],
@@ -72,7 +82,28 @@ class Chunk:
             None if self.codes is None else self.codes[begin:end],
             self.table,
             {name: values[begin:end] for name, values in self.kept.items()},
+            None if begin else self.unlabelled,
         )
+
+    def split(self, is_labelled: NDArray[np.bool_]) -> Chunk:
+        """Return the labelled rows; the others become their ``unlabelled``."""
+        if is_labelled.all():
+            return self
+        labelled = self._select(is_labelled)
+        labelled.unlabelled = self._select(~is_labelled)
+        return labelled
+
+    def rearranged(self, order: NDArray[np.intp]) -> Chunk:
+        """Return the rows in another order."""
+        return self._select(order)
+
+    def _select(self, rows: NDArray[Any]) -> Chunk:
+        kept = {name: values[rows] for name, values in self.kept.items()}
+        columns = (self.X, self.y, self.time, self.fixed, self.codes)
+        X, y, time, fixed, codes = (None if column is None else column[rows] for column in columns)
+        assert X is not None
+        assert y is not None
+        return Chunk(X, y, self.first_row, time, fixed, codes, self.table, kept)
 
     def encoded_labels(self) -> NDArray[Any]:
         """Return the labels as an array that carries its codes, so that learners do not encode them again."""
@@ -87,6 +118,18 @@ class Chunk:
         if self.codes is None or self.table is None:
             return table.codes(self.y)
         return self.codes if self.table is table else table.numbers(self.table.labels)[self.codes]
+
+
+def concatenated(chunks: Sequence[Chunk]) -> Chunk:
+    """Return the labelled rows of some chunks of a stream as one chunk; narrow rows are padded with zeros."""
+    last = chunks[-1]
+
+    def joined(name: str) -> Any:
+        parts = [getattr(chunk, name) for chunk in chunks]
+        return None if parts[-1] is None else np.concatenate(parts)
+
+    X = np.concatenate([padded(chunk.X, last.X.shape[1]) for chunk in chunks])
+    return Chunk(X, joined("y"), 0, joined("time"), joined("fixed"), joined("codes"), last.table)
 
 
 class RowStream:
@@ -137,7 +180,7 @@ class ArrayStream(RowStream):
     X : array-like of shape (n_rows, n_features)
         Features.
     y : array-like of shape (n_rows,)
-        Labels.
+        Labels. Rows whose label is None or NaN are predicted and not learned.
     chunk : int, default=1000
         Rows per chunk.
     time : array-like of shape (n_rows,), optional
@@ -166,7 +209,7 @@ class ArrayStream(RowStream):
         self.name = name
         try:
             self._X = np.ascontiguousarray(X, dtype=np.float64)
-            self._y = np.asarray(y)
+            self._y, self._is_labelled = _labels_of(np.asarray(y))
             self._time = None if time is None else np.asarray(time, dtype=np.float64)
         except (ValueError, TypeError) as error:
             raise DataError(
@@ -193,14 +236,40 @@ class ArrayStream(RowStream):
     def __iter__(self) -> Iterator[Chunk]:
         rows = Chunk(self._X, self._y, 0, self._time)
         for begin in range(0, len(rows), self.chunk):
-            yield rows.take(begin, begin + self.chunk)
+            part = rows.take(begin, begin + self.chunk)
+            yield (
+                part
+                if self._is_labelled is None
+                else part.split(self._is_labelled[begin : begin + self.chunk])
+            )
+
+
+def _labels_of(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return labels and which of them are known; None if all are. Missing labels get any known label.
+
+    Integers that share an array with NaN are floats, so labels without a fraction become integers again.
+    """
+    if y.dtype.kind not in "fO" or y.ndim != 1:
+        return y, None
+    is_float = y.dtype.kind == "f"
+    is_known = ~(np.isnan(y) if is_float else np.array([_is_missing(label) for label in y], dtype=bool))
+    if is_known.all() or not is_known.any():
+        return y, None
+    filled = np.where(is_known, y, y[is_known.argmax()])
+    if not is_float:
+        return np.array(filled.tolist()), is_known
+    return filled.astype(np.int64) if (filled == np.rint(filled)).all() else filled, is_known
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or (isinstance(label, float) and math.isnan(label)) or str(label) in {"<NA>", "NaT"}
 
 
 def small_first(chunks: Iterable[Chunk], parts: int = 20) -> Iterator[Chunk]:
     """Yield the same rows with the first chunk split, so that models learn before most rows are tested."""
     for number, chunk in enumerate(chunks):
-        size = len(chunk) if number else -(-len(chunk) // parts)
-        for begin in range(0, len(chunk), size):
+        size = max(1, len(chunk) if number else -(-len(chunk) // parts))
+        for begin in range(0, max(1, len(chunk)), size):
             yield chunk.take(begin, begin + size)
 
 

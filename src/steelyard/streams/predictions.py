@@ -137,7 +137,9 @@ def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> P
             return Predictions(classes, winners(decision, len(classes)), classes, decision, proba)
         if len(classes) == 1:
             return Predictions(classes, np.zeros(len(X), dtype=np.intp), classes, None)
-    predicted, indices = _encode_predicted(np.asarray(model.predict(X)))
+    takes_time = getattr(model, "predict_takes_time", False)
+    labels = model.predict(X, time=chunk.time) if takes_time else model.predict(X)
+    predicted, indices = _encode_predicted(np.asarray(labels))
     return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
 
 

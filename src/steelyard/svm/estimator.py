@@ -17,6 +17,8 @@ from steelyard._types import FloatArray
 from steelyard._validation import check_finite, check_started, validate_rows
 from steelyard.base import Batch, ForgettingMixin, Label, Traits, sorted_classes
 from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_kernel_sum
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels.kernel import GAMMA, Kernel
 from steelyard.params import ClassWeight, Constraint, Integer, OneOf, Positive
 from steelyard.persistence import storable
@@ -358,6 +360,16 @@ class IncrementalSVC(ForgettingMixin):
         # Fast for single rows: the native check costs less than a NumPy sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             check_finite(self, X, method)
+
+    # -- explanation --------------------------------------------------------------------------------
+
+    def _remembered_rows(self) -> RememberedRows:
+        with lock_of(self):
+            return self._state.remembered_rows()
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        e = self._state.predictor(lock_of(self), self.threshold).expansion
+        return explain_kernel_sum(X, e.kernel, e.vectors, e.coef, e.intercept, background=background)
 
     # -- files --------------------------------------------------------------------------------------
 

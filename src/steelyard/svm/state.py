@@ -17,6 +17,7 @@ from steelyard._types import FloatArray
 from steelyard._validation import MAX_KERNEL_VALUE
 from steelyard.base import Batch, Label, sorted_classes
 from steelyard.exceptions import DataError, SolverError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.kernels import Kernel
 from steelyard.kernels.items import SequenceStore, is_sequence_kernel, restored_items
 from steelyard.params import class_factors
@@ -295,6 +296,11 @@ class SupportState:
         return self._solver.rows(np.arange(len(self._solver)))
 
     # -- files and copies ---------------------------------------------------------------------------
+
+    def remembered_rows(self) -> RememberedRows:
+        """Return all rows with their labels; the caller holds the lock of the learner."""
+        labels = np.array([*self.labels.labels, None], dtype=object)[:-1]
+        return RememberedRows(self._samples(np.arange(len(self._solver))), labels[self._solver.codes()])
 
     def to_tree(self) -> dict[str, Any]:
         """Return the state without its kernel, as arrays and plain values."""

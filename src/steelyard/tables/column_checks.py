@@ -1,7 +1,8 @@
-"""Checks for columns that are unlikely to be features: dates, identifiers, counters, clocks and constants.
+"""Checks for columns that are unlikely to be features: dates, identifiers, sentences, counters, constants.
 
 The first rows are checked, and each finding names the option that helps. A text column with a different value
-in nearly every row raises an error, because every value would become a feature.
+in nearly every row raises an error, because every value would become a feature. Columns that are constant in
+the first rows often change later, as sensors do that are switched on; so constants are reported at the end.
 """
 
 from __future__ import annotations
@@ -29,10 +30,16 @@ _MAX_COLUMNS = 5000  # maximum number of columns to check; checking more would t
 _MAX_NAMES = 5
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?([T ]\d{2}(:\d{2}.*)?)?$")
 _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./]\d{1,2}\b")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_MIN_WORDS = 4  # words of a text on average; categories and identifiers have fewer
+_SENTENCES_HINT = (
+    "leave it out (--drop {name}); to learn from it, use Python: HashingVectorizer and TfidfTransformer "
+    "of scikit-learn make a sparse matrix of them, which ProximalSVC(standardize=False) accepts"
+)
 
 
 class ColumnChecks:
-    """Checks of the columns in the first thousand rows of a table, in any chunks.
+    """Checks of the columns in the first thousand rows of a table, in any chunks; constants in all rows.
 
     Parameters
     ----------
@@ -55,11 +62,13 @@ class ColumnChecks:
         self._parts: list[ColumnBatch] = []
         self._n_rows = 0
         self._checked_early = False
+        self._constants: dict[str, Any] = {}  # columns without a change after the first thousand rows
         self.done = not self._features
 
     def add(self, batch: ColumnBatch) -> list[str]:
         """Check more rows and return the findings; raise for a column that must not become features."""
         if self.done:
+            self._follow_constants(batch)
             return []
         part = batch.take(0, _CHECKED_ROWS - self._n_rows)
         self._parts.append(ColumnBatch({name: part.columns[name] for name in self._features}, part.n_rows))
@@ -69,17 +78,35 @@ class ColumnChecks:
             self._check_texts()
         if self._n_rows >= _CHECKED_ROWS:
             self._check_texts()
-            return self.finish()
+            findings = self._close()
+            self._follow_constants(batch.take(part.n_rows, batch.n_rows))
+            return findings
         return []
 
+    def _follow_constants(self, batch: ColumnBatch) -> None:
+        """Remove the columns that change in further rows."""
+        if self._constants and batch.n_rows:
+            columns = {name: batch.columns[name] for name in self._constants}
+            self._n_rows += batch.n_rows
+            self._constants = {
+                name: value for name, value in self._constants.items() if _has_only(columns[name], value)
+            }
+
     def finish(self) -> list[str]:
-        """Return the findings at the end of a table with fewer rows."""
-        if self.done:
-            return []
+        """Return the remaining findings at the end of the table."""
+        findings = [] if self.done else self._close()
+        names, self._constants = list(self._constants), {}
+        return [*findings, *_finding(names, f"is constant in all {self._n_rows:,} rows", "--drop")]
+
+    def _close(self) -> list[str]:
+        """Return the findings in the first rows, and keep the columns that are constant so far."""
         self.done = True
-        findings = self._findings() if self._parts else []
+        if not self._parts:
+            return []
+        columns = self._columns()
+        self._constants = {name: values[0] for name, values in columns.items() if _is_constant(values)}
         self._parts = []
-        return findings
+        return self._findings(columns)
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return dict(ColumnBatch.concat(self._parts).columns)
@@ -94,8 +121,7 @@ class ColumnChecks:
                     hint=hint.format(name=shlex.quote(name)),
                 )
 
-    def _findings(self) -> list[str]:
-        columns = self._columns()
+    def _findings(self, columns: dict[str, NDArray[Any]]) -> list[str]:
         texts = [
             f"column {name!r} {found[0]} ({found[1].format(name=shlex.quote(name))})"
             for name, values in columns.items()
@@ -109,13 +135,11 @@ class ColumnChecks:
         }
         counters = [name for name, values in numbers.items() if _counts_rows(values)]
         clocks = [name for name, values in numbers.items() if name not in counters and _only_grows(values)]
-        constants = [name for name, values in columns.items() if _is_constant(values)]
         return [
             *texts,
             *_finding(times, "contains times, which become seconds as a feature", "--time or --drop"),
             *_finding(counters, "counts the rows, as an index does", "--drop"),
             *_finding(clocks, "increases from row to row, like a clock or counter", "--time or --drop"),
-            *_finding(constants, f"is constant in the first {self._n_rows:,} rows", "--drop"),
         ]
 
 
@@ -145,12 +169,18 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
             "contains dates",
             "leave it out (--drop {name}); dates like 2026-01-31 can be the time of the rows (--time {name})",
         )
+    if len(known) >= _MIN_ROWS and sum(map(_n_words, distinct)) >= _MIN_WORDS * len(distinct):
+        return ("contains sentences", _SENTENCES_HINT)
     if len(known) >= _MIN_ROWS and len(distinct) > 0.9 * len(known):
         return (
             "has a different value in nearly every row, like an identifier",
             "leave it out (--drop {name}), or use it anyway (--categorical {name})",
         )
     return None
+
+
+def _n_words(text: str) -> int:
+    return len(_WORD.findall(text))
 
 
 def _counts_rows(values: NDArray[Any]) -> bool:
@@ -167,6 +197,9 @@ def _only_grows(values: NDArray[Any]) -> bool:
 def _is_constant(values: NDArray[Any]) -> bool:
     if len(values) < _MIN_ROWS:
         return False
-    if values.dtype == object:
-        return len(set(values.tolist())) == 1
-    return bool(np.all(values == values[0]))
+    return _has_only(values, values[0])
+
+
+def _has_only(values: NDArray[Any], value: Any) -> bool:
+    """Return whether all values are equal to one value; a missing number equals nothing."""
+    return set(values.tolist()) == {value} if values.dtype == object else bool(np.all(values == value))

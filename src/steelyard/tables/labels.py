@@ -26,11 +26,15 @@ class LabelReader:
         Name of the target column.
     max_classes : int
         More distinct labels raise an error, since the column then hardly contains classes.
+    unlabelled : {"refuse", "keep"}, default="refuse"
+        Whether a missing label raises an error. Kept rows get any known label; :meth:`is_labelled` tells
+        which rows have a label of their own.
     """
 
-    def __init__(self, column: str, max_classes: int) -> None:
+    def __init__(self, column: str, max_classes: int, unlabelled: str = "refuse") -> None:
         self.column = column
         self.max_classes = max_classes
+        self.unlabelled = unlabelled
         self.table = LabelEncoder()
 
     def read(self, values: NDArray[Any], place: Place, first_row: int) -> NDArray[Any]:
@@ -39,14 +43,26 @@ class LabelReader:
 
     def encode(self, values: NDArray[Any], place: Place, first_row: int) -> tuple[NDArray[Any], Codes]:
         """Return the labels of some rows as int64 or text, and their codes in ``table``."""
+        if self.unlabelled == "keep" and not (known := self.is_labelled(values)).all():
+            if not known.any():
+                return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.intp)
+            values = np.where(known, values, values[known.argmax()])
         if values.dtype == object:
-            self._check_present(np.array([value is None for value in values]), place, first_row)
+            self._check_present(~self.is_labelled(values), place, first_row)
             codes = self.table.texts(values)
             labels = self.table.array()[codes]
         else:
             labels, codes = self._integers(values, place, first_row)
         self._check_few(len(values), place, first_row)
         return labels, codes
+
+    @staticmethod
+    def is_labelled(values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which rows have a label."""
+        if values.dtype == object:
+            return np.array([value is not None for value in values], dtype=bool)
+        known: NDArray[np.bool_] = ~np.isnan(values)
+        return known
 
     def _check_present(self, missing: NDArray[np.bool_], place: Place, first_row: int) -> None:
         if missing.any():

@@ -16,11 +16,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard.exceptions import DataError, FileFormatError
+from steelyard.explanation import RowExplanations
 from steelyard.persistence import from_bytes, storable, to_bytes
-from steelyard.proximal import Certificate, ProximalSVC
+from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
 from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.explanation import explain_encoded
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
@@ -223,6 +225,40 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return self._call("predict_proba", X)
 
+    @snapshot_read
+    def explain(self, X: Any, *, changes: bool | None = None) -> RowExplanations:
+        """Explain the predictions of the rows of a table: what each column contributes to the score.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or pyarrow
+            The learned columns.
+        changes : bool, optional
+            Whether to search for changes of numbers that lead to another prediction. By default for at most
+            20 rows.
+
+        Returns
+        -------
+        RowExplanations
+            The columns are those of the table; the contributions of all categories of a column are summed.
+        """
+        parts = list(
+            self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=list(self.encoder.columns_))
+        )
+        return self.explain_chunk(parts[0], changes)
+
+    def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
+        """Return the explanation of a chunk that :meth:`rows` returned with all columns kept."""
+        rows = rows_for_model(self.estimator, chunk)
+        return explain_encoded(
+            self.estimator,
+            self.encoder,
+            rows,
+            chunk.kept,
+            changes,
+            is_hashed=bool(self.encoder.categorical_) and not hasattr(self.estimator, "grow"),
+        )
+
     def _call(self, method: str, X: Any) -> NDArray[np.float64]:
         if not hasattr(self.estimator, method):
             raise DataError(
@@ -399,6 +435,22 @@ class TableModel(ClassifierMixin, BaseEstimator):
         for rows_id, entry in leaving.items():
             self.note("forgot", entry["source"], entry["rows"], rows_id)
         return self
+
+    def drift_report(self, before: TableModel) -> DriftReport:
+        """Return what changed since an earlier period, whose rows another model of the same columns learned.
+
+        Categories that occur in only one of the periods are aligned.
+        """
+        for model in (self, before):
+            if not hasattr(model.estimator, "statistics_"):
+                raise DataError(
+                    f"a model of class {type(model.estimator).__name__} has no class statistics.",
+                    source="drift_report",
+                    hint="compare tables, statistics or models of class ProximalSVC",
+                )
+        self._check_compatible(before, "drift_report")
+        encoder, ours, theirs = self._aligned(before)
+        return compare_statistics(theirs.statistics_, ours.statistics_, encoder.feature_names)
 
     def unlearned(self) -> TableModel:
         """Return a model with the same columns, parameters and quantizer, but without learned rows."""

@@ -32,6 +32,7 @@ _ARROW_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FLUSH_SECONDS = 0.5  # rows of a live feed are returned after this time even if their chunk is not full
 ON_BAD_ROW = ("stop", "skip")
+UNLABELLED = ("refuse", "keep")
 _MAX_SEARCHED_LABELS = 1 << 20
 
 
@@ -56,6 +57,8 @@ class TableStream(RowStream):
         Whether the encoder adds new categories and means.
     on_bad_row : {"stop", "skip"}
         Whether a row that cannot be used ends the stream or is skipped.
+    unlabelled : {"refuse", "keep"}
+        Whether a row without a label is such a row, or is kept in ``chunk.unlabelled``.
 
     Attributes
     ----------
@@ -80,12 +83,14 @@ class TableStream(RowStream):
         max_classes: int = 500,
         learn: bool = True,
         on_bad_row: str = "stop",
+        unlabelled: str = "refuse",
     ) -> None:
-        if on_bad_row not in ON_BAD_ROW:
-            raise ParameterError(
-                f"on_bad_row must be one of {', '.join(ON_BAD_ROW)}; got {on_bad_row!r}.",
-                source="open_stream",
-            )
+        choices = (("on_bad_row", on_bad_row, ON_BAD_ROW), ("unlabelled", unlabelled, UNLABELLED))
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(allowed)}; got {value!r}.", source="open_stream"
+                )
         self.chunk = check_chunk(chunk, "open_stream")
         if limit is not None and not Integer(1).accepts(limit):
             raise ParameterError(
@@ -101,7 +106,7 @@ class TableStream(RowStream):
         except DataError:
             source.close()
             raise
-        self._labels = LabelReader(columns.target or "", max_classes)
+        self._labels = LabelReader(columns.target or "", max_classes, unlabelled)
         self.n_rows = getattr(source, "n_rows", None)
         if limit is not None and self.n_rows is not None:
             self.n_rows = min(limit, self.n_rows)
@@ -141,7 +146,7 @@ class TableStream(RowStream):
                     self._notice(self._checks.add(batch))
                 end = self._done + batch.n_rows
                 for chunk in self._bad_rows.good_parts(batch, self._done, self._encode):
-                    self._done = chunk.first_row + len(chunk)
+                    self._done = chunk.first_row + chunk.n_read
                     yield chunk
                 self._done = end
         finally:
@@ -202,7 +207,10 @@ class TableStream(RowStream):
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
-        return Chunk(X, y, first_row, times, fixed, codes, table, kept)
+        chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept)
+        if target is None or self._labels.unlabelled == "refuse":
+            return chunk
+        return chunk.split(self._labels.is_labelled(batch.columns[target]))
 
     def _times(self, values: NDArray[Any], column: str, first_row: int) -> NDArray[np.float64]:
         place = self._source.place
@@ -242,6 +250,7 @@ def open_stream(
     max_classes: int = 500,
     encoder: TableEncoder | None = None,
     on_bad_row: str = "stop",
+    unlabelled: str = "refuse",
 ) -> TableStream:
     """Open a table as a stream.
 
@@ -270,6 +279,9 @@ def open_stream(
     on_bad_row : {"stop", "skip"}, default="stop"
         A row that cannot be used raises an error after all rows before it, or is skipped: ``n_bad_rows``
         counts skipped rows and ``bad_rows`` contains their errors.
+    unlabelled : {"refuse", "keep"}, default="refuse"
+        A row without a label is a row that cannot be used, or is kept in ``chunk.unlabelled``: it can be
+        predicted but not learned.
 
     Returns
     -------
@@ -301,6 +313,7 @@ def open_stream(
         max_classes=max_classes,
         learn=target is not None or not is_fitted,
         on_bad_row=on_bad_row,
+        unlabelled=unlabelled,
     )
 
 
@@ -326,7 +339,7 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     bool, list
         Whether the label occurs, and the labels that were found.
     """
-    labels = LabelReader(target, _MAX_SEARCHED_LABELS)
+    labels = LabelReader(target, _MAX_SEARCHED_LABELS, "keep")
     try:
         reader = open_source(source)
         try:

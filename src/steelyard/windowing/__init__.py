@@ -2,14 +2,16 @@
 
 :class:`SlidingWindow` keeps the newest rows. :class:`ExponentialDecay` reduces the weight of a row with its
 age. :class:`AdaptiveWindows` maintains windows of several lengths and predicts with the most accurate one.
+:class:`Refit` fits any classifier again on the newest rows.
 """
 
 from steelyard._deprecation import renamed_class
 from steelyard.windowing.adaptive import AdaptiveWindows
 from steelyard.windowing.decay import ExponentialDecay
+from steelyard.windowing.refit import Refit
 from steelyard.windowing.sliding import SlidingWindow
 
-__all__ = ["AdaptiveWindows", "ExponentialDecay", "SlidingWindow"]
+__all__ = ["AdaptiveWindows", "ExponentialDecay", "Refit", "SlidingWindow"]
 
 
 def __getattr__(name: str) -> type:

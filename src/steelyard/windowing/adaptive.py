@@ -16,8 +16,9 @@ from steelyard._concurrency import shallow_copy
 from steelyard._deprecation import renamed_parameters
 from steelyard._labels import winners
 from steelyard._types import FloatArray
-from steelyard.base import Traits
+from steelyard.base import Learner, Traits
 from steelyard.exceptions import DataError, ParameterError
+from steelyard.explanation.attribution import Attribution
 from steelyard.params import Constraint, Fraction, Integer, OneOf, Positive, Switch
 from steelyard.persistence import storable
 from steelyard.proximal import ClassStatistics
@@ -205,6 +206,11 @@ class AdaptiveWindows(WindowWrapper):
             if weight > 0.0
         )
         return np.asarray(scores)
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        if self.rule == "best" or not self._totals:
+            return super()._attribution(X, background)
+        return Learner._attribution(self, X, background)
 
     def _can_delegate(self, attributes: dict[str, Any], X: object) -> bool:
         return attributes["rule"] == "best" and super()._can_delegate(attributes, X)

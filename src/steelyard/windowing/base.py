@@ -16,12 +16,14 @@ from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transac
 from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray
 from steelyard._validation import check_started, validate_plain_rows, validate_rows
-from steelyard.base import GrowingMixin, Learner, Traits, check_parameters, traits_of
+from steelyard.base import BatchLearner, GrowingMixin, Learner, Traits, check_parameters, traits_of
 from steelyard.exceptions import ParameterError
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
-__all__ = ["RowBuffer", "WindowWrapper"]
+__all__ = ["RowBuffer", "WindowWrapper", "estimator_has"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -65,7 +67,8 @@ class RowBuffer:
         return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
 
 
-def _estimator_has(name: str) -> Callable[[Method], Method]:
+def estimator_has(name: str) -> Callable[[Method], Method]:
+    """Return a decorator for a method that a wrapper has if its estimator has the method ``name``."""
     has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
     return has
 
@@ -173,12 +176,12 @@ class WindowWrapper(GrowingMixin, Learner):
         self._need("classes_")
         return np.asarray(self.estimator_.classes_)
 
-    grow = _estimator_has("grow")(GrowingMixin.grow)
+    grow = estimator_has("grow")(GrowingMixin.grow)
 
     def _grow(self, n_features: int) -> None:
         self.estimator_ = shallow_copy(self.estimator_).grow(n_features)
 
-    @_estimator_has("decision_function")
+    @estimator_has("decision_function")
     @snapshot_read
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return the scores of the estimator.
@@ -194,6 +197,23 @@ class WindowWrapper(GrowingMixin, Learner):
         """
         estimator = self._fitted_estimator("decision_function")
         return self._scores_of(estimator, validate_rows(self, X, "decision_function"))
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        estimator = self._fitted_estimator(method)
+        scores = self._scores_of(estimator, validate_rows(self, X, method))
+        return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
+
+    explain = _estimator_has("decision_function")(GrowingMixin.explain)
+
+    def _remembered_rows(self) -> RememberedRows | None:
+        estimator = self.estimator_
+        return estimator._remembered_rows() if isinstance(estimator, BatchLearner) else None
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        estimator = self.estimator_
+        if isinstance(estimator, BatchLearner):
+            return estimator._attribution(X, background)
+        return super()._attribution(X, background)
 
     def _fitted_estimator(self, method: str) -> Any:
         check_started(self, method)
@@ -229,7 +249,7 @@ class WindowWrapper(GrowingMixin, Learner):
     def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
         return np.asarray(estimator.predict(rows))
 
-    @_estimator_has("predict_proba")
+    @estimator_has("predict_proba")
     @snapshot_read
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the class probabilities of the estimator.

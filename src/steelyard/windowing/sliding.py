@@ -17,19 +17,24 @@ from steelyard._types import FloatArray
 from steelyard._validation import validate_plain_rows
 from steelyard.base import BatchLearner
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
+from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.windowing.base import RowBuffer, WindowWrapper
 
-__all__ = ["SlidingWindow", "window_size"]
+__all__ = ["SlidingWindow", "n_leaving", "validated_times", "window_size"]
 
 Rows = tuple[FloatArray, NDArray[Any]]
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def window_size(size: int | str | timedelta) -> int | timedelta:
+def window_size(
+    size: int | str | timedelta, name: str = "size", source: str = "SlidingWindow"
+) -> int | timedelta:
     """Return a window as a number of rows or a duration; parse text such as "5000", "30d" or "12h".
+
+    An error message contains the name of the parameter and of its class, ``source``.
 
     >>> window_size("30d")
     datetime.timedelta(days=30)
@@ -46,9 +51,9 @@ def window_size(size: int | str | timedelta) -> int | timedelta:
     if Integer(1).accepts(size):
         return int(size)  # type: ignore[arg-type]
     raise ParameterError(
-        "size must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
+        f"{name} must be a whole number of rows, a timedelta, or text such as '30d' (units s, m, "
         f"h, d, w); got {size!r}.",
-        source="SlidingWindow",
+        source=source,
     )
 
 
@@ -144,17 +149,17 @@ class SlidingWindow(WindowWrapper):
         is_first = not self._is_started()
         rows, labels = validate_plain_rows(self, X, y, "partial_fit")
         before = RowBuffer.empty(rows.shape[1]) if is_first else self._rows
-        times = _validated_times(time, len(labels), size, before.time[-1:])
+        times = validated_times(time, len(labels), size, before.time[-1:], "SlidingWindow")
         joined = before.append(rows, labels, times)
-        n_leaving = _n_leaving(size, joined.time)
-        after = joined.without_oldest(n_leaving)
-        if n_leaving >= len(before):
+        n_old = n_leaving(size, joined.time)
+        after = joined.without_oldest(n_old)
+        if n_old >= len(before):
             self.estimator_ = clone(self.estimator).fit(after.X, after.y)
         else:
             estimator = shallow_copy(self.estimator_)
             # Other threads see an estimator that is changed in place, so they must see the new rows as well.
             published._window = VersionedValue(_version(estimator), before, after)
-            leaving = (joined.X[:n_leaving], joined.y[:n_leaving]) if n_leaving else None
+            leaving = (joined.X[:n_old], joined.y[:n_old]) if n_old else None
             self.estimator_ = self._updated(estimator, (rows, labels), leaving, after)
         self._window = VersionedValue.constant(after)
 
@@ -179,6 +184,10 @@ class SlidingWindow(WindowWrapper):
     @property
     def _rows(self) -> RowBuffer:
         return self._window.at(_version(self.estimator_))
+
+    def _remembered_rows(self) -> RememberedRows:
+        rows = self._rows
+        return RememberedRows(np.asarray(rows.X, dtype=np.float64), np.asarray(rows.y))
 
     @property
     @synchronized
@@ -213,31 +222,31 @@ def _version(estimator: Any) -> Any:
     return estimator._in_place_version() if isinstance(estimator, BatchLearner) else None
 
 
-def _validated_times(
-    time: ArrayLike | None, n_rows: int, size: int | timedelta, latest: FloatArray
+def validated_times(
+    time: ArrayLike | None, n_rows: int, size: int | timedelta | None, latest: FloatArray, source: str
 ) -> FloatArray:
+    """Return the times of new rows; zeros if the window is no duration."""
     if not isinstance(size, timedelta):
         return np.zeros(n_rows)
     if time is None:
         raise DataError(
             "a window of time needs the times of the rows; got none.",
-            source="SlidingWindow",
+            source=source,
             hint="name the column with the times, or give the window as a number of rows",
         )
     times = np.asarray(time, dtype=np.float64)
     if times.shape != (n_rows,) or not np.isfinite(times).all():
         raise DataError(
             f"expected one finite time for each of {n_rows} rows; got an array of shape {times.shape}.",
-            source="SlidingWindow",
+            source=source,
         )
     if (np.diff(np.concatenate([latest, times])) < 0).any():
-        raise DataError(
-            "the times of the rows must not decrease; nothing was changed.", source="SlidingWindow"
-        )
+        raise DataError("the times of the rows must not decrease; nothing was changed.", source=source)
     return times
 
 
-def _n_leaving(size: int | timedelta, times: FloatArray) -> int:
+def n_leaving(size: int | timedelta, times: FloatArray) -> int:
+    """Return the number of oldest rows that are outside the window."""
     if isinstance(size, timedelta):
         return int(np.searchsorted(times, times[-1] - size.total_seconds(), side="right"))
     return max(0, len(times) - size)

@@ -14,6 +14,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.explanation.attribution import Attribution
 
 __all__ = ["Expert", "ExpertConfig", "Rule", "Stream", "WindowExpert"]
 
@@ -79,6 +80,9 @@ class Rule(Protocol):
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return one column per class, or a single one for two classes."""
+
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return contributions of the columns of the rule's view, compared with the background."""
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the rule to a native scorer of single rows as expert ``number``; False if impossible."""

@@ -16,6 +16,7 @@ from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, 
 from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_kernel_sum
 from steelyard.kernels import Kernel
 from steelyard.svm import IncrementalSVC
 from steelyard.svm.expansion import KernelExpansion
@@ -187,6 +188,13 @@ class KernelRule:
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""
         return self.expansion.scores(rows.ranks)
+
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return Shapley values of the ranks."""
+        e = self.expansion
+        return explain_kernel_sum(
+            rows.ranks, e.kernel, e.vectors, e.coef, e.intercept, background=background.ranks
+        )
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the expansion to a native scorer of single rows, if it has a native form."""

@@ -13,6 +13,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.views import TransformedRows
+from steelyard.explanation.attribution import Attribution
 
 __all__ = ["LabelFrequencyExpert", "LabelFrequencyRule"]
 
@@ -71,6 +72,11 @@ class LabelFrequencyRule:
         shares = self.counts / self.counts.sum()
         shares = shares[1:] if len(self.classes) == 2 else shares
         return np.repeat(shares[None], len(rows), axis=0)
+
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return no contributions: the score is the same for all rows and part of the base."""
+        base = self.scores(background)[0]
+        return Attribution(np.zeros((*rows.X.shape, len(base))), base)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
         """Return False: the rule changes with every row."""

@@ -19,6 +19,7 @@ from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
 from steelyard.proximal import ProximalSVC
 
@@ -251,6 +252,10 @@ class LinearRule:
         """Return the scores of rows."""
         return _linear_scores(rows.X, self.coef, self.intercept)
 
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return weights times differences from the mean row."""
+        return explain_linear(rows.X, self.coef, self.intercept, background.X.mean(axis=0))
+
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, False, self.coef[0], float(self.intercept[0]))
@@ -287,6 +292,10 @@ class MappedLinearRule(LinearRule):
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""
         return _linear_scores(rows.inside, self.inside, self.intercept)
+
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return Shapley values of the ranks."""
+        return rows.explain_mapped(self.inside, self.intercept, background)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the plane to a native scorer of single rows."""

@@ -14,6 +14,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.views import TransformedRows
+from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
 
 __all__ = ["NearestNeighborExpert", "NearestNeighborRule"]
@@ -63,7 +64,14 @@ class NearestNeighborRule:
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return smoothed log-odds of two classes, or one smoothed log-share per class."""
-        similarity = _kernel(self.vectors.shape[1]).block(rows.ranks, self.vectors, n_threads=1)
+        return self._rank_scores(rows.ranks)
+
+    def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
+        """Return Shapley values of the ranks, compared with the mean ranks."""
+        return explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
+
+    def _rank_scores(self, ranks: FloatArray) -> FloatArray:
+        similarity = _kernel(self.vectors.shape[1]).block(ranks, self.vectors, n_threads=1)
         k = min(_N_NEIGHBORS, len(self.vectors))
         nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
         weights = np.take_along_axis(similarity, nearest, axis=1)

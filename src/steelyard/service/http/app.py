@@ -31,7 +31,7 @@ from steelyard.service import commands
 from steelyard.service import rows as wire
 from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
-from steelyard.service.http import bodies, federated, inference, page
+from steelyard.service.http import bodies, explanations, federated, inference, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys
@@ -95,7 +95,7 @@ class Limits:
 
 
 # Modules with further routes; each function takes the service and returns (method, path, handler).
-_ROUTE_MODULES = (inference.routes, federated.routes, page.routes)
+_ROUTE_MODULES = (inference.routes, explanations.routes, federated.routes, page.routes)
 
 
 class Service:
@@ -108,6 +108,7 @@ class Service:
         self.memory = MemoryReturner()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
+        self.alarms = explanations.RecentAlarms()
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
         self._listeners: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,7 +181,7 @@ class Service:
             request, max_bytes or self.limits.body, self.budget, self.request_limits
         )
 
-    async def _rows(self, body: bytes, form: str, published: PublishedModel) -> ColumnBatch:
+    async def rows(self, body: bytes, form: str, published: PublishedModel) -> ColumnBatch:
         limit = _MAX_BYTES_ON_LOOP[form]
         if published.is_serving:
             limit = min(limit, _MAX_BYTES_ON_LOOP_WHILE_SERVING)
@@ -253,7 +254,7 @@ class Service:
         self.authorize(request, "learn", name)
         published = self.model(name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
-        batch = await self._rows(body, bodies.form_of(request), published)
+        batch = await self.rows(body, bodies.form_of(request), published)
         response = await self.submit(commands.Learn(name, batch, **self.idempotency(request, body)))
         return Response(msgspec.json.encode(response), media_type="application/json")
 
@@ -270,11 +271,12 @@ class Service:
             values = await bodies.json_object(body, self.request_limits)
             options.update({key: values[key] for key in ("remember", "as_of") if key in values})
         published = await self._model_as_of(name, options.get("as_of"))
-        batch = await self._rows(body, form, published)
+        batch = await self.rows(body, form, published)
         if batch.n_rows <= _MAX_ROWS_ON_LOOP:
             answers, probabilities = published.predict(batch)
         else:
             answers, probabilities = await run_in_threadpool(published.predict, batch)
+        self.alarms.add(published, batch, answers, self.writer.clock())
         response = prediction(answers, probabilities, published.version)
         if _is_true(options.get("remember", False)):
             command = self._remember(published, batch, answers, response)
@@ -359,18 +361,20 @@ class Service:
         body = await bodies.read_body(request, self.limits.body, self.budget)
         selection = await self._selection(request, body, self.model(name))
         command = commands.Forget(name, **selection, **self.idempotency(request, body))
-        return JSONResponse(await self.submit(command))
+        response = await self.submit(command)
+        self.alarms.drop(name)
+        return JSONResponse(response)
 
     async def _selection(self, request: Request, body: bytes, published: PublishedModel) -> dict[str, Any]:
         form = bodies.form_of(request)
         if form != "json":
-            return {"batch": await self._rows(body, form, published)}
+            return {"batch": await self.rows(body, form, published)}
         values = await bodies.json_object(body, self.request_limits)
         if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before"}:
             raise Problem(422, "select rows in exactly one way: ids, subject, rows or before.")
         ((way, value),) = values.items()
         if way == "rows":
-            return {"batch": await self._rows(body, form, published)}
+            return {"batch": await self.rows(body, form, published)}
         if way == "ids":
             if not isinstance(value, list) or not all(isinstance(v, str | int) for v in value):
                 raise Problem(422, "ids must be a list of texts.")

@@ -91,6 +91,12 @@ class _Models(Collector):
             "steelyard_model_g_mean", "G-mean of recent predictions.", labels=["model"]
         )
         auc = GaugeMetricFamily("steelyard_model_auc", "AUC of recent predictions.", labels=["model"])
+        drifts = GaugeMetricFamily("steelyard_model_drifts", "Drifts found so far.", labels=["model"])
+        evidence = GaugeMetricFamily(
+            "steelyard_model_drift_evidence",
+            "Evidence for a drift since the last one; a drift is reported at 1.",
+            labels=["model"],
+        )
         for name, published in list(self._writer.published.items()):
             measures = published.measures
             learned.add_metric(
@@ -101,4 +107,7 @@ class _Models(Collector):
             for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):
                 if value is not None:
                     family.add_metric([name], value)
-        yield from (learned, rows, version, g_mean, auc)
+            if (gauges := published.drift_gauges) is not None:
+                drifts.add_metric([name], gauges[0])
+                evidence.add_metric([name], gauges[1])
+        yield from (learned, rows, version, g_mean, auc, drifts, evidence)

@@ -78,6 +78,7 @@ _SCHEMAS: dict[str, Any] = {
         waiting_for_labels=_INTEGER,
         experts=_list(_OBJECT),
         drifts=_list(_INTEGER),
+        changes=_list(_OBJECT),
         latency_ms=_OBJECT,
         spec=_SPEC,
     ),
@@ -91,6 +92,25 @@ _SCHEMAS: dict[str, Any] = {
         probabilities=_list(_OBJECT),
         ids=_list(_TEXT),
         version=_INTEGER,
+    ),
+    "Explained": _record(
+        "explanations version",
+        explanations=_list(
+            _record(
+                "label score base contributions",
+                label=_LABEL,
+                score={"type": ["number", "object"]},
+                base={"type": ["number", "object"]},
+                contributions=_OBJECT,
+                values=_OBJECT,
+                nearest=_list(_OBJECT),
+                changes=_list(_OBJECT),
+            )
+        ),
+        version=_INTEGER,
+    ),
+    "Explanations": _record(
+        "alarms importance version", alarms=_list(_OBJECT), importance=_list(_OBJECT), version=_INTEGER
     ),
     "Labelled": _record(
         "labelled unknown version", labelled=_INTEGER, unknown=_list(_TEXT), version=_INTEGER
@@ -251,6 +271,14 @@ def description() -> dict[str, Any]:
             model: {"get": _operation("One model.", "Model"), "put": made},
             f"{model}/learn": {"post": learn},
             f"{model}/predict": {"post": predict},
+            f"{model}/explain": {
+                "post": _operation(
+                    "Explain predictions: contributions of columns.", "Explained", body="Rows", rows=True
+                )
+            },
+            f"{model}/explanations": {
+                "get": _operation("Explained recent alarms, and importance of columns.", "Explanations")
+            },
             f"{model}/labels": {"post": label},
             f"{model}/forget": {"post": forget},
             f"{model}/measures": {

@@ -58,7 +58,7 @@ function falseAlarmRate(now, label) {
 function headline(now) {
   const r = rarestClass(now);
   if (!r) return "Quality is shown as soon as labels of two classes have arrived.";
-  if (r.recall === undefined) return `No row of class “${r.label}” among the last 1,000 rows.`;
+  if (r.recall === undefined) return `No row of class “${r.label}” among the last 4,000 rows.`;
   const found = Object.entries(now.recall);
   if (found.length > 2) {
     const [worst, recall] = found.reduce((a, b) => (b[1] < a[1] ? b : a));
@@ -281,6 +281,46 @@ function certificateTable(certificates) {
   })));
 }
 
+// The contributions to the score of the predicted class; the score of the first of two classes is the negative one.
+function alarmTable(alarm) {
+  const several = typeof alarm.score === "object";
+  const sign = !several && alarm.score <= 0 ? -1 : 1;
+  const contributions = Object.entries(several ? alarm.contributions[alarm.label] : alarm.contributions);
+  const largest = contributions.map(([column, v]) => [column, sign * v]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
+  const top = Math.max(...largest.map(([, v]) => Math.abs(v)), 1e-12);
+  const rows = largest.map(([column, v]) => {
+    const bar = svg("svg", { class: "contribution", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+    const width = (50 * Math.abs(v)) / top;
+    bar.append(svg("rect", { class: v > 0 ? "p" : "n", x: v > 0 ? 50 : 50 - width, y: 1, width, height: 8 }));
+    const cell = el("td");
+    cell.append(bar);
+    return [`${column} = ${shown(alarm.values[column])}`, signed(v), cell];
+  });
+  const holder = el("div", null, "alarm");
+  const score = several ? alarm.score[alarm.label] : sign * alarm.score;
+  holder.append(el("div", `${moment(alarm.at)}: “${alarm.label}”, score ${signed(score)}`, "small"), scrolled(table(["column", "adds", ""], rows)));
+  const change = alarm.changes?.[0];
+  if (change) holder.append(el("div", `“${change.label}” with ${Object.entries(change.values).map(([column, v]) => `${column} = ${shown(v)}`).join(" and ")}`, "small quiet"));
+  return holder;
+}
+const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`;
+const shown = (v) => (typeof v === "number" ? String(Number(v.toPrecision(4))) : String(v ?? "missing"));
+
+function importanceTable(importance) {
+  return scrolled(table(["column", "share"], importance.slice(0, 10).map(({ column, share: part }) => {
+    const say = el("td", null, "say");
+    const bar = el("meter");
+    Object.assign(bar, { min: 0, max: 1, value: part, title: share(part) });
+    say.append(bar, el("span", share(part)));
+    return [column, say];
+  })));
+}
+
+function changeTable(changes) {
+  return scrolled(table(["row", "cause", "columns"], changes.slice(-8).reverse().map(
+    (c) => [number(c.row), el("td", c.cause), el("td", [c, ...c.further].flatMap((part) => part.columns).join(", "))])));
+}
+
 function expertTable(experts) {
   const heaviest = [...experts].sort((a, b) => b.weight - a.weight);
   return scrolled(table(["expert", "rows", "recent score", "weight"], heaviest.map((e) => {
@@ -310,9 +350,9 @@ class ModelPage {
   async open() {
     document.title = `${this.name} · steelyard`;
     document.getElementById("where").textContent = `/ ${this.name}`;
-    const [model, measures, { certificates }] = await Promise.all([
-      fetchJson(this.path), fetchJson(`${this.path}/measures`), fetchJson(`${this.path}/certificates`)]);
-    Object.assign(this, { model, points: measures.points, now: measures.now, certificates });
+    const [model, explained, measures, { certificates }] = await Promise.all([
+      fetchJson(this.path), fetchJson(`${this.path}/explanations`), fetchJson(`${this.path}/measures`), fetchJson(`${this.path}/certificates`)]);
+    Object.assign(this, { model, explained, points: measures.points, now: measures.now, certificates });
     this.seen = performance.now();
     this.build();
     this.draw();
@@ -330,7 +370,7 @@ class ModelPage {
     const charts = el("div", null, "grid");
     charts.append(
       card("Quality over time", `G-mean: geometric mean of the recalls of all classes. ${this.now.auc === null ? "" : "AUC: probability that a row of the rare class scores higher than another row. "}Drag to zoom, double-click to reset; keyboard: arrows, + and −, Escape.`, this.course, this.drift),
-      card("Share of the rare class", "Among the last 1,000 labelled rows.", this.shares));
+      card("Share of the rare class", "Among the last 4,000 labelled rows.", this.shares));
     for (const c of charts.children) c.classList.add("wide");
     main.replaceChildren(this.title, this.sub, this.tiles, charts, this.details);
   }
@@ -338,7 +378,7 @@ class ModelPage {
   draw() {
     const { now, model } = this;
     this.title.textContent = headline(now);
-    this.sub.textContent = "Prequential evaluation on the last 1,000 labelled rows: each row was predicted before it was learned.";
+    this.sub.textContent = "Prequential evaluation on the last 4,000 labelled rows: each row was predicted before it was learned.";
     const r = rarestClass(now);
     const nClasses = Object.keys(now.share).length;
     this.tiles.replaceChildren(
@@ -358,7 +398,11 @@ class ModelPage {
     } else {
       for (const holder of [this.course, this.shares]) holder.replaceChildren(el("p", "The curve begins after 200 labels.", "quiet"));
     }
-    const cards = [card("Confusion matrix", "Number of rows by label and prediction.", confusionTable(now))];
+    const { alarms, importance } = this.explained;
+    const cards = [];
+    if (alarms.length) cards.push(card("Recent alarms", "The last predictions of a rare class, and what each column added to the score.", ...alarms.slice(0, 3).map(alarmTable)));
+    if (importance.length) cards.push(card("Important columns", "Mean absolute contribution to the scores of recent rows, as a share of the total.", importanceTable(importance)));
+    cards.push(card("Confusion matrix", "Number of rows by label and prediction.", confusionTable(now)));
     if (now.scores) {
       const legend = el("div", null, "small quiet");
       legend.append(el("span", null, "swatch p"), `“${now.scores.label}”  `, el("span", null, "swatch n"), "other classes; dashed line: the threshold");
@@ -366,6 +410,7 @@ class ModelPage {
       cards.push(card("Other thresholds", "Recall and false positives with other thresholds.", thresholdTable(now.scores)));
     }
     if (model.experts?.length) cards.push(card("Experts", "Weight of each expert in the prediction, and its recent score.", expertTable(model.experts)));
+    if (model.changes) cards.push(card("What changed", "Drifts found by tests that are valid at any time: prior (class frequencies), features (a column moved in all classes), concept (a column moved differently within the classes).", model.changes.length ? changeTable(model.changes) : el("p", "No drift was found.", "quiet")));
     if (Object.keys(model.latency_ms ?? {}).length) cards.push(card("Latency", "Time from the first byte of a request to its response.", latencyTable(model.latency_ms)));
     cards.push(card("Forgotten rows", "Each line is a certificate, with the digests of the model before and after.", this.certificates.length ? certificateTable(this.certificates) : el("p", "Nothing has been forgotten yet.", "quiet")));
     const about = el("div", null, "small");
@@ -404,13 +449,13 @@ class ModelPage {
 
   async refresh() {
     const since = this.points.length ? this.points[this.points.length - 1].at : 0;
-    const [model, measures, { certificates }] = await Promise.all([
-      fetchJson(this.path), fetchJson(`${this.path}/measures?since=${encodeURIComponent(new Date(1000 * since + 1).toISOString())}`), fetchJson(`${this.path}/certificates`)]);
+    const [model, explained, measures, { certificates }] = await Promise.all([
+      fetchJson(this.path), fetchJson(`${this.path}/explanations`), fetchJson(`${this.path}/measures?since=${encodeURIComponent(new Date(1000 * since + 1).toISOString())}`), fetchJson(`${this.path}/certificates`)]);
     const seen = performance.now();
     if (this.seen) this.rate = Math.max(0, (1000 * (model.learned - this.model.learned)) / (seen - this.seen));
     this.seen = seen;
     this.points = [...this.points, ...measures.points.filter((p) => p.at > since)].slice(-2000);
-    Object.assign(this, { model, now: measures.now, certificates });
+    Object.assign(this, { model, explained, now: measures.now, certificates });
     this.draw();
   }
 

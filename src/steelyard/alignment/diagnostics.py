@@ -1,0 +1,46 @@
+"""Diagnostics of a transformed kernel: Riemannian magnification and kernel-target alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from steelyard._types import FloatArray
+
+__all__ = ["rbf_magnification", "target_alignment"]
+
+_STEP = 1e-4  # of the central differences, in units of the width 1 / sqrt(gamma) of the kernel
+
+
+def rbf_magnification(factor: Callable[[FloatArray], FloatArray], X: FloatArray, gamma: float) -> FloatArray:
+    r"""Return the volume element of the transformed Gaussian kernel divided by that of the plain kernel.
+
+    Equation 2 of the paper defines the metric :math:`g_{ij} = \partial^2 k(x, z) / \partial x_i \partial z_j`
+    at z = x. The Gaussian kernel has :math:`2 \gamma I`; the kernel D(x) D(z) k(x, z) has
+    :math:`2 \gamma D^2 I + \nabla D \nabla D^\top`, so the ratio of the roots of the determinants is
+    :math:`D^d \sqrt{1 + |\nabla D|^2 / (2 \gamma D^2)}`.
+
+    Parameters
+    ----------
+    factor : callable
+        D of an array of rows.
+    X : ndarray of shape (n_samples, n_features)
+        Rows.
+    gamma : float
+        Coefficient of the kernel.
+    """
+    step = _STEP / np.sqrt(gamma)
+    D, squares = factor(X), np.zeros(len(X))
+    for j in range(X.shape[1]):
+        shift = np.zeros(X.shape[1])
+        shift[j] = step
+        squares += np.square((factor(X + shift) - factor(X - shift)) / (2.0 * step))
+    result: FloatArray = D ** X.shape[1] * np.sqrt(1.0 + squares / (2.0 * gamma * np.square(D)))
+    return result
+
+
+def target_alignment(K: FloatArray, signs: FloatArray) -> float:
+    """Return the alignment of a kernel matrix with the labels: <K, yy'> / (n |K|), from -1 to 1."""
+    norm = float(np.linalg.norm(K))
+    return float(signs @ K @ signs) / (len(signs) * norm) if norm else 0.0

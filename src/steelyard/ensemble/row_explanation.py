@@ -1,0 +1,123 @@
+"""Contributions of the columns to the combined score of all experts.
+
+The combined score is a sum over the experts, so its contributions are sums too. The calibration of an expert
+is a function of one score: the contributions to this score are multiplied by the average slope of the
+calibration between the score of the reference and that of the row, so that they add up to the calibrated
+score.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.score_buffer import align
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.views import HashedView, TransformedRows
+from steelyard.explanation.attribution import Attribution, explain_softmax
+
+__all__ = ["explain_snapshot", "unhashed"]
+
+
+def explain_snapshot(
+    snapshot: EnsembleSnapshot, X: FloatArray, background: FloatArray, raw: FloatArray
+) -> Attribution:
+    """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
+
+    ``raw`` has the scores of all experts.
+    """
+    rows, others = TransformedRows(X, snapshot.views), TransformedRows(background, snapshot.views)
+    weights, n_planes = snapshot.weights, raw.shape[2]
+    total = Attribution(np.zeros((*X.shape, n_planes)), np.zeros(n_planes))
+    for expert in _answering(snapshot, raw):
+        part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
+        if isinstance(weights, ExpertWeights):
+            part = _calibrated(part, weights.tables[expert], raw[:, expert])
+        factor = 1.0 if weights is None else weights.weights[expert]
+        if weights is not None and not isinstance(weights, ExpertWeights):
+            factor /= weights.scales[expert]
+        total = Attribution(
+            total.contributions + factor * part.contributions, total.base + factor * part.base
+        )
+    if weights is None:
+        return total
+    if isinstance(weights, ExpertWeights):
+        return total.shifted(-weights.threshold)
+    scaled = Attribution(
+        weights.slope * total.contributions, weights.slope * (total.base - weights.thresholds)
+    )
+    return explain_softmax(scaled)
+
+
+def _answering(snapshot: EnsembleSnapshot, raw: FloatArray) -> list[int]:
+    """Return the experts that contribute: those with a weight, or the first one with scores."""
+    known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
+    if snapshot.weights is None:
+        return known[:1]
+    return [e for e in known if snapshot.weights.weights[e] > 0.0]
+
+
+def _expert_part(
+    snapshot: EnsembleSnapshot, expert: int, rows: TransformedRows, others: TransformedRows, raw: FloatArray
+) -> Attribution:
+    """Return contributions to the scores of one expert, aligned with the classes of the snapshot.
+
+    A class that the expert does not know has the expert's lowest score, as in the weighted sum.
+    """
+    rule = snapshot.rules[expert]
+    assert rule is not None
+    part = rule.attribution(rows, others)
+    part = part.by_source(snapshot.views.sources(part.contributions.shape[1]), rows.X.shape[1])
+    contributions = align(part.contributions, rule.classes, snapshot.classes)
+    base = align(part.base[None], rule.classes, snapshot.classes)[0]
+    unknown = np.isnan(base)
+    if unknown.any():
+        lowest = np.nanargmin(raw, axis=1)
+        contributions = np.where(
+            unknown, contributions[np.arange(len(raw)), :, lowest][:, :, None], contributions
+        )
+        base = np.where(unknown, np.nanmin(base), base)
+        raw = np.where(np.isnan(raw), np.nanmin(raw, axis=1, keepdims=True), raw)
+    return Attribution(contributions, base).adjusted(raw)
+
+
+def _calibrated(part: Attribution, table: tuple[FloatArray, FloatArray], raw: FloatArray) -> Attribution:
+    """Return contributions to the calibrated score of an expert, for two classes."""
+    knots, values = table
+    base = np.interp(part.base, knots, values)
+    change, calibrated = raw - part.base, np.interp(raw, knots, values) - base
+    slope = np.divide(calibrated, change, out=np.zeros_like(change), where=change != 0.0)
+    same = change[:, 0] == 0.0
+    if same.any():  # opposite contributions: the slope at the score itself
+        slope[same] = _slope_at(float(part.base[0]), knots, values)
+    return Attribution(part.contributions * slope[:, None, :], base)
+
+
+def _slope_at(score: float, knots: FloatArray, values: FloatArray) -> float:
+    if len(knots) < 2:
+        return 0.0
+    piece = int(np.clip(np.searchsorted(knots, score, side="right") - 1, 0, len(knots) - 2))
+    width = float(knots[piece + 1] - knots[piece])
+    return float(values[piece + 1] - values[piece]) / width if width > 0.0 else 0.0
+
+
+def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
+    """Return contributions of the original columns of hashed rows.
+
+    The contribution of a hashed column is divided among its original columns in proportion to the absolute
+    values of the row; evenly, if all of them are zero.
+    """
+    places: IntArray = view.sketch()[0]
+    size = np.abs(X)
+    total = np.zeros((len(X), view.n_columns))
+    for row, line in enumerate(size):
+        total[row] = np.bincount(places, line, minlength=view.n_columns)
+    count = np.bincount(places, minlength=view.n_columns)[places]
+    share = np.divide(
+        size,
+        total[:, places],
+        out=np.broadcast_to(1.0 / count, size.shape).copy(),
+        where=total[:, places] > 0.0,
+    )
+    return Attribution(part.contributions[:, places] * share[:, :, None], part.base)

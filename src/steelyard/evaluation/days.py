@@ -1,0 +1,77 @@
+"""Precision and recall at k for every day of a stream with times."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.metrics.score_measures import BoolArray, rankings_of_both_classes
+
+__all__ = ["DAY_SECONDS", "DayLine", "DayMeasures"]
+
+DAY_SECONDS = 86_400.0
+_MAX_DAYS = 4000  # older days are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class DayLine:
+    """Measures of one day: pairs for the scored class, and for the other one of two classes."""
+
+    day: int  # days since 1970-01-01, UTC
+    n_rows: int
+    n_positive: tuple[int, int]
+    precision_at_k: tuple[float, float]
+    recall_at_k: tuple[float, float]
+
+
+class DayMeasures:
+    """Precision and recall of the ``k`` highest scores of each day.
+
+    Only the rows of the last day are kept. Rows of an earlier day that arrive late start that day again.
+
+    Parameters
+    ----------
+    k : int
+        Number of rows that can be checked in a day.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self._closed: deque[DayLine] = deque(maxlen=_MAX_DAYS)
+        self._day: int | None = None
+        self._parts: list[tuple[BoolArray, FloatArray]] = []
+
+    def update(self, time: FloatArray, is_positive: BoolArray, scores: FloatArray) -> None:
+        """Add rows with their times in seconds since 1970."""
+        days: NDArray[np.int64] = np.floor(time / DAY_SECONDS).astype(np.int64)
+        borders = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+        for begin, end in pairwise(borders):
+            if begin == end:
+                continue
+            if self._day != days[begin] and self._parts:
+                self._closed.append(self._line())
+                self._parts = []
+            self._day = int(days[begin])
+            self._parts.append((is_positive[begin:end].copy(), scores[begin:end].copy()))
+
+    def lines(self) -> list[DayLine]:
+        """Return the measures of each day; the last day may be incomplete."""
+        return [*self._closed, self._line()] if self._parts else list(self._closed)
+
+    def _line(self) -> DayLine:
+        is_positive, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        pair = rankings_of_both_classes(is_positive, scores)
+        n_positive = int(is_positive.sum())
+        assert self._day is not None  # there are rows
+        return DayLine(
+            self._day,
+            len(scores),
+            (n_positive, len(scores) - n_positive),
+            (pair[0].precision_at(self.k), pair[1].precision_at(self.k)),
+            (pair[0].recall_at(self.k), pair[1].recall_at(self.k)),
+        )

@@ -1,0 +1,46 @@
+"""Check for rows that are sorted by label, on which measures of a stream are misleading."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard._labels import Codes
+
+__all__ = ["LabelOrder"]
+
+_MIN_EXPECTED_CHANGES = 20  # shorter tables are not checked
+_SORTED_RATIO = 0.05  # rows are sorted if labels change less often than this fraction of the expected changes
+
+
+class LabelOrder:
+    """Number of times that the label changes from one row to the next, and the number in random order.
+
+    A model that predicts the previous label is nearly always right on rows that are sorted by label, even if
+    the features are noise.
+    """
+
+    def __init__(self) -> None:
+        self.n_changes = 0
+        self._counts = np.zeros(0)
+        self._previous: int | None = None
+
+    def update(self, codes: Codes) -> None:
+        """Count the labels of further rows, at least one, given as class numbers."""
+        found = np.bincount(codes, minlength=len(self._counts)).astype(float)
+        found[: len(self._counts)] += self._counts
+        self._counts = found
+        self.n_changes += int(np.count_nonzero(codes[1:] != codes[:-1]))
+        self.n_changes += self._previous is not None and bool(codes[0] != self._previous)
+        self._previous = int(codes[-1])
+
+    def warning(self) -> str | None:
+        """Return a warning with numbers if the rows are sorted by label."""
+        n_rows = int(self._counts.sum())
+        # In random order, neighbouring rows differ with probability 1 - sum of squared class shares.
+        expected = (n_rows - 1) * (1 - float(np.square(self._counts / max(n_rows, 1)).sum()))
+        if expected < _MIN_EXPECTED_CHANGES or self.n_changes >= _SORTED_RATIO * expected:
+            return None
+        return (
+            f"the rows are sorted by label: the label changes {self.n_changes:,} times in {n_rows:,} rows, "
+            f"and about {expected:,.0f} times in random order, so the measures are misleading"
+        )

@@ -1,0 +1,91 @@
+"""``explain(X)`` of all learners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from steelyard._concurrency import shallow_copy
+from steelyard._labels import winners
+from steelyard._memory import check_fits_memory
+from steelyard._types import FloatArray
+from steelyard._validation import check_finite, validate_rows
+from steelyard.exceptions import DataError
+from steelyard.explanation.neighbors import ChangeSearch, find_nearest
+from steelyard.explanation.rows import RowExplanations, mean_sizes
+
+if TYPE_CHECKING:
+    from steelyard.base import BatchLearner
+
+__all__ = ["column_names", "dense_rows", "explain_rows", "mean_contributions"]
+
+_MAX_ROWS_WITH_CHANGES = 20
+
+
+def explain_rows(
+    learner: BatchLearner, X: Any, background: Any = None, changes: bool | None = None
+) -> RowExplanations:
+    """Return the explanation of the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
+    rows = learner._explained_rows(X)
+    names = column_names(learner, rows.shape[1])
+    others = None if background is None else learner._explained_rows(background)
+    plain = shallow_copy(learner)  # rows were validated, so names of columns are no longer compared
+    plain.__dict__.pop("feature_names_in_", None)
+    scores, classes = plain._explained_scores(rows)
+    remembered = plain._remembered_rows()
+    if others is None and remembered is not None and remembered.has_values:
+        others = remembered.X
+    attribution = plain._attribution(rows, others).adjusted(scores)
+    is_single = scores.shape[1] == 1
+    found = RowExplanations(
+        contributions=attribution.contributions[:, :, 0] if is_single else attribution.contributions,
+        base=float(attribution.base[0]) if is_single else attribution.base,
+        score=scores[:, 0] if is_single else scores,
+        column_names=names,
+        values=rows,
+        classes=classes,
+        labels=classes[winners(scores, len(classes))],
+        nearest=find_nearest(remembered, rows),
+    )
+    if changes is False or (changes is None and len(rows) > _MAX_ROWS_WITH_CHANGES):
+        return found
+    search = ChangeSearch(lambda tried: plain._explained_scores(tried)[0], classes, names, remembered)
+    found.changes.extend(search.of_row(values, found.support(row)) for row, values in enumerate(rows))
+    return found
+
+
+def mean_contributions(learner: BatchLearner, X: Any) -> FloatArray:
+    """Return the mean absolute contribution of each column over some rows."""
+    plain = shallow_copy(learner)
+    plain.__dict__.pop("feature_names_in_", None)
+    rows = plain._explained_rows(X)
+    remembered = plain._remembered_rows()
+    others = None if remembered is None or not remembered.has_values else remembered.X
+    return mean_sizes(plain._attribution(rows, others).contributions)
+
+
+def column_names(learner: Any, n_columns: int) -> list[str]:
+    """Return the names of the columns that a learner has seen, or x0, x1 and so on."""
+    names = getattr(learner, "feature_names_in_", None)
+    return [f"x{k}" for k in range(n_columns)] if names is None else [str(name) for name in names]
+
+
+def dense_rows(learner: BatchLearner, X: Any) -> FloatArray:
+    """Return validated, finite, dense rows of float64."""
+    rows = validate_rows(learner, X, "explain")
+    if isinstance(rows, list) or getattr(learner, "kernel", None) == "precomputed":
+        raise DataError(
+            "only rows of columns can be explained; this learner compares sequences or kernel values.",
+            source=f"{type(learner).__name__}.explain",
+        )
+    rows = check_finite(learner, rows, "explain")
+    if sp.issparse(rows):
+        check_fits_memory(
+            24 * rows.shape[0] * rows.shape[1],
+            f"the contributions of {rows.shape[0]:,} x {rows.shape[1]:,} values",
+            "explain fewer rows at a time",
+        )
+        rows = rows.toarray()
+    return np.ascontiguousarray(rows, dtype=np.float64)

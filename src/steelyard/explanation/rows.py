@@ -1,0 +1,328 @@
+"""Explanations of predictions: contributions of the columns, nearest rows and changes, for each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._labels import winners
+from steelyard._types import FloatArray
+from steelyard.explanation.neighbors import Change, NearRow
+
+__all__ = ["RowExplanations"]
+
+_MAX_COLUMNS = 10  # columns that text, table and picture show
+_MAX_TEXT_ROWS = 5
+_BAR_PIXELS = 110  # width of the longest bar in HTML
+_POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
+
+
+@dataclass(frozen=True, repr=False)
+class RowExplanations:
+    """Why a model predicts what it predicts, for each row of ``explain(X)``.
+
+    The contributions of a row and the base add up to its score:
+    ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` has only row ``i``. It prints as text,
+    shows as a table in a notebook, and :meth:`plot` draws a row as a waterfall; these show the score of the
+    predicted class, which for the first of two classes is the negative of ``score``.
+
+    Attributes
+    ----------
+    contributions : ndarray of shape (n_rows, n_columns) or (n_rows, n_columns, n_classes)
+        What each column adds to the score of each row; for more than two classes, to the score of each
+        class.
+    base : float or ndarray of shape (n_classes,)
+        Score of the reference, which the rows are compared with: about an average row.
+    score : ndarray of shape (n_rows,) or (n_rows, n_classes)
+        The scores that ``decision_function`` returns.
+    column_names : list of str
+        Names of the columns.
+    values : ndarray of shape (n_rows, n_columns)
+        Values of the rows.
+    classes : ndarray of shape (n_classes,)
+        Labels of the classes. With two classes, positive contributions support the second one.
+    labels : ndarray of shape (n_rows,)
+        Predicted classes.
+    nearest : list of list of NearRow
+        For each row, the three nearest remembered rows of each class, nearest first. Empty if the model
+        remembers no rows.
+    changes : list of list of Change
+        For each row, small changes with which the model would predict another class, the smallest first.
+        By default they are computed if there are at most 20 rows.
+    """
+
+    contributions: FloatArray
+    base: Any
+    score: FloatArray
+    column_names: list[str]
+    values: NDArray[Any]
+    classes: NDArray[Any]
+    labels: NDArray[Any]
+    nearest: list[list[NearRow]] = field(default_factory=list)
+    changes: list[list[Change]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: int | slice) -> RowExplanations:
+        chosen = slice(rows, rows + 1 or None) if isinstance(rows, (int, np.integer)) else rows
+        if isinstance(rows, (int, np.integer)) and not -len(self) <= rows < len(self):
+            raise IndexError(f"row {rows} of {len(self)} explained rows")
+        parts = {
+            name: getattr(self, name)[chosen]
+            for name in ("contributions", "score", "values", "labels", "nearest", "changes")
+        }
+        return replace(self, **parts)
+
+    @property
+    def feature_importances(self) -> FloatArray:
+        """Mean absolute contribution of each column over the rows and, if there are several, the classes."""
+        return mean_sizes(self.contributions)
+
+    def support(self, row: int) -> FloatArray:
+        """Return what each column of a row adds to the score of the predicted class."""
+        return self._of_class(row)[0]
+
+    def _place(self, row: int) -> int:
+        """Return the index of the predicted class."""
+        return int(winners(self.score[row : row + 1], len(self.classes))[0])
+
+    def _of_class(self, row: int) -> tuple[FloatArray, float, float, Any]:
+        """Return contributions, base and score of the predicted class, and this class.
+
+        With two classes, the score of the first class is the negative of that of the second class.
+        """
+        k = self._place(row)
+        if self.contributions.ndim == 2:
+            sign = 1.0 if k or len(self.classes) < 2 else -1.0
+            score = sign * float(self.score[row])
+            return sign * self.contributions[row], sign * float(self.base), score, self.classes[k]
+        return self.contributions[row][:, k], float(self.base[k]), float(self.score[row, k]), self.classes[k]
+
+    def largest(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, Any, float]]:
+        """Return name, value and contribution of the columns with the largest contributions.
+
+        They are contributions to the score of the predicted class.
+        """
+        contributions = self._of_class(row)[0]
+        order = np.argsort(-np.abs(contributions), kind="stable")[:n_columns]
+        return [(self.column_names[c], self.values[row, c], float(contributions[c])) for c in order.tolist()]
+
+    def _shown(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, float]]:
+        """Return texts and contributions of the largest columns, and one entry for all others."""
+        largest = self.largest(row, n_columns)
+        shown = [(f"{name} = {value_text(value)}", size) for name, value, size in largest]
+        n_others = len(self.column_names) - len(shown)
+        if n_others:
+            rest = float(self._of_class(row)[0].sum()) - sum(size for _, size in shown)
+            shown.append((f"{n_others} other column{'s' * (n_others > 1)}", rest))
+        return shown
+
+    # -- text ---------------------------------------------------------------------------------------
+
+    def summary(self, row: int, n_columns: int = 3) -> str:
+        """Return one line with the columns that contribute most to a row."""
+        return ", ".join(
+            f"{name} = {value_text(value)} ({size:+.3g})"
+            for name, value, size in self.largest(row, n_columns)
+        )
+
+    def __str__(self) -> str:
+        texts = [self._row_text(row) for row in range(min(len(self), _MAX_TEXT_ROWS))]
+        if len(self) > _MAX_TEXT_ROWS:
+            texts.append(f"... and {len(self) - _MAX_TEXT_ROWS} more rows.")
+        return "\n\n".join(texts)
+
+    __repr__ = __str__
+
+    def _headline(self, row: int) -> str:
+        _, _, score, label = self._of_class(row)
+        return f"Row {row}: predicted {_label(label)}, score {score:.3g}"
+
+    def _row_text(self, row: int) -> str:
+        _, base, score, _ = self._of_class(row)
+        lines = [("base", base), *self._shown(row), ("score", score)]
+        width = max(len(text) for text, _ in lines)
+        table = [f"  {text:<{width}}  {size:>+9.3f}" for text, size in lines]
+        return "\n".join([self._headline(row), *table, *self._notes(row)])
+
+    def _notes(self, row: int) -> list[str]:
+        notes = []
+        if self.changes and self.changes[row]:
+            notes = [
+                _change_text(change, self.column_names, self.values[row]) for change in self.changes[row]
+            ]
+        if self.nearest and self.nearest[row]:
+            notes.append(f"Nearest remembered rows (distance): {_near_text(self.nearest[row])}.")
+        return notes
+
+    # -- HTML ---------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        parts = [self.row_html(row) for row in range(min(len(self), _MAX_TEXT_ROWS))]
+        if len(self) > _MAX_TEXT_ROWS:
+            parts.append(f"<p>... and {len(self) - _MAX_TEXT_ROWS} more rows.</p>")
+        return "".join(parts)
+
+    def row_html(self, row: int, n_columns: int = _MAX_COLUMNS) -> str:
+        """Return the explanation of one row as HTML, with a bar for each contribution."""
+        _, base, score, _ = self._of_class(row)
+        shown = self._shown(row, n_columns)
+        longest = max((abs(size) for _, size in shown), default=0.0) or 1.0
+        lines = "".join(_html_line(text, size, longest) for text, size in shown)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self._notes(row))
+        return (
+            f'<div class="explanation"><p><strong>{escape(self._headline(row))}</strong></p>'
+            f'<table style="border-collapse:collapse">{_html_line("base", base, 0.0)}{lines}'
+            f"{_html_line('score', score, 0.0)}</table>{f'<ul>{notes}</ul>' if notes else ''}</div>"
+        )
+
+    # -- picture ------------------------------------------------------------------------------------
+
+    def plot(self, row: int = 0, *, n_columns: int = _MAX_COLUMNS, ax: Any = None) -> Any:
+        """Draw the contributions of a row as a waterfall, from the base to the score.
+
+        Parameters
+        ----------
+        row : int, default=0
+            The row.
+        n_columns : int, default=10
+            Columns to draw; the others are drawn as one bar.
+        ax : matplotlib axes, optional
+            The axes to draw on; a new figure by default.
+
+        Returns
+        -------
+        matplotlib axes
+        """
+        row = range(len(self))[row]
+        _, base, score, label = self._of_class(row)
+        shown = self._shown(row, n_columns)
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(figsize=(7.0, 1.4 + 0.36 * len(shown)), layout="constrained")
+        ends = base + np.cumsum([size for _, size in shown])
+        starts = np.concatenate([[base], ends[:-1]])
+        sizes = ends - starts
+        places = np.arange(len(shown))
+        colors = [_POSITIVE if size > 0.0 else _NEGATIVE for size in sizes]
+        ax.barh(places, sizes, left=starts, color=colors, height=0.62)
+        # Thin lines connect the end of each bar with the beginning of the next one.
+        ax.vlines(ends[:-1], places[:-1], places[1:], color=_NEUTRAL, linewidth=0.8)
+        reach = float(np.ptp([*ends, base])) or 1.0
+        for place, size, end in zip(places, sizes, ends, strict=True):
+            ax.text(
+                end + (0.015 if size > 0.0 else -0.015) * reach, place, f"{size:+.2f}",
+                va="center", ha="left" if size > 0.0 else "right", fontsize="small",
+            )  # fmt: skip
+        for at, text in ((base, f"base {base:.2f}"), (score, f"score {score:.2f}")):
+            ax.axvline(at, color=_NEUTRAL, linewidth=0.8, linestyle=":")
+            is_base = text.startswith("base")
+            ax.text(
+                at, -0.75 if is_base else len(shown) - 0.3, text,
+                ha="center", va="bottom" if is_base else "top", fontsize="small", color="#444",
+                bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0},
+            )  # fmt: skip
+        ax.set_ylim(len(shown) + 0.15, -1.15)
+        low, high = min([*ends, base]), max([*ends, base])
+        ax.set_xlim(low - 0.14 * reach, high + 0.14 * reach)
+        ax.set_yticks(places, [text for text, _ in shown])
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.set_xlabel(f"score for {_label(label)}")
+        ax.set_title(f"row {row}: predicted {_label(label)}", fontsize="medium")
+        return ax
+
+    # -- plain values -------------------------------------------------------------------------------
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return each row as plain values for JSON, with contributions by name of column."""
+        return [self._row_dict(row) for row in range(len(self))]
+
+    def _row_dict(self, row: int) -> dict[str, Any]:
+        contributions, base, score = self.contributions[row], self.base, self.score[row]
+        plain: dict[str, Any] = {"label": _plain(self.labels[row])}
+        if contributions.ndim == 1:
+            plain |= {"score": float(score), "base": float(base)}
+            plain["contributions"] = dict(zip(self.column_names, contributions.tolist(), strict=True))
+        else:
+            names = [str(_plain(label)) for label in self.classes]
+            plain |= {name: dict(zip(names, part.tolist(), strict=True))
+                      for name, part in (("score", score), ("base", base))}  # fmt: skip
+            plain["contributions"] = {
+                name: dict(zip(self.column_names, part.tolist(), strict=True))
+                for name, part in zip(names, contributions.T, strict=True)
+            }
+        if self.nearest:
+            plain["nearest"] = [_near_dict(near, self.column_names) for near in self.nearest[row]]
+        if self.changes:
+            plain["changes"] = [
+                {"label": _plain(change.label), "values": {k: _plain(v) for k, v in change.values.items()}}
+                for change in self.changes[row]
+            ]
+        return plain
+
+
+def mean_sizes(contributions: FloatArray) -> FloatArray:
+    """Return the mean absolute contribution of each column."""
+    sizes = np.abs(contributions).mean(axis=0)
+    return np.asarray(sizes if sizes.ndim == 1 else sizes.mean(axis=1))
+
+
+def value_text(value: Any) -> str:
+    """Return a short text of a value in a table."""
+    if isinstance(value, (float, np.floating)):
+        return "missing" if np.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _label(label: Any) -> str:
+    return repr(_plain(label))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _near_text(near: list[NearRow]) -> str:
+    by_class: dict[Any, list[str]] = {}
+    for one in near:
+        number = "" if one.number is None else f"row {one.number} "
+        by_class.setdefault(_label(one.label), []).append(f"{number}({one.distance:.2f})")
+    return "; ".join(f"{label}: {', '.join(rows)}" for label, rows in by_class.items())
+
+
+def _near_dict(near: NearRow, names: list[str]) -> dict[str, Any]:
+    plain = {"label": _plain(near.label), "distance": near.distance, "number": near.number}
+    if near.values is not None:
+        plain["values"] = dict(zip(names, map(_plain, near.values), strict=True))
+    return plain
+
+
+def _change_text(change: Change, names: list[str], values: NDArray[Any]) -> str:
+    now = dict(zip(names, values, strict=True))
+    parts = [
+        f"{name} = {value_text(new)} (now {value_text(now[name])})" for name, new in change.values.items()
+    ]
+    return f"The prediction would be {_label(change.label)} with {' and '.join(parts)}."
+
+
+def _html_line(text: str, size: float, longest: float) -> str:
+    bar = ""
+    if longest > 0.0:
+        width = round(_BAR_PIXELS * abs(size) / longest)
+        color = _POSITIVE if size > 0.0 else _NEGATIVE
+        edge = _BAR_PIXELS if size > 0.0 else _BAR_PIXELS - width
+        bar = (
+            f'<div style="width:{2 * _BAR_PIXELS}px;height:0.8em"><div style="margin-left:{edge}px;'
+            f'width:{width}px;height:0.8em;background:{color};border-radius:1px"></div></div>'
+        )
+    return (
+        f'<tr><td style="padding:1px 10px 1px 0;text-align:left">{escape(text)}</td>'
+        f'<td style="padding:1px 10px 1px 0;text-align:right;font-variant-numeric:tabular-nums">{size:+.3f}'
+        f'</td><td style="padding:1px 0">{bar}</td></tr>'
+    )

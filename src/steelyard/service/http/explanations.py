@@ -1,0 +1,109 @@
+"""Explanations of predictions, of recent alarms, and importance of the columns."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from steelyard.service.engine import PublishedModel
+from steelyard.service.http import bodies
+from steelyard.service.http.problems import Problem
+from steelyard.streams.predictions import Predictions
+from steelyard.tables.columns import ColumnBatch
+
+if TYPE_CHECKING:
+    from steelyard.service.http.app import Service
+
+__all__ = ["RecentAlarms", "routes"]
+
+_MAX_ROWS = 1000  # in a request
+_MAX_ALARMS = 10  # of a model, in memory
+_IMPORTANCE_SECONDS = 10.0  # the importance of columns is computed at most this often
+_MAX_COLUMNS = 30  # in the list of important columns
+
+
+@dataclass
+class _Alarm:
+    at: float
+    row: ColumnBatch
+    explanation: dict[str, Any] | None = None  # computed at the first request
+
+
+class RecentAlarms:
+    """The last rows of each model that were predicted to be of another class than the most frequent one.
+
+    Rows are kept in memory only. A forget request removes all alarms of its model, in all processes: alarms
+    that are older than the latest certificate are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._alarms: dict[str, deque[_Alarm]] = {}
+        self._importance: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+
+    def add(self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, at: float) -> None:
+        """Add the alarms among some predictions."""
+        usual = published.most_frequent_class
+        is_alarm = np.array([str(label) != usual for label in answers.predicted], dtype=bool)
+        if usual is None or not is_alarm.any():
+            return
+        rows = np.flatnonzero(is_alarm[answers.indices] & (answers.indices >= 0))[-_MAX_ALARMS:]
+        alarms = self._alarms.setdefault(published.name, deque(maxlen=_MAX_ALARMS))
+        alarms.extend(_Alarm(at, batch.take(row, row + 1)) for row in rows.tolist())
+
+    def drop(self, name: str, until: float = np.inf) -> None:
+        """Remove the alarms of a model up to a time."""
+        kept = [alarm for alarm in self._alarms.get(name, ()) if alarm.at > until]
+        self._alarms[name] = deque(kept, maxlen=_MAX_ALARMS)
+
+    def explain(self, published: PublishedModel, forgotten_at: float) -> dict[str, Any]:
+        """Return the explained alarms of a model, newest first, and the importance of its columns."""
+        self.drop(published.name, forgotten_at)
+        alarms = list(self._alarms[published.name])[::-1]
+        new = [alarm for alarm in alarms if alarm.explanation is None]
+        for alarm in new:
+            alarm.explanation = published.explain(alarm.row)[0]
+        return {
+            "version": published.version,
+            "alarms": [{"at": alarm.at, **(alarm.explanation or {})} for alarm in alarms],
+            "importance": self._important(published),
+        }
+
+    def _important(self, published: PublishedModel) -> list[dict[str, Any]]:
+        known = self._importance.get(published.name)
+        if known is None or time.monotonic() - known[0] > _IMPORTANCE_SECONDS:
+            known = self._importance[published.name] = time.monotonic(), published.importance()
+        return known[1][:_MAX_COLUMNS]
+
+
+def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
+    """Return the routes of explanations."""
+
+    async def explain(request: Request) -> Response:
+        name = request.path_params["model"]
+        service.authorize(request, "predict", name)
+        published = service.model(name)
+        body = await bodies.read_body(request, service.limits.body, service.budget)
+        batch = await service.rows(body, bodies.form_of(request), published)
+        if batch.n_rows > _MAX_ROWS:
+            raise Problem(413, f"a request can explain {_MAX_ROWS:,} rows; got {batch.n_rows:,}.")
+        found = await run_in_threadpool(published.explain, batch)
+        return JSONResponse({"explanations": found, "version": published.version})
+
+    async def explanations(request: Request) -> Response:
+        name = request.path_params["model"]
+        service.authorize(request, "predict", name)
+        published = service.model(name)
+        certificates = await run_in_threadpool(service.writer.store.certificates, name, 1)
+        forgotten_at = max((float(one["at"]) for one in certificates), default=-np.inf)
+        return JSONResponse(await run_in_threadpool(service.alarms.explain, published, forgotten_at))
+
+    model = "/v1/models/{model}"
+    return [("POST", f"{model}/explain", explain), ("GET", f"{model}/explanations", explanations)]

@@ -1,0 +1,258 @@
+"""Periodic refitting: any classifier with ``fit`` as a learner of streams."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from steelyard._concurrency import snapshot_read, transactional
+from steelyard._labels import sorted_classes
+from steelyard._types import FloatArray
+from steelyard._validation import validate_batch, validate_rows
+from steelyard.base import GrowingMixin, Traits
+from steelyard.exceptions import DataError, NotFittedError, ParameterError
+from steelyard.params import Integer
+from steelyard.streams.chunks import padded
+from steelyard.windowing.base import RowBuffer, WindowWrapper, estimator_has
+from steelyard.windowing.sliding import n_leaving, validated_times, window_size
+
+__all__ = ["Refit"]
+
+_MIN_ROWS = 100  # rows before the first fit, and at least this many new rows before any other fit by a share
+
+
+class Refit(WindowWrapper):
+    """Periodic refitting: a classifier is fitted again on the newest rows after every few rows.
+
+    It makes a stream learner of any classifier with ``fit``: LightGBM, XGBoost, the forests of scikit-learn,
+    pipelines. :func:`~steelyard.evaluation.prequential` then compares it with learners that learn row by row.
+
+    Parameters
+    ----------
+    estimator : object
+        Any classifier with ``fit`` and ``predict``; it is cloned for every fit. It learns the numbers 0, 1,
+        ... of the classes, because XGBoost accepts no other labels; the labels of a ``class_weight``
+        dictionary are translated.
+    every : int or float, default=500
+        Number of new rows after which the estimator is fitted again. A float is a share of the rows in the
+        window, such as 0.1; then at least 100 new rows are required.
+    window : int, str, timedelta or None, default=5000
+        Rows that are kept and fitted: a number of rows, or a duration such as "30d", for which the times of
+        the rows are required. None keeps all rows.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The estimator of the last fit; it predicts class numbers.
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the last fit, sorted.
+    n_fits_ : int
+        Number of fits so far.
+    n_rows_until_fit_ : int
+        Number of further rows after which the estimator is fitted again.
+
+    Notes
+    -----
+    The first fit needs 100 rows (or ``every``, if that is less) and two classes; ``predict`` raises
+    ``NotFittedError`` before. Fits follow whenever the number of rows has doubled, until ``every`` rows are
+    fewer. If all rows of the window have one class, the previous fit is kept. NaN and infinite values are
+    passed to the estimator. It is not possible to save a ``Refit`` with :func:`steelyard.save`, because files
+    contain no objects of other packages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from steelyard.windowing import Refit
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(900, 2)), rng.integers(0, 2, size=900)
+    >>> model = Refit(RandomForestClassifier(5, random_state=0), every=300, window=400)
+    >>> for begin in range(0, 900, 50):
+    ...     _ = model.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    >>> model.n_fits_, model.n_rows_until_fit_
+    (4, 100)
+    """
+
+    takes_time = True
+    n_fits_ = 0
+    _removed_by_fit: ClassVar[frozenset[str]] = frozenset(
+        {"_lock", "feature_names_in_", "estimator_", "n_fits_", "_fitted_classes", "_n_fitted", "_n_new"}
+    )
+    _fitted_classes: NDArray[Any]
+    _n_fitted = 0  # rows of the last fit
+    _n_new = 0  # rows since the last fit
+    _rows: tuple[RowBuffer, ...] = ()  # oldest first; joined at every fit
+
+    def __init__(
+        self, estimator: Any, every: float = 500, window: int | str | timedelta | None = 5000
+    ) -> None:
+        self.estimator = estimator
+        self.every = every
+        self.window = window
+
+    @property
+    def _traits(self) -> Traits:  # type: ignore[override]
+        return Traits(bounded_memory=False)  # the memory of the estimator is unknown
+
+    def _check_params(self) -> None:
+        self._check_methods("fit", "predict")
+        if not Integer(1).accepts(self.every) and not (isinstance(self.every, float) and 0 < self.every < 1):
+            raise ParameterError(
+                "every must be a whole number of at least 1, or a share between 0 and 1; got "
+                f"{self.every!r}.",
+                source="Refit",
+            )
+        if self.window is not None:
+            window_size(self.window, "window", "Refit")
+
+    @transactional
+    def partial_fit(  # type: ignore[override]  # no sample_weight: not every classifier accepts weights
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,  # noqa: ARG002  every learner has this parameter
+        *,
+        time: ArrayLike | None = None,
+    ) -> Self:
+        """Add these rows to the window, and fit the estimator again if it is due.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : ignored
+            Accepted for compatibility with other learners.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, in increasing order; required if ``window`` is a duration.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        batch = validate_batch(self, X, y, None, "partial_fit", reset=not self._is_started())
+        rows = np.ascontiguousarray(batch.X, dtype=np.float64)
+        latest = self._rows[-1].time[-1:] if self._rows else np.zeros(0)
+        times = validated_times(time, len(rows), self._size(), latest, "Refit")
+        # The rows are copied, because the caller may change its array before the next fit.
+        copied = rows.copy() if np.shares_memory(rows, X) else rows
+        self._rows = (*self._rows, RowBuffer(copied, sorted_classes(batch.labels)[batch.codes], times))
+        self._n_new += len(rows)
+        if self.n_rows_until_fit_ <= 0:
+            self._refit()
+        return self
+
+    def _learn_rows(self, rows: FloatArray, labels: NDArray[Any], *, is_first: bool) -> None:
+        raise NotImplementedError  # partial_fit() of this class does not call it
+
+    def _size(self) -> int | timedelta | None:
+        return None if self.window is None else window_size(self.window, "window", "Refit")
+
+    @property
+    def n_rows_until_fit_(self) -> int:
+        """Number of further rows after which the estimator is fitted again."""
+        self._need("n_rows_until_fit_")
+        every = self.every
+        if isinstance(every, float):
+            every = max(_MIN_ROWS, int(every * self._n_fitted))
+        return max(0, min(int(every), max(_MIN_ROWS, self._n_fitted)) - self._n_new)
+
+    def _refit(self) -> None:
+        joined = self._rows[0]
+        if len(self._rows) > 1:
+            X = np.concatenate([padded(part.X, self.n_features_in_) for part in self._rows])
+            y = np.concatenate([part.y for part in self._rows])
+            joined = RowBuffer(X, y, np.concatenate([part.time for part in self._rows]))
+        size = self._size()
+        joined = joined if size is None else joined.without_oldest(n_leaving(size, joined.time))
+        self._rows = (joined,)
+        labels, codes = np.unique(joined.y, return_inverse=True)
+        if len(labels) < 2:
+            return  # the previous fit is kept
+        estimator = _with_class_numbers(clone(self.estimator), labels.tolist())
+        try:
+            self.estimator_ = estimator.fit(joined.X, codes)
+        except Exception as error:
+            raise DataError(
+                f"the estimator could not be fitted on {len(joined):,} rows: {error}",
+                source=f"Refit({type(self.estimator).__name__})",
+            ) from error
+        self._fitted_classes, self._n_fitted, self._n_new = labels, len(joined), 0
+        self.n_fits_ += 1
+
+    # -- prediction ---------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the last fit, sorted."""
+        if "_fitted_classes" not in self.__dict__:
+            raise AttributeError("Refit has no classes_ before its first fit.")
+        return self._fitted_classes
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(), as for the estimator."""
+        return bool(getattr(self.estimator, "labels_follow_scores", False))
+
+    grow = GrowingMixin.grow
+
+    def _grow(self, n_features: int) -> None:
+        """Nothing to do: rows are padded when they are joined, and new features are unknown until then."""
+
+    def _fitted_estimator(self, method: str) -> Any:
+        if "estimator_" not in self.__dict__:
+            raise NotFittedError(
+                f"{method}() needs a fit, and a fit needs {_MIN_ROWS} rows (or `every`, if that is less) "
+                f"of two classes; there are {self._n_new:,} rows.",
+                source="Refit",
+            )
+        return self.estimator_
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        return self._predict(X)
+
+    def _labels_of(self, estimator: Any, rows: Any) -> NDArray[Any]:
+        codes = np.asarray(estimator.predict(self._known_features(rows)))
+        return self._fitted_classes[codes.astype(np.intp).reshape(-1)]
+
+    def _scores_of(self, estimator: Any, rows: Any) -> FloatArray:
+        return np.asarray(estimator.decision_function(self._known_features(rows)))
+
+    def _known_features(self, rows: Any) -> Any:
+        """Return the rows without features that were added after the last fit."""
+        return rows[:, : self._rows[0].X.shape[1]]
+
+    @estimator_has("predict_proba")
+    @snapshot_read
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the class probabilities of the estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        estimator = self._fitted_estimator("predict_proba")
+        rows = validate_rows(self, X, "predict_proba")
+        return np.asarray(estimator.predict_proba(self._known_features(rows)))
+
+
+def _with_class_numbers(estimator: Any, labels: list[Any]) -> Any:
+    """Return the estimator with class numbers instead of labels in each ``class_weight`` dictionary."""
+    number_of = {label: number for number, label in enumerate(labels)}
+    translated = {
+        name: {number_of[label]: weight for label, weight in value.items() if label in number_of}
+        for name, value in estimator.get_params(deep=True).items()
+        if name.rpartition("__")[2] == "class_weight" and isinstance(value, dict)
+    }
+    return estimator.set_params(**translated) if translated else estimator
