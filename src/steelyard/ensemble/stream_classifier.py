@@ -43,8 +43,8 @@ from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, RowBuffer
-from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
 from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
+from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
