@@ -30,8 +30,9 @@ CREATE INDEX quarantine_by_model ON quarantine (model, number);
     # Requests with idempotency keys that share a chunk; old audit entries are found by time.
     6: """
 CREATE TABLE batches (
-  model TEXT NOT NULL, batch TEXT NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (model, batch, chunk)) STRICT;
-CREATE INDEX batches_by_chunk ON batches (chunk);
+  chunk INTEGER NOT NULL, batch TEXT NOT NULL, model TEXT NOT NULL,
+  PRIMARY KEY (chunk, batch)) STRICT, WITHOUT ROWID;
+CREATE INDEX batches_by_key ON batches (model, batch);
 CREATE INDEX audit_by_time ON audit (at);
 """,
 }
@@ -41,6 +42,7 @@ _POSTGRES_WORDS = (
     (" INTEGER", " BIGINT"),
     (" REAL", " DOUBLE PRECISION"),
     (" BLOB", " BYTEA"),
+    (") STRICT, WITHOUT ROWID", ")"),
     (") STRICT", ")"),
 )
 
