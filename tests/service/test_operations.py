@@ -441,6 +441,19 @@ def test_challenger_that_cannot_share_rows_is_refused(session, other):
     assert session.model().comparison() is None
 
 
+def test_challenger_of_renamed_model_is_promoted_under_the_new_name(session):
+    learn(session, 40)
+    session.do(Challenge("m", spec(**RIVAL)))
+    session.do(Rename("m", "n"))
+    session.do(Promote("n"))
+    session.do(Learn("n", batch(records(10, seed=1, first=100))))
+    expected = fresh(records(40) + records(10, seed=1, first=100), **RIVAL).digest()
+    assert session.model("n").summary()["digest"] == expected
+    again = session.again()
+    assert set(again.writer.published) == {"n"}
+    assert again.model("n").summary()["digest"] == expected
+
+
 def test_promote_without_challenger_is_refused(session):
     for request in (Promote("m"), Challenge("m", None)):
         with pytest.raises(NotFoundError, match="has no challenger"):

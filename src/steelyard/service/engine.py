@@ -492,6 +492,7 @@ class Engine:
         rival = self.challenger
         assert rival is not None
         promoted, monitor = rival.engine, rival.engine.monitor
+        promoted.name = self.name  # the model may have been renamed since the challenger started
         promoted.version, promoted.n_learned = self.version + 1, self.n_learned
         self.challenger, self.monitor = None, rival.monitor
         promoted.recent = self.recent
