@@ -29,7 +29,7 @@ CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
   test-clang test-aarch64 test-lowest clean
 
 help:
-	@echo "make demo             learn an imbalanced stream with concept drift and print the results"
+	@echo "make demo             find 1 % fraud among card payments and print the results"
 	@echo "make test             run all tests"
 	@echo "make lint             check style, types and the import order of the layers"
 	@echo "make format           format all code"
@@ -48,7 +48,7 @@ help:
 	@echo "make sanitize-python            run Python tests with the address and undefined-behaviour sanitizers"
 	@echo "make sanitize-python-threads    run the thread tests with the thread sanitizer"
 	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
-	@echo "make torture-service  kill a real service under load (KILLS=number, SEED=)"
+	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
 	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
 	@echo "make lock             pin the versions and hashes for CI"
@@ -162,8 +162,10 @@ torture: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.safety.torture --size $(SIZE) --seed $(SEED)
 
 KILLS ?= 300
+CLIENT_REQUESTS ?= 200
 torture-service: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture --kills $(KILLS) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture_clients --size $(CLIENT_REQUESTS) --seed $(SEED)
 
 HISTORIES ?= 10000
 torture-sites: $(VENV)/.dev

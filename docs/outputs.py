@@ -1,7 +1,7 @@
 """Run the code of pages and write what it prints below it, and its pictures beside the others.
 
     python docs/outputs.py docs/from_river.md
-    python docs/outputs.py docs/tutorials/fraud.md --data FOLDER
+    python docs/outputs.py docs/tutorials/costs.md --data FOLDER
 
 A tutorial needs its data: FOLDER has the files under the names that the page reads. Without it rows are made
 up, and nothing is written: a trial that the code still runs.

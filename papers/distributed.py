@@ -477,7 +477,7 @@ _NOTES_ESVM = paragraphs(
     The paper builds on LPSVM, which it also calls the linear extreme SVM (ESVM): (12) is ProximalSVC with
     class_weight=None and standardize=False. The nonlinear ESVM of the work it cites (He and others, 2011) is
     the same after a layer of random sigmoids, RandomFeatures(kind="sigmoid"), which depends on its seed only.
-    C = 1, rows standardized by the training part, 70 % of at most 40,000 rows for training. The difference is that of the plane of two nodes,
-    whose statistics are added, to that of one fit.
+    C = 1, rows standardized by the training part, 70 % of at most 40,000 rows for training. The difference
+    is that of the plane of two nodes, whose statistics are added, to that of one fit.
     """
 )

@@ -86,7 +86,8 @@ def test_sigmoid_map_is_the_layer_of_the_extreme_svm(rng, gamma):
     # Entries are rounded to 24 bits, so the argument of a large row is, too.
     tolerance = 2.0**-19 + 0.25 * 2.0**-22 * np.sqrt(gamma) * np.abs(X).sum(axis=1, keepdims=True)
     assert (np.abs(Z - expected) <= tolerance).all()
-    assert (Z >= 0.0).all() and (Z <= 1.0).all()
+    assert (Z >= 0.0).all()
+    assert (Z <= 1.0).all()
 
 
 def test_map_with_numeric_gamma_depends_on_the_seed_only(rng):

@@ -91,7 +91,7 @@ class _TextSplit:
             stream = max(((STREAM, n_terms) for n_terms in _TERMS), key=lambda candidate: quality[candidate])
             for candidate in (chosen, stream):
                 if candidate not in measured:
-                    measured[candidate] = _learn_topic_by_topic(*candidate, whole)
+                    measured[candidate] = _learn_topic_by_topic(candidate[0], candidate[1], whole)
             found[str(n_topics)] = {
                 "chosen": f"{chosen[0]}, {chosen[1]} terms",
                 CHOSEN: measured[chosen][n_topics],

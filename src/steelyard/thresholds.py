@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from steelyard import _native
@@ -21,12 +22,16 @@ from steelyard.params import NonNegative, Positive
 
 __all__ = [
     "ThresholdChoice",
+    "alarm_indices",
     "choose_threshold",
     "gmean_threshold",
+    "mirrored_threshold",
     "normal_gmean_threshold",
     "smooth_gmean_threshold",
 ]
 
+_PROMISES = ("alarms", "alarms_per_day", "recall", "precision")
+_ROUNDING = 1e-12  # tolerance when shares are compared
 _MAX_SMOOTHED_SCORES = 256  # more scores of a class are replaced by this many quantiles
 _GRID_THRESHOLDS = 65  # thresholds in each grid search
 
@@ -126,15 +131,24 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
     return thresholds
 
 
+# -- the positive class -------------------------------------------------------------------------------------
+
+
+def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
+    """Return the indices of the predicted classes; mirrored if the first of two classes is positive."""
+    return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
+
+
 # -- thresholds from recent out-of-sample scores ----------------------------------------------------------
 
 
 class ThresholdChoice:
-    """Constraint of ``threshold=``: a measure, costs of both kinds of error, or a budget of alarms."""
+    """Constraint of ``threshold=``: a measure, costs of both kinds of error, or a promised rate."""
 
     description = (
         '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
-        'budget such as {"alarms": 0.01} (a share of the rows between 0 and 1)'
+        'promised rate: {"alarms": 0.01} (a share of the rows from 0 to below 1), {"alarms_per_day": 100} '
+        '(a positive number), {"recall": 0.95} or {"precision": 0.9} (shares between 0 and 1)'
     )
 
     def accepts(self, value: object) -> bool:
@@ -144,7 +158,12 @@ class ThresholdChoice:
             return False
         if set(value) == {"miss", "alarm"}:
             return all(Positive().accepts(price) for price in value.values())
-        return set(value) == {"alarms"} and NonNegative().accepts(value["alarms"]) and value["alarms"] < 1.0
+        if len(value) != 1:
+            return False
+        ((name, number),) = value.items()
+        if name == "alarms":
+            return NonNegative().accepts(number) and number < 1.0
+        return name in _PROMISES and Positive().accepts(number) and (name == "alarms_per_day" or number < 1.0)
 
 
 def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any, share: float) -> float:
@@ -154,8 +173,9 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     ----------
     positive, negative : ndarray
         Out-of-sample scores of recent rows of both classes, at least one of each.
-    threshold : "gmean", "kappa", "f1" or mapping
-        The goal, as :class:`ThresholdChoice` accepts it.
+    threshold : "gmean", "kappa", "f1", mapping, or object with a method ``choose``
+        The goal, as :class:`ThresholdChoice` accepts it but for alarms per day; or an online threshold with
+        ``choose(positive, negative, share)``.
     share : float
         Share of positives among recent rows. All goals but "gmean" depend on it.
 
@@ -164,15 +184,32 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     float
         The middle between two neighbouring scores.
     """
+    if hasattr(threshold, "choose"):
+        return float(threshold.choose(positive, negative, share))
     thresholds, misses, alarms = _error_rates(positive, negative)
     if isinstance(threshold, str):
         quality = _MEASURES[threshold](misses, alarms, share)
     elif "alarms" in threshold:
         raised = share * (1.0 - misses) + (1.0 - share) * alarms
         quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # as many alarms as are allowed
+    elif "recall" in threshold:
+        quality = np.where(1.0 - misses >= threshold["recall"] - _ROUNDING, 1.0 - alarms, -1.0)
+    elif "precision" in threshold:
+        found, false = share * (1.0 - misses), (1.0 - share) * alarms
+        is_precise = found >= (threshold["precision"] - _ROUNDING) * (found + false)
+        quality = np.where(is_precise, found, -1.0)
     else:
         quality = -threshold["miss"] * share * misses - threshold["alarm"] * (1.0 - share) * alarms
     return float(thresholds[int(np.argmax(quality))])
+
+
+def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
+    """Return the best threshold if the positive class is the one with the low scores.
+
+    Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
+    """
+    best = choose_threshold(-first, -second, threshold, 1.0 - share)
+    return float(np.nextafter(-best, -np.inf))  # a score of -best belongs to the other class
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

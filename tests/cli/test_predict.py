@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 import steelyard
+from steelyard import StreamClassifier
 from steelyard.cli import main
+from steelyard.cli.decision import probabilities
 from tests.runner import cli_runner
 
 
@@ -172,3 +174,20 @@ def test_evaluate_and_tune_write_report(folder, tmp_path, command):
 def test_tune_with_many_classes_maximises_mean_recall(folder):
     words = ["tune", str(folder / "three.csv"), "--target", "y", "--grid", "C=0.1,1", "--json"]
     assert json.loads(cli_runner().invoke(main, words).stdout)["by"] == "mean_macro_recall"
+
+
+def test_threshold_with_share_of_alarms_labels_that_share(predict):
+    table = lines(predict("--json", "--threshold", "alarms=0.3"))
+    assert abs((table["label"] == "fraud").sum() - 0.3 * len(table)) <= 20
+    for goal in ("recall=0.9", "alarms=2", "gmean"):
+        result = predict("--threshold", goal)
+        assert result.exit_code == 2
+        assert "--set threshold=recall=0.95" in result.output
+
+
+def test_probabilities_of_observed_shares_are_not_weighted_again():
+    rng = np.random.default_rng(0)
+    y = (rng.random(600) < 0.1).astype(int)
+    X = rng.normal(size=(600, 2)) + y[:, None]
+    model = StreamClassifier().fit(X, y)
+    assert (probabilities(model, X) == model.predict_proba(X)).all()

@@ -41,16 +41,35 @@ def table(tmp_path):
     return path
 
 
-def test_stream_demo_ranks_balanced_model_first(run):
-    result = run("stream", "--limit", 30_000, "--json")
+def test_stream_without_source_ranks_ensemble_first_on_payments(run):
+    result = run("stream", "--limit", 16_000, "--delay", 0, "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    summary = {row["model"]: row for row in document["summary"]}
+    assert document["positive"] == "fraud"
+    assert 0.005 < document["labels"]["fraud"] / document["rows"] < 0.015
+    assert summary["auto"]["mean_g_mean"] > summary["linear"]["mean_g_mean"] + 0.02
+
+
+def test_stream_without_source_learns_labels_two_days_late(run):
+    result = run("stream", "--limit", 12_000, "--model", "proximal", "--json")
+    assert result.exit_code == 0
+    assert 7000 < json.loads(result.stdout)["delay"] < 10_000  # about 4,000 payments a day
+
+
+def test_stream_of_named_built_in_stream_ranks_balanced_model_first(run):
+    result = run("stream", "builtin:gaussians", "--limit", 30_000, "--json", "--model", "balanced=proximal",
+                 "--model", "unweighted=proximal-unweighted", "--window", 4000)  # fmt: skip
     assert result.exit_code == 0
     summary = {row["model"]: row for row in json.loads(result.stdout)["summary"]}
     assert summary["balanced"]["mean_g_mean"] > 0.84
     assert summary["unweighted"]["mean_g_mean"] < summary["balanced"]["mean_g_mean"] - 0.1
-    assert summary["SGD"]["mean_g_mean"] < summary["balanced"]["mean_g_mean"] - 0.05
-    assert summary["unweighted"]["lowest_g_mean"] < 0.1
-    assert summary["SGD"]["lowest_g_mean"] < 0.5
-    assert summary["balanced"]["lowest_g_mean"] > 0.55
+
+
+def test_stream_of_unknown_built_in_stream_is_usage_error(run):
+    result = run("stream", "builtin:nothing")
+    assert result.exit_code == 2
+    assert "builtin:payments or builtin:gaussians" in result.stderr
 
 
 def test_stream_prints_table_to_stdout_and_nothing_to_stderr(run, table):

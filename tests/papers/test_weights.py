@@ -73,6 +73,7 @@ def test_partition_ensemble_uses_every_frequent_row_once_and_all_rare_rows(rng):
     X = rng.normal(size=(55, 2)) + 2.0 * y[:, None]
     model = PartitionEnsemble().fit(X, y)
     sizes = [member.shape_fit_[0] for member in model.members]
-    assert len(sizes) == 4 and sum(size - 10 for size in sizes) == 45
+    assert len(sizes) == 4
+    assert sum(size - 10 for size in sizes) == 45
     votes = [member.predict(X) for member in model.members]
     np.testing.assert_array_equal(model.predict(X), np.sum(votes, axis=0) >= 2)

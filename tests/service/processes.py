@@ -24,7 +24,7 @@ class Process:
             text=True,
         )
         said = ""
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
+        while not (found := re.search(r"https?://127\.0\.0\.1:\d+", said)):
             line = self.process.stderr.readline()
             said += line
             assert line, f"the service did not start: {said}"

@@ -10,6 +10,7 @@ import pytest
 
 from steelyard.service import SQLiteStore, Writer
 from steelyard.service.http import make_app
+from steelyard.service.http.keys import Keys
 from tests.service.data import SPEC, records
 from tests.service.server import serving
 
@@ -62,7 +63,7 @@ def test_page_of_ensemble_shows_experts_and_lists_many_classes(http, browser):
     assert len(experts) > 2
     for expert in experts:
         page.get_by_role("cell", name=expert["name"], exact=True).wait_for()
-    page.get_by_role("heading", name="Latency").wait_for()
+    page.get_by_role("heading", name="Latency of recent requests").wait_for()
     page.goto(f"{http.base_url}/models/letters")
     page.get_by_text("Average recall of").wait_for()
     page.get_by_text("and 2 more classes").wait_for()
@@ -123,7 +124,7 @@ def test_page_curve_zooms_by_keyboard_and_keeps_zoom_on_updates(http, browser):
     page.close()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1280, 1920])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_draws_and_updates_without_errors(http, browser, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -139,7 +140,7 @@ def test_page_draws_and_updates_without_errors(http, browser, width, scheme):
     overview = page.evaluate("document.documentElement.scrollWidth")
     page.goto(f"{http.base_url}/models/payments")
     page.locator("canvas").first.wait_for()
-    first = 2_000 + 1_000 * (width == 390) + 500 * (scheme == "dark")
+    first = 20_000 + 1_000 * (width % 7) + 500 * (scheme == "dark")
     learned = http.post("/v1/models/payments/learn", json={"rows": records(100, first=first)}).json()
     http.post("/v1/models/payments/learn", json={"rows": records(1, first=first + 400)})
     wait_for_version(page, learned["version"] + 1)
@@ -152,3 +153,61 @@ def test_page_draws_and_updates_without_errors(http, browser, width, scheme):
     assert max(overview, widest) <= width
     lightness = sum(int(part) for part in ground.strip("rgba()").split(",")[:3])
     assert (lightness > 3 * 128) == (scheme == "light")
+
+
+def test_overview_searches_and_sorts_worst_model_first(http, browser):
+    for name, noise in (("bad-model", 9.0), ("good-model", 0.1)):
+        http.put(f"/v1/models/{name}", json={"target": "y"})
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            labels = rng.integers(2, size=100)
+            rows = [{"a": float(2 * y + noise * rng.normal()), "y": int(y)} for y in labels]
+            http.post(f"/v1/models/{name}/learn", json={"rows": rows}).raise_for_status()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(str(http.base_url))
+    page.locator("a.card").first.wait_for()
+    names = [text.strip() for text in page.locator("a.card h2").all_inner_texts()]
+    assert names.index("bad-model") < names.index("good-model")
+    page.get_by_label("Order of the models").select_option("name")
+    page.locator("a.card h2").first.filter(has_text="bad-model").wait_for()
+    page.get_by_label("Search models").fill("GOOD")
+    page.get_by_text("bad-model").wait_for(state="detached")
+    assert page.locator("a.card").count() == 1
+    page.get_by_label("Search models").fill("nothing like this")
+    page.get_by_text("No model has this name.").wait_for()
+    page.close()
+
+
+def test_page_shows_columns_challenger_versions_and_time_range(http, browser):
+    http.put("/v1/models/payments/challenger", json={"learner": {"class": "ProximalSVC", "C": 0.1}})
+    http.post("/v1/models/payments/learn", json={"rows": records(100, first=70_000)}).raise_for_status()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{http.base_url}/models/payments")
+    for title in ("Columns", "Challenger", "Versions", "Requests", "Errors", "Delay of labels"):
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+    page.get_by_role("cell", name="country", exact=True).first.wait_for()
+    page.get_by_role("button", name="compare").first.click()
+    page.get_by_role("cell", name=re.compile(r"^\d+ %$")).first.wait_for()
+    with page.expect_response(lambda r: "/activity?since=" in r.url):
+        page.get_by_label("Time range of the curves").select_option("1 hour")
+    page.close()
+    http.delete("/v1/models/payments/challenger").raise_for_status()
+
+
+def test_page_with_keys_says_that_a_key_is_wrong_and_shows_metrics(browser, tmp_path):
+    path = tmp_path / "keys.toml"
+    some, token = Keys.add(path, ["predict"], ["payments"]), Keys.add(path, ["admin"])[1]
+    with serving(make_app(Writer(SQLiteStore(tmp_path / "s.db")), keys=Keys(path))) as http:
+        http.put("/v1/models/payments", json=SPEC, headers={"authorization": f"Bearer {token}"})
+        page = browser.new_page()
+        page.goto(str(http.base_url))
+        for key, answer in (("sy_wrong_key", "The key was refused"), (some[1], "payments")):
+            page.get_by_label("Key").fill(key)
+            page.get_by_role("button", name="Open").click()
+            page.get_by_text(answer).first.wait_for()
+        page.get_by_role("link", name="Metrics").click()
+        page.get_by_text("metrics name all models").wait_for()
+        page.evaluate("token => sessionStorage.setItem('key', token)", token)
+        page.get_by_role("link", name="Metrics").click()
+        page.get_by_text("steelyard_commit_seconds_count").wait_for()
+        page.close()

@@ -25,6 +25,10 @@ OF_OTHERS = {
     "/v2/models/{model}": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/ready": "the Open Inference Protocol has clients of its own",
     "/v2/models/{model}/infer": "the Open Inference Protocol has clients of its own",
+    "/v1/models/{model}/activity": "for the web page",
+    "/v1/models/{model}/columns": "for the web page",
+    "/v1/models/{model}/versions": "for the web page",
+    "/v1/status": "for the web page",
     "/health/live": "for monitoring",
     "/health/ready": "for monitoring",
     "/health/learner": "for monitoring",
@@ -97,6 +101,17 @@ def test_client_requests_match_openapi_description(witness):
     assert from_bytes(client.file("c")).class_count_.sum() == 62
     with pytest.raises(RefusedError):
         client.learn("unknown", records(1))
+    client.challenge("c", {"learner": {"class": "ProximalSVC", "C": 0.5}}, replay=False)
+    assert client.challenger("c")["rows"] == 0
+    client.promote("c")
+    client.end_challenger("c")
+    client.put("c", {**client.model("c")["spec"], "classes": [0, 1], "violations": "quarantine"})
+    assert client.learn("c", [{**records(1, first=90)[0], "fraud": 7}])["quarantined"] == 1
+    (row,) = client.quarantine("c")
+    assert client.release("c", discard=[row["number"]])["released"] == 1
+    client.rename("c", "d")
+    client.delete("d")
+    assert client.audit(verb="delete")[0]["model"] == "d"
     described = {
         (method.upper(), path)
         for path, operations in transport.description["paths"].items()

@@ -84,3 +84,16 @@ def test_every_served_learner_forgets_rows_or_raises(session):
         session.do(Forget("m", ids=["r3", "r7"]))
     assert session.model().summary() == before
     assert session.again().model().summary() == before
+
+
+def test_alarms_of_all_published_copies_are_counted_together(tmp_path):
+    session = ModelSession(tmp_path / "store.db")
+    learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
+    session.do(Put("m", spec(learner=learner)))
+    n_alarms = 0
+    for number in range(4):
+        session.do(Learn("m", batch(records(60, seed=number, first=60 * number))))
+        answers, _ = session.model().predict(batch(unlabelled(records(50, seed=number + 9))))
+        n_alarms += sum(label == 1 for label in answers.labels.tolist())
+    realised = session.model().learner.realised_rates_[0]
+    assert (realised.n_rows, realised.n_events) == (200, n_alarms)

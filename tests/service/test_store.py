@@ -7,7 +7,7 @@ import pytest
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
-from steelyard.service.stores import Event, PendingRow, Snapshot
+from steelyard.service.stores import Event, PendingRow, Snapshot, sqlite
 
 
 def snapshot(version, at=0.0):
@@ -154,16 +154,36 @@ def test_write_lock_is_exclusive_and_can_be_taken_over(where):
 
 
 def test_store_of_schema_version_1_is_upgraded(tmp_path):
-    store = SQLiteStore(tmp_path / "old.db")
-    with store.transaction():
-        store.put_response("m", "k", "f", '{"ids": ["a"]}', at=1.0)
-        store._do("DROP TABLE answer_index")
-        store._db.pragma("user_version", 1)
-    store.close()
+    with apsw.Connection(str(tmp_path / "old.db")) as db:
+        db.execute(sqlite._SCHEMA)
+        db.execute("DROP TABLE answer_index")
+        db.execute("""INSERT INTO answers VALUES ('m', 'k', 'f', '{"ids": ["a"]}', 1.0)""")
+        db.pragma("application_id", sqlite._APPLICATION_ID)
+        db.pragma("user_version", 1)
     again = SQLiteStore(tmp_path / "old.db")
     with again.transaction():
         assert again.blank_responses("m", "gone", ids=["a"]) == 1
+        assert again.former_version("m") == -1
     again.close()
+
+
+def test_postgres_store_of_base_schema_is_upgraded(cluster):
+    import psycopg
+
+    from steelyard.service.stores import postgres
+
+    where = cluster.empty()
+    with psycopg.connect(where) as db:
+        db.execute(postgres._SCHEMA)
+        db.execute("INSERT INTO steelyard.about VALUES (2)")
+        db.execute("INSERT INTO steelyard.chunks (model, n, retired, body) VALUES ('m', 1, 0, 'x')")
+    store = open_store(where)
+    store.acquire_write_lock()
+    with store.transaction():
+        store.add_chunk("m", 1, b"y", 5.0, "k")
+        assert [n for _, n, _ in store.chunks("m")] == [1, 1]
+        assert store.chunks_of_batch("m", "k") == store.chunks_learned("m", 4.0, 5.0)
+    store.close()
 
 
 def test_store_of_newer_schema_is_refused(tmp_path):

@@ -140,7 +140,7 @@ def test_predict_as_of_past_version_works_until_forget(http):
 REFUSED = {
     "no model": ("POST", "/v1/models/none/learn", {"rows": [{}]}, 404),
     "no such path": ("GET", "/v1/nothing", None, 404),
-    "wrong method": ("DELETE", MODEL, None, 405),
+    "wrong method": ("PATCH", MODEL, None, 405),
     "not an object": ("POST", f"{MODEL}/labels", [1], 400),
     "no rows": ("POST", f"{MODEL}/learn", {"rows": []}, 422),
     "rows that are none": ("POST", f"{MODEL}/learn", {"rows": [3]}, 422),

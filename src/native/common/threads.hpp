@@ -1,5 +1,5 @@
-// Parallel loops. Threads are started for each call, and every task is finished before the call returns. Callers request
-// one thread if the problem is too small for several.
+// Parallel loops. Threads are started for each call, and every task is finished before the call returns. Callers
+// request one thread if the problem is too small for several.
 #pragma once
 
 #include <atomic>

@@ -33,8 +33,8 @@ struct MapBlock {
 };
 
 // Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first
-// three kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other products,
-// fusing is prevented.
+// three kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other
+// products, fusing is prevented.
 struct MapLoops {
     // Writes out[i * ld + c] for n rows of d features and a full block of outputs.
     void (*block)(const MapSpec& spec, const double* X, std::size_t n, std::size_t d, MapBlock block, double* out,

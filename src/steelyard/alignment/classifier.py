@@ -413,7 +413,7 @@ class AlignedSVC(BatchLearner):
             )
         rows = self._finite_rows(X, "magnification")
         rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
-        return rbf_magnification(self.alignment_factor, rows, self._kernel.gamma)
+        return rbf_magnification(self.alignment_factor, rows, float(self._kernel.gamma))
 
     @snapshot_read
     def kernel_target_alignment(self, X: ArrayLike, y: ArrayLike) -> tuple[float, float]:

@@ -33,6 +33,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "compare": Entry("compare", "Compare two runs of stream."),
     "cube": Entry("cube", "Build a model for any slice of a table."),
+    "drift": Entry("drift", "Show what changed between two periods, and why."),
     "evaluate": Entry("evaluate", "Test a saved model on labelled rows."),
     "export": Entry("export", "Write a model as a C header."),
     "fit": Entry("fit", "Learn a table and save the model."),

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
     from steelyard._types import FloatArray
+    from steelyard.ensemble.online_threshold import OnlineThreshold
     from steelyard.streams.predictions import Predictions
 
-__all__ = ["Cost", "Decision", "cost_option", "probabilities"]
+__all__ = [
+    "Cost",
+    "Decision",
+    "cost_option",
+    "online_or_fixed_threshold",
+    "parse_goal",
+    "probabilities",
+    "threshold_option",
+]
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,52 @@ cost_option: Callable[[Any], Any] = click.option(
 )
 
 
-def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return class probabilities for the class frequencies that the learner has seen.
+def parse_goal(text: str) -> Any:
+    """Parse a goal of ``threshold=``: a name, or numbers such as ``alarms=0.01`` or ``miss=20,alarm=1``.
 
-    ``predict_proba`` of a class-balanced learner assumes equally frequent classes, so the probabilities are
-    weighted by the class counts.
+    >>> parse_goal("alarms=0.01"), parse_goal("miss=20,alarm=1"), parse_goal("gmean")
+    ({'alarms': 0.01}, {'miss': 20.0, 'alarm': 1.0}, 'gmean')
     """
+    if "=" not in text:
+        return text
+    parts = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): float(number) for name, _, number in parts}
+    except ValueError:
+        raise ParameterError(
+            f"threshold: expected NAME=NUMBER; got {text!r}.", hint="for example threshold=alarms=0.01"
+        ) from None
+
+
+def online_or_fixed_threshold(text: str) -> float | OnlineThreshold:
+    """Parse ``--threshold``: a score, or a promised share of alarms such as ``alarms=0.01``."""
+    from steelyard.ensemble.online_threshold import OnlineThreshold
+    from steelyard.thresholds import ThresholdChoice
+
+    try:
+        return float(text)
+    except ValueError:
+        goal = parse_goal(text)
+    if not isinstance(goal, dict) or not ThresholdChoice().accepts(goal) or set(goal) != {"alarms"}:
+        raise click.BadParameter(
+            f"expected a score or alarms=SHARE; got {text!r}.\n"
+            "hint: goals that need labels or times are set when the model learns: "
+            "--set threshold=recall=0.95, precision=0.9, alarms_per_day=100 or miss=20,alarm=1"
+        )
+    return OnlineThreshold(goal)
+
+
+threshold_option: Callable[[Any], Any] = click.option(
+    "--threshold",
+    type=online_or_fixed_threshold,
+    metavar="X",
+    help="Predict the positive class where its score is greater than X; or alarms=SHARE: for this share of "
+    "the rows, row after row.",
+)
+
+
+def probabilities(learner: Any, X: FloatArray) -> FloatArray:
+    """Return the class probabilities of rows, for the class frequencies that the learner has seen."""
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
             f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
@@ -66,13 +114,7 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
         )
     import numpy as np
 
-    balanced = np.asarray(learner.predict_proba(X), dtype=np.float64)
-    counts = getattr(inner_learner(learner), "class_count_", None)
-    if counts is None:
-        return balanced
-    weighted = balanced * np.asarray(counts, dtype=np.float64)
-    sums = weighted.sum(axis=1, keepdims=True)
-    return np.divide(weighted, sums, out=balanced, where=sums > 0)
+    return np.asarray(learner.predict_proba(X), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -83,14 +125,15 @@ class Decision:
     ----------
     positive : label or None
         The positive class.
-    threshold : float, optional
-        Rows whose score for the positive class is higher are labelled positive.
+    threshold : float or OnlineThreshold, optional
+        Rows whose score for the positive class is higher are labelled positive; or the rows that an online
+        threshold with a promised share of alarms decides.
     cost : Cost, optional
         Rows are labelled positive if the positive label has the lower expected cost.
     """
 
     positive: Any = None
-    threshold: float | None = None
+    threshold: float | OnlineThreshold | None = None
     cost: Cost | None = None
 
     def __post_init__(self) -> None:
@@ -118,8 +161,13 @@ class Decision:
             assert probabilities is not None
             p = probabilities[:, index]
             is_positive = p * self.cost.miss > (1 - p) * self.cost.alarm
-        else:
+        elif not isinstance(self.threshold, float):
+            from steelyard.ensemble.online_threshold import plain_scores
+
             assert self.threshold is not None
+            scores, keys = answers.score_of(self.positive), np.arange(len(answers), dtype=np.uint64)
+            is_positive = self.threshold.alarms(scores, scores[:, None, None], keys, plain_scores)
+        else:
             is_positive = answers.score_of(self.positive) > self.threshold
         others = np.delete(np.arange(len(answers.classes)), index)
         best_other = others[np.argmax(answers.scores[:, others], axis=1)]

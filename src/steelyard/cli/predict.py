@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.decision import Cost, Decision, cost_option, probabilities
+from steelyard.cli.decision import Cost, Decision, cost_option, probabilities, threshold_option
 from steelyard.cli.files import IN_FILE
 from steelyard.cli.model_files import load_table_model, open_source
 from steelyard.cli.options import chunk_option, limit_option, out_option, positive_option, query_option
@@ -55,12 +55,7 @@ Lines = list[dict[str, Any]]
     help="Also write what the N columns with the largest contributions add to the score; default 3. With "
     "--json: all contributions, the nearest remembered rows and changes.",
 )
-@click.option(
-    "--threshold",
-    type=float,
-    metavar="X",
-    help="Predict the positive class where its score is greater than X.",
-)
+@threshold_option
 @cost_option
 @positive_option
 @chunk_option
@@ -77,7 +72,7 @@ def predict_command(
     keep: tuple[str, ...],
     proba: bool,
     n_explained: int | None,
-    threshold: float | None,
+    threshold: Any,
     cost: Cost | None,
     positive: str | None,
     chunk: int,

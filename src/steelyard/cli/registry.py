@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import steelyard
+from steelyard.cli.decision import parse_goal
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         try:
             values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            values[name] = text
+            values[name] = parse_goal(text) if name.rpartition(".")[2] == "threshold" else text
     return values
 
 

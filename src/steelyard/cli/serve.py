@@ -8,7 +8,9 @@ import logging
 import signal
 import socket
 import sys
+import time
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,20 @@ def _check_installed() -> None:
     show_default=True,
     help="Log to standard error: warnings and errors only, or one JSON line per request, without row values.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of warnings and errors: text, or one JSON object per line.",
+)
+@click.option(
+    "--audit-days",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Days for which the audit log is kept.",
+)
 @click.option("--check", is_flag=True, help="Open the store, list its models and exit.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
@@ -91,6 +107,8 @@ def serve_command(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_level: str,
+    log_format: str,
+    audit_days: float,
     check: bool,
     demo: bool,
 ) -> None:
@@ -111,7 +129,7 @@ def serve_command(
     opened = open_store(":memory:" if demo else store)
     # Acquire the lock before reading the store; otherwise a write by another process could be missed.
     leads = role == "learner" and not check and opened.acquire_write_lock()
-    writer = Writer(opened, may_learn=role == "learner")
+    writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
     commands = [_create_command(path) for path in specs]
     if leads:
         for command in commands:
@@ -129,6 +147,11 @@ def serve_command(
 
         feed(writer)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    if log_format == "json":
+        from steelyard.service.http.logs import JsonFormatter
+
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
     _listen(app, host, port, tls_cert, tls_key)
@@ -189,6 +212,9 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
         ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
+    config.load()
+    if tls_cert is not None:
+        signal.signal(signal.SIGHUP, lambda *_: _reload_certificate(config))
     bound = config.bind_socket()
     # Without TCP_NODELAY the second part of a response waits 40 ms until the first is acknowledged.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -203,6 +229,22 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
         uvicorn.Server(config).run(sockets=[bound])
     finally:
         print_message("stopped; all acknowledged rows are saved")
+
+
+def _reload_certificate(config: Any) -> None:
+    """Read the certificate again for new connections; a wrong one is logged and the old one stays."""
+    import ssl
+
+    log = logging.getLogger("steelyard.service")
+    try:
+        # Into a new context first: a certificate without its key must not replace the one in use.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+        config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+    except (OSError, ssl.SSLError) as error:
+        message = f"the certificate could not be loaded, the old one stays: {type(error).__name__}"
+    else:
+        message = "the certificate was loaded again"
+    log.warning(message)
 
 
 def _exit(*_: object) -> None:
@@ -234,6 +276,8 @@ def keys_command() -> None:
 @click.option("--for-model", "models", multiple=True, metavar="NAME", help="Allowed models. Default: all.")
 @click.option("--for-site", "sites", multiple=True, metavar="NAME", help="Allowed sites. Default: all.")
 @click.option("--note", default="", metavar="TEXT", help="Owner of the key.")
+@click.option("--expires", metavar="90d", help="Time until the key expires. Default: never.")
+@click.option("--rate", type=float, metavar="N", help="Requests per second. Default: no limit.")
 @json_option
 def add_key(
     *,
@@ -242,16 +286,62 @@ def add_key(
     models: tuple[str, ...],
     sites: tuple[str, ...],
     note: str,
+    expires: str | None,
+    rate: float | None,
     as_json: bool,
 ) -> None:
     """Create a key. It is printed once; the file stores only its hash."""
     from steelyard.service.http.keys import Keys
 
-    key, token = Keys.add(keys_file, scopes, models or ("*",), note, sites or ("*",))
+    key, token = Keys.add(
+        keys_file, scopes, models or ("*",), note, sites or ("*",), expires=_later(expires), rate=rate
+    )
+    emit_facts(_shown_key(key, token), as_json=as_json)
+
+
+def _shown_key(key: Any, token: str) -> dict[str, Any]:
     shown = {"id": key.id, "key": token, "scopes": list(key.scopes), "models": list(key.models)}
-    if sites:
+    if key.sites != ("*",):
         shown["sites"] = list(key.sites)
-    emit_facts(shown, as_json=as_json)
+    if key.expires is not None:
+        shown["expires"] = _date(key.expires)
+    if key.rate is not None:
+        shown["rate"] = key.rate
+    return shown
+
+
+def _later(duration: str | None) -> float | None:
+    """Return the time that lies this duration, such as "90d", after now."""
+    from steelyard.windowing.sliding import window_size
+
+    if duration is None:
+        return None
+    length = window_size(duration)
+    if not isinstance(length, timedelta):
+        raise ParameterError(f'expected a time such as "90d"; got {duration!r}.')
+    return time.time() + length.total_seconds()
+
+
+def _date(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+@keys_command.command("rotate")
+@click.argument("key_id", metavar="ID")
+@_keys_option
+@click.option(
+    "--overlap", default="7d", show_default=True, metavar="7d", help="Time until the old key expires."
+)
+@click.option("--expires", metavar="90d", help="Time until the new key expires. Default: never.")
+@json_option
+def rotate_key(*, key_id: str, keys_file: Path, overlap: str, expires: str | None, as_json: bool) -> None:
+    """Create a key with the same rights; the old one expires after the overlap."""
+    from steelyard.service.http.keys import Keys
+
+    until = _later(overlap)
+    assert until is not None
+    key, token = Keys.rotate(keys_file, key_id, until, _later(expires))
+    emit_facts(_shown_key(key, token), as_json=as_json)
 
 
 @keys_command.command("list")
@@ -262,10 +352,16 @@ def list_keys(*, keys_file: Path, as_json: bool) -> None:
     from steelyard.service.http.keys import Keys
 
     rows = [
-        {"id": k.id, "scopes": ",".join(k.scopes), "models": ",".join(k.models), "note": k.note}
+        {
+            "id": k.id,
+            "scopes": ",".join(k.scopes),
+            "models": ",".join(k.models),
+            "expires": _date(k.expires),
+            "note": k.note,
+        }
         for k in Keys(keys_file).all()
     ]
-    emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "note"], rows)
+    emit_json(rows) if as_json else emit_table(["id", "scopes", "models", "expires", "note"], rows)
 
 
 @keys_command.command("revoke")
@@ -277,6 +373,39 @@ def revoke_key(*, key_id: str, keys_file: Path) -> None:
 
     Keys.revoke(keys_file, key_id)
     print_message(f"revoked {key_id}")
+
+
+# -- audit log --------------------------------------------------------------------------------------
+
+
+@serve_command.command("audit")
+@click.option("--model", metavar="NAME", help="Only this model.")
+@click.option("--verb", metavar="learn|forget|...", help="Only this operation.")
+@click.option("--key", metavar="ID", help="Only this key.")
+@click.option("--limit", type=int, default=50, show_default=True, help="Number of entries.")
+@json_option
+@click.pass_obj
+def audit_command(
+    store: str, *, model: str | None, verb: str | None, key: str | None, limit: int, as_json: bool
+) -> None:
+    """List the latest changes of a store: who changed which model when, and with which outcome."""
+    _check_installed()
+    from steelyard.service import open_store
+    from steelyard.service.audit import AuditLog
+
+    if "://" not in store and not Path(store).exists():
+        raise FileAccessError("this store does not exist.", source=store, hint="name the store with --store")
+    opened = open_store(store)
+    try:
+        selection: dict[str, Any] = {
+            name: value for name, value in (("verb", verb), ("key", key)) if value is not None
+        }
+        entries, _ = AuditLog(opened).read(model=model, limit=limit, **selection)
+    finally:
+        opened.close()
+    rows = [{**entry._asdict(), "at": _date(entry.at)} for entry in entries]
+    columns = ["at", "model", "verb", "key", "address", "request_id", "outcome", "rows", "version"]
+    emit_json(rows) if as_json else emit_table(columns, rows)
 
 
 # -- backups ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,21 +43,52 @@ if TYPE_CHECKING:
 
 __all__ = ["stream_command"]
 
-_DEMO_MODELS = (
-    "auto",
-    "balanced=proximal",
-    "unweighted=proximal-unweighted",
-    "SGD=sklearn:linear_model.SGDClassifier",
-)
-_DEMO_WINDOW = "4000"  # rows that the demo models with a window keep
-_DEMO_ROWS = 60_000
-_MAX_DEMO_CHUNK_ROWS = 500
+_MAX_BUILT_IN_CHUNK_ROWS = 500
 _MAX_LISTED_BAD_ROWS = 20
 _COLUMNS = (
     "model", "positive", "g_mean", "mean_g_mean", "lowest_g_mean", "sensitivity", "specificity", "auc",
     "average_precision", "log_loss", "brier",
 )  # fmt: skip
 _COLUMNS_OF_MANY = ("model", "macro_recall", "mean_macro_recall", "lowest_macro_recall", "f1", "g_mean")
+
+
+@dataclass(frozen=True)
+class _BuiltInStream:
+    """Generated stream with the models that are compared on it by default."""
+
+    make: str  # name in steelyard.streams
+    n_rows: int
+    models: tuple[str, ...]
+    settings: Mapping[str, Any]
+    budgeted: tuple[str, ...] = ()  # models that get the threshold of "auto" from a wrapper
+    window: str | None = None  # rows that the models with a window keep
+    measure_window: int = 2000
+
+
+_ALARM_BUDGET = {"alarms": 0.025}  # of the built-in payments, about 4,000 a day: 100 alarms a day
+_BUILT_IN_PREFIX = "builtin:"
+_BUILT_IN = {
+    "payments": _BuiltInStream(
+        "Payments",
+        60_000,
+        ("auto", "linear=proximal", "SGD=sklearn:linear_model.SGDClassifier"),
+        {"auto.threshold": _ALARM_BUDGET},
+        budgeted=("linear", "SGD"),
+        measure_window=4000,
+    ),
+    "gaussians": _BuiltInStream(
+        "demo_stream",
+        60_000,
+        (
+            "auto",
+            "balanced=proximal",
+            "unweighted=proximal-unweighted",
+            "SGD=sklearn:linear_model.SGDClassifier",
+        ),
+        {},
+        window="4000",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +104,7 @@ class StreamOptions:
     versus: tuple[str, ...]
     settings: tuple[str, ...]
     window: str | None
-    delay: str
+    delay: str | None
     warmup: int
     positive: str | None
     measure_window: int | None
@@ -87,6 +118,21 @@ class StreamOptions:
     report_every: int | None
     save_every: int | None
     as_json: bool
+
+    @property
+    def built_in(self) -> _BuiltInStream | None:
+        """The generated stream that is used instead of a table."""
+        if self.source is None:
+            return _BUILT_IN["payments"]
+        if not self.source.startswith(_BUILT_IN_PREFIX):
+            return None
+        name = self.source.removeprefix(_BUILT_IN_PREFIX)
+        if name not in _BUILT_IN:
+            raise click.UsageError(
+                f"there is no built-in stream {name!r}; expected "
+                f"{' or '.join(_BUILT_IN_PREFIX + known for known in _BUILT_IN)}."
+            )
+        return _BUILT_IN[name]
 
     @property
     def files(self) -> dict[str, Path]:
@@ -116,14 +162,13 @@ class StreamOptions:
 )
 @click.option(
     "--delay",
-    default="0",
-    show_default=True,
     metavar="N|3d",
-    help="Labels arrive N rows late, or with --time a time span such as 3d, 12h or 90m.",
+    help="Labels arrive N rows late, or with --time a time span such as 3d, 12h or 90m. Default: 0, for the "
+    "built-in payments 2d.",
 )
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
-@measure_window_option(" Default: 1000, for the built-in stream 2000.")
+@measure_window_option(" Default: 1000, for the built-in payments 4000.")
 @k_option
 @prequential_column_options
 @click.option(
@@ -148,9 +193,11 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned (prequential evaluation).
 
     SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input or
-    a database table such as duckdb:///shop.db?table=payments. Without SOURCE, a built-in stream with changing
-    class imbalance and one concept drift is used. Rows of a live feed, such as `tail -f log.csv | steelyard
-    stream -`, are processed within a second even if a chunk is incomplete.
+    a database table such as duckdb:///shop.db?table=payments. Without SOURCE, or with builtin:payments, the
+    rows are generated card payments: 1 % fraud in patterns that come and go, labels two days late, and models
+    that may raise 100 alarms a day. builtin:gaussians has changing class imbalance and one concept drift.
+    Rows of a live feed, such as `tail -f log.csv | steelyard stream -`, are processed within a second even if
+    a chunk is incomplete.
 
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
@@ -184,19 +231,21 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
 
 
 def _check(options: StreamOptions, columns: ColumnOptions) -> None:
-    if options.source is not None and options.target is None:
+    is_table = options.built_in is None
+    if is_table and options.target is None:
         raise click.UsageError("Missing option '--target', the label column of SOURCE.")
-    if options.source is None and options.query is not None:
+    if not is_table and options.query is not None:
         raise click.UsageError("--query needs a SOURCE, the address of a database.")
-    if options.source is None and options.save_to is not None:
+    if not is_table and options.save_to is not None:
         raise click.UsageError("--save needs a SOURCE; the built-in stream has no table columns.")
-    if options.shuffle is not None and (options.source is None or columns.time is not None):
+    if options.shuffle is not None and (not is_table or columns.time is not None):
         raise click.UsageError("--shuffle needs a SOURCE and excludes --time.")
     if (options.labels is None) != (options.id_column is None):
         raise click.UsageError("--labels FILE and --id COL belong together.")
-    if options.labels is not None and (options.source is None or options.shuffle is not None):
+    if options.labels is not None and (not is_table or options.shuffle is not None):
         raise click.UsageError("--labels needs a SOURCE and excludes --shuffle.")
-    if parse_delay(options.delay)[1] is not None and columns.time is None:
+    has_times = columns.time is not None or options.built_in is _BUILT_IN["payments"]
+    if parse_delay(options.delay or "0")[1] is not None and not has_times:
         raise click.UsageError("--delay with a time span needs --time, the column with the time of each row.")
     for every, name in ((options.report_every, "report"), (options.save_every, "save")):
         if every is not None and name not in options.files:
@@ -204,13 +253,18 @@ def _check(options: StreamOptions, columns: ColumnOptions) -> None:
 
 
 def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
-    from steelyard.streams import demo_stream
+    from steelyard import streams
 
-    if options.source is None:
+    built_in = options.built_in
+    if built_in is not None:
         seed = {} if options.seed is None else {"seed": options.seed}
-        chunk = min(columns.chunk, _MAX_DEMO_CHUNK_ROWS)
-        return demo_stream(columns.limit or _DEMO_ROWS, chunk=chunk, **seed)
-    assert options.target is not None  # guaranteed by _check
+        chunk = min(columns.chunk, _MAX_BUILT_IN_CHUNK_ROWS)
+        generated: RowStream = getattr(streams, built_in.make)(
+            columns.limit or built_in.n_rows, chunk=chunk, **seed
+        )
+        return generated
+    assert options.source is not None  # guaranteed by _check
+    assert options.target is not None
     if options.labels is None:
         check_positive(options.source, options.target, options.positive, columns.limit)
     return open_table(
@@ -240,9 +294,10 @@ def _models(options: StreamOptions) -> dict[str, Any]:
     from steelyard.windowing import Refit
 
     settings = parse_settings(options.settings)
-    if options.source is None and not options.model_names and not options.versus:
-        models = make_models(_DEMO_MODELS, settings, options.seed or 0)
-        window: str | None = options.window or _DEMO_WINDOW
+    built_in = options.built_in
+    if built_in is not None and not options.model_names and not options.versus:
+        models = _built_in_models(built_in, settings, options.seed or 0)
+        window = options.window or built_in.window
         windowed = [name for name, model in models.items() if hasattr(model, "forget") and name != "auto"]
     else:
         names = (*(options.model_names or ("auto",)), *options.versus)
@@ -259,6 +314,16 @@ def _models(options: StreamOptions) -> dict[str, Any]:
     if window is None:
         return models
     return {name: _windowed(m, window) if name in windowed else m for name, m in models.items()}
+
+
+def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the models that are compared on a built-in stream, all with the same goal of the threshold."""
+    from steelyard import AdaptiveThresholdClassifier
+
+    models = make_models(stream.models, {**stream.settings, **settings}, seed)
+    for name in stream.budgeted:
+        models[name] = AdaptiveThresholdClassifier(models[name], threshold=models["auto"].threshold)
+    return models
 
 
 def _windowed(model: Any, window: str) -> Any:
@@ -278,10 +343,13 @@ def _run(
     from steelyard.evaluation.evaluator import DEFAULT_METRICS
     from steelyard.streams.chunks import small_first
 
-    delay_rows, delay_seconds = parse_delay(options.delay)
+    built_in = options.built_in
+    delay_rows, delay_seconds = parse_delay(options.delay or "0")
+    if options.delay is None:
+        delay_seconds = getattr(stream, "label_delay_seconds", None)
     evaluator = PrequentialEvaluator(
         models,
-        window=options.measure_window or (2000 if options.source is None else 1000),
+        window=options.measure_window or (built_in.measure_window if built_in is not None else 1000),
         delay=delay_rows,
         warmup=options.warmup,
         metrics=(*DEFAULT_METRICS, "pmauc"),

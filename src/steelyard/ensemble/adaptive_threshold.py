@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from inspect import unwrap
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import clone
 
 from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._deprecation import renamed_attribute, renamed_parameters
+from steelyard._labels import positive_class
 from steelyard._types import FloatArray
-from steelyard._validation import check_finite, check_started, validate_plain_rows, validate_rows
-from steelyard.base import BatchLearner, Learner, Traits, sorted_classes
+from steelyard._validation import (
+    check_finite,
+    check_started,
+    checked_times,
+    validate_plain_rows,
+    validate_rows,
+)
+from steelyard.base import BatchLearner, Label, Learner, Traits, sorted_classes
+from steelyard.ensemble.mixing import weigh
+from steelyard.ensemble.online_threshold import (
+    OnlineThreshold,
+    RealisedRate,
+    continue_log,
+    is_promise,
+    plain_scores,
+)
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.row_costs import cost_alarms
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Constraint
+from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, choose_threshold
+from steelyard.thresholds import ThresholdChoice, alarm_indices, choose_threshold, mirrored_threshold
 
 __all__ = ["AdaptiveThresholdClassifier"]
 
 _FORMER_PARAMETERS = {"classifier": "estimator"}
 _predict_unlocked = unwrap(Learner.predict)  # for methods that already hold the lock
+
+
+class _Known(NamedTuple):
+    """Recent scores, the thresholds that follow from them, and the online threshold of a promised rate."""
+
+    buffer: ScoreBuffer
+    thresholds: FloatArray
+    promise: OnlineThreshold | None
 
 
 @renamed_parameters(**_FORMER_PARAMETERS)
@@ -48,6 +77,8 @@ class AdaptiveThresholdClassifier(Learner):
         :class:`~steelyard.evaluation.RiverPeer`.
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
+    positive : label or None, default=None
+        The class that alarms are about, as for :class:`~steelyard.StreamClassifier`.
 
     Attributes
     ----------
@@ -58,6 +89,8 @@ class AdaptiveThresholdClassifier(Learner):
         there are too few recent rows, so that the classifier's default threshold is used.
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that the classifier knows.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes.
 
     Notes
     -----
@@ -88,7 +121,10 @@ class AdaptiveThresholdClassifier(Learner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"threshold": ThresholdChoice()}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "threshold": ThresholdChoice(),
+        "positive": LabelOrNone(),
+    }
     _traits = Traits(
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
@@ -99,18 +135,26 @@ class AdaptiveThresholdClassifier(Learner):
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
+    takes_time = predict_takes_time = True
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
     # Recent scores and thresholds, selected by the version of a classifier that is updated in place.
-    _known: VersionedValue[tuple[ScoreBuffer, FloatArray]]
+    _known: VersionedValue[_Known]
 
     classifier_ = renamed_attribute("estimator_", "classifier_")
     cuts_ = renamed_attribute("thresholds_", "cuts_")
 
-    def __init__(self, estimator: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        threshold: str | dict[str, float] = "gmean",
+        positive: Label | None = None,
+    ) -> None:
         self.estimator = estimator
         self.threshold = threshold
+        self.positive = positive
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
@@ -136,7 +180,7 @@ class AdaptiveThresholdClassifier(Learner):
         return self
 
     def partial_fit(  # type: ignore[override]  # not every classifier accepts weights
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, *, time: ArrayLike | None = None
     ) -> Self:
         """Score these rows, adapt the threshold, then let the classifier learn them.
 
@@ -148,6 +192,8 @@ class AdaptiveThresholdClassifier(Learner):
             Their labels.
         classes : array-like, optional
             All labels, for a classifier that must know them in its first call.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``.
 
         Returns
         -------
@@ -155,7 +201,9 @@ class AdaptiveThresholdClassifier(Learner):
         """
         with lock_of(self):
             later = shallow_copy(self)
-            later._score_and_learn(*later._checked_rows(X, y, "partial_fit"), classes, self)
+            rows, labels = later._checked_rows(X, y, "partial_fit")
+            times = None if time is None else checked_times(time, len(rows))
+            later._score_and_learn(rows, labels, classes, self, times)
             self.__dict__ = later.__dict__
         return self
 
@@ -165,24 +213,36 @@ class AdaptiveThresholdClassifier(Learner):
         return validate_plain_rows(self, X, y, method)
 
     def _score_and_learn(
-        self, rows: FloatArray, labels: NDArray[Any], classes: Any, published: AdaptiveThresholdClassifier
+        self,
+        rows: FloatArray,
+        labels: NDArray[Any],
+        classes: Any,
+        published: AdaptiveThresholdClassifier,
+        times: FloatArray | None = None,
     ) -> None:
         """Score rows, then learn them; other threads meanwhile read the object ``published``."""
         first = "estimator_" not in self.__dict__
         working = clone(self.estimator, safe=False) if first else _copy(self.estimator_)
-        before = (ScoreBuffer(1), np.full(1, np.nan)) if first else self._now
+        before = _Known(ScoreBuffer(1), np.full(1, np.nan), None) if first else self._now
         known = _classes(working)
         with np.errstate(divide="ignore"):  # log(0) is the log-share of a class without rows
             scores = _scores(working, rows) if len(known) > 1 else None
 
-        def after(now: list[Any]) -> tuple[ScoreBuffer, FloatArray]:
-            buffer = before[0].copy()
+        def after(now: list[Any]) -> _Known:
+            buffer, keys = before.buffer.copy(), _native.row_hashes(rows)
             buffer.set_classes(now)
+            positive = self._find_positive(buffer)
+            sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
+            promise = OnlineThreshold.updated(before.promise, self.threshold, sign)
+            if promise is not None:
+                promise.log.note_times(times, predicted=False)
             place_of = {label: place for place, label in enumerate(now)}
             places = np.array([place_of.get(label, -1) for label in labels.tolist()], dtype=np.int64)
             aligned = None if scores is None else align(scores[:, None, :], known, now)
-            buffer.push(places, aligned, _native.row_hashes(rows))
-            return buffer, self._thresholds(buffer)
+            buffer.push(places, aligned, keys)
+            if promise is not None and scores is not None and known == now and len(now) == 2:
+                promise.learn(scores[:, 0], before.thresholds[0], keys, places == (0 if sign < 0.0 else 1))
+            return _Known(buffer, self._thresholds(buffer, promise), promise)
 
         later = None
         if _is_changed_in_place(working) and not first:
@@ -209,22 +269,47 @@ class AdaptiveThresholdClassifier(Learner):
                     source="AdaptiveThresholdClassifier",
                 )
 
-    def _thresholds(self, buffer: ScoreBuffer) -> FloatArray:
+    def _thresholds(self, buffer: ScoreBuffer, promise: OnlineThreshold | None) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
+        self._positive = self._find_positive(buffer)
+        is_mirrored = self._is_mirrored(buffer.classes)
+        choose = mirrored_threshold if is_mirrored else choose_threshold
+        goal: Any = promise or self.threshold
+        if promise is not None and len(buffer.classes) > 2:
+            goal = promise.per_row
         thresholds = []
         for sides in buffer.sides():
             positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
             if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
                 thresholds.append(np.nan)
             else:
-                thresholds.append(choose_threshold(positive, negative, self.threshold, sides.share))
+                thresholds.append(choose(positive, negative, goal, sides.share))
+        if isinstance(goal, OnlineThreshold) and not np.isnan(thresholds[0]):
+            thresholds = [goal.sign * goal.threshold(plain_scores)]
         return np.array(thresholds)
+
+    def _is_mirrored(self, classes: list[Any]) -> bool:
+        """Return whether the first of two classes is the positive one."""
+        return len(classes) == 2 and bool(classes[0] == self.__dict__.get("_positive"))
+
+    def _find_positive(self, buffer: ScoreBuffer) -> Label | None:
+        counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
+        if len(counts) != 2:
+            return None
+        return positive_class(counts, self.positive, self.__dict__.get("_positive"))
+
+    @property
+    @synchronized
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive(self._now[0])
 
     # -- predicting ---------------------------------------------------------------------------------
 
     @property
-    def _now(self) -> tuple[ScoreBuffer, FloatArray]:
+    def _now(self) -> _Known:
         """Return the recent scores and thresholds of the current version of the classifier."""
         estimator = self.estimator_
         return self._known.at(estimator._in_place_version() if isinstance(estimator, BatchLearner) else None)
@@ -234,7 +319,25 @@ class AdaptiveThresholdClassifier(Learner):
     def thresholds_(self) -> FloatArray:
         """The threshold of each score; NaN where the classifier's default threshold is used."""
         self._need("thresholds_")
-        return self._now[1]
+        return self._now.thresholds
+
+    @property
+    @synchronized
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        promise = self._now.promise
+        return [] if promise is None else promise.realised()
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, AdaptiveThresholdClassifier) and predecessor._is_started():
+            continue_log(self._now.promise, predecessor._now.promise)
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -255,8 +358,14 @@ class AdaptiveThresholdClassifier(Learner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return the classifier's scores minus the thresholds, and the classes."""
         rows = self._checked_finite(X, method)
-        scores, thresholds = _scores(self.estimator_, rows), self._now[1]
+        scores, (_, thresholds, promise) = _scores(self.estimator_, rows), self._now
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
+        if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
+            promise.record(
+                scores[:, 0], thresholds[0], scores[:, None], _native.row_hashes(rows), plain_scores
+            )
+            if np.isnan(thresholds[0]):
+                return promise.without_threshold(scores - own), self.classes_
         if scores.shape[1] == len(thresholds):
             scores = scores - np.where(np.isnan(thresholds), own, thresholds)
         return scores, self.classes_
@@ -275,11 +384,108 @@ class AdaptiveThresholdClassifier(Learner):
         return part.shifted((self._scored(reference, "explain")[0] - _scores(estimator, reference))[0])
 
     @synchronized
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, oldest first.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order.
+        """
         check_started(self, "predict")
-        if len(self.classes_) > 1 and not np.isnan(self._now[1]).any():
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            is_mirrored = self._is_mirrored(self.classes_.tolist())
+            probabilities = self.predict_proba(X)
+            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
+            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
+        _, thresholds, promise = self._now
+        if promise is not None and promise.decides_rows and len(self.classes_) == 2:
+            rows = self._checked_finite(X, "predict")
+            times = None if time is None else checked_times(time, len(rows))
+            scores = _scores(self.estimator_, rows)
+            keys = _native.row_hashes(rows)
+            alarms = promise.alarms(scores[:, 0], scores[:, None], keys, plain_scores, times)
+            return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+        promises_precision = promise is not None and promise.levels is not None
+        if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
             return _predict_unlocked(self, X)
         return np.asarray(self.estimator_.predict(self._checked_finite(X, "predict")))
+
+    @synchronized
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of recent rows, equal ones, or the given proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            The class frequencies for all rows while there are too few recent scores.
+        """
+        check_started(self, "predict_proba")
+        classes, buffer = self.classes_.tolist(), self._now.buffer
+        factors = prior_factors(prior, classes, buffer.shares, f"{type(self).__name__}.predict_proba")
+        rows = self._checked_finite(X, "predict_proba")
+        log_odds = np.zeros((len(rows), len(classes)))
+        calibrated = self._calibrated_scores(buffer)
+        if calibrated is not None:
+            log_odds = calibrated.log_odds(calibrated.decide(_scores(self.estimator_, rows)[:, None]))
+        return softmax(log_odds if factors is None else log_odds + np.log(np.maximum(factors, 1e-9)), axis=1)
+
+    @synchronized
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        check_started(self, "predict_set")
+        coverage = check_coverage(coverage, f"{type(self).__name__}.predict_set")
+        rows, buffer = self._checked_finite(X, "predict_set"), self._now.buffer
+        calibrated = self._calibrated_scores(buffer)
+        if calibrated is None:
+            return np.ones((len(rows), len(self.classes_)), dtype=bool)
+        places, recent = buffer.recent()
+        new = _scores(self.estimator_, rows)[:, None]
+        recent, new = (calibrated.log_odds(calibrated.decide(scores)) for scores in (recent, new))
+        return prediction_sets(recent, places, new, coverage)
+
+    def _calibrated_scores(self, buffer: ScoreBuffer) -> EnsembleSnapshot | None:
+        """Return an ensemble with the scores of the classifier as its only expert; None without scores."""
+        weights = weigh(buffer, "gmean", np.ones(1)) if buffer.classes == _classes(self.estimator_) else None
+        return None if weights is None else EnsembleSnapshot(list(buffer.classes), [], weights, Views())
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -294,18 +500,25 @@ class AdaptiveThresholdClassifier(Learner):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        buffer, thresholds = self._now
+        buffer, thresholds, promise = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
-        return {"classifier": self.estimator_, "evidence": buffer.get_state(), "cuts": thresholds, **names}
+        names["positive"] = self.__dict__.get("_positive")
+        scores = {"evidence": buffer.get_state(), "cuts": thresholds}
+        saved = None if promise is None else promise.get_state()
+        return {"classifier": self.estimator_, **scores, "promise": saved, **names}
 
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.estimator_ = state["classifier"]
+        self.estimator_, self._positive = state["classifier"], state.get("positive")
         n_features = state.get("n_features")  # files of version 0.1 store it only in the estimator
         n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})
-        known = ScoreBuffer.from_state(state["evidence"], 1), np.asarray(state["cuts"], dtype=np.float64)
+        known = _Known(
+            ScoreBuffer.from_state(state["evidence"], 1),
+            np.asarray(state["cuts"], dtype=np.float64),
+            OnlineThreshold.from_state(state.get("promise")),
+        )
         self._known = VersionedValue(None, known, known)
 
 

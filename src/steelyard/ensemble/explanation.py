@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -14,11 +14,18 @@ from steelyard._types import FloatArray
 from steelyard.base import Label
 from steelyard.ensemble.experts import Expert, Stream
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 
 __all__ = ["ClassRecord", "ExpertRecord", "Explanation", "explain_ensemble"]
 
+_PROMISES = {
+    "alarms": "share of alarms among the rows",
+    "alarms_per_day": "alarms per day",
+    "recall": "recall",
+    "precision": "precision of at least",
+}
 _MAX_TEXT_CLASSES = 12  # classes that the text lists; the table has all
 
 
@@ -77,11 +84,15 @@ class Explanation:
     experts : list of ExpertRecord
         All experts.
     classes : list of ClassRecord
-        The second class if there are two, otherwise every class.
+        The positive class if there are two, otherwise every class.
     limits : dict of str to str
         Restrictions by the compute budget, by the name of the expert or step.
     drifts : list of int
         Rows at which a drift was detected, the latest last.
+    promise : list of RealisedRate
+        Realised rates of alarms, recall and precision, with intervals; empty if no rate is promised.
+    positive : label or None
+        The positive class; None if there are not exactly two classes.
     """
 
     n_rows: int
@@ -90,6 +101,8 @@ class Explanation:
     classes: list[ClassRecord]
     limits: dict[str, str]
     drifts: list[int]
+    promise: list[RealisedRate] = field(default_factory=list)
+    positive: Label | None = None
 
     planes = renamed_attribute("classes", "planes")
     spared = renamed_attribute("limits", "spared")
@@ -106,11 +119,12 @@ class Explanation:
             f"{expert.n_rows} rows  {expert.description}"
             for expert in self._by_weight()
         ]
-        classes = [_class_line(record) for record in self.classes[:_MAX_TEXT_CLASSES]]
+        word = "Class" if self.positive is None else "Positive class"
+        classes = [_class_line(record, word) for record in self.classes[:_MAX_TEXT_CLASSES]]
         if len(self.classes) > _MAX_TEXT_CLASSES:
             classes.append(f"... and {len(self.classes) - _MAX_TEXT_CLASSES} more classes.")
         limits = [f"Budget, {name}: {limit}." for name, limit in self.limits.items()]
-        return "\n".join([*self._summary(), *experts, *classes, *limits])
+        return "\n".join([*self._summary(), *map(str, self.promise), *experts, *classes, *limits])
 
     __repr__ = __str__
 
@@ -143,8 +157,9 @@ class Explanation:
             f"<td>{'none' if record.threshold is None else format(record.threshold, '.2f')}</td></tr>"
             for record in self.classes
         )
+        text = " ".join([*self._summary(), *map(str, self.promise)])
         return (
-            f"<p>{escape(' '.join(self._summary()))}</p><table><thead><tr><th>expert</th><th>description</th>"
+            f"<p>{escape(text)}</p><table><thead><tr><th>expert</th><th>description</th>"
             f"<th>rows</th><th>{self._measure}</th><th>weight</th><th>restricted by budget</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><table><thead><tr><th>class</th><th>recent share</th>"
             f"<th>threshold</th></tr></thead><tbody>{classes}</tbody></table>"
@@ -187,6 +202,8 @@ def explain_ensemble(
     threshold: Any,
     n_pending: int,
     drifts: Sequence[int],
+    promise: OnlineThreshold | None = None,
+    positive: Label | None = None,
 ) -> Explanation:
     """Return the explanation of a snapshot and its experts."""
     weights, n = snapshot.weights, len(experts)
@@ -196,7 +213,8 @@ def explain_ensemble(
     elif isinstance(weights, MulticlassWeights):
         quality, shown, thresholds = weights.recall, weights.weights, weights.thresholds.tolist()
     else:
-        quality, shown, thresholds = weights.auc, weights.weights, [weights.threshold, weights.threshold]
+        # Scores of the first class are the negative scores of the second.
+        quality, shown, thresholds = weights.auc, weights.weights, [-weights.threshold, weights.threshold]
     # An expert may have lost its rule since the experts were weighed.
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
@@ -210,8 +228,11 @@ def explain_ensemble(
             f"disabled: {budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
         )
     classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares.tolist(), strict=True)]
-    classes = classes[1:] if len(labels) == 2 else classes
-    return Explanation(stream.n_seen + n_pending, threshold, records, classes, limits, list(drifts))
+    if len(labels) == 2:
+        classes = classes[:1] if positive == labels[0] else classes[1:]
+    realised = [] if promise is None else promise.realised()
+    n_rows = stream.n_seen + n_pending
+    return Explanation(n_rows, threshold, records, classes, limits, list(drifts), realised, positive)
 
 
 def _goal(threshold: Any, n_classes: int) -> str:
@@ -223,8 +244,9 @@ def _goal(threshold: Any, n_classes: int) -> str:
         }
         two = {"gmean": "largest G-mean", "kappa": "largest Cohen's kappa", "f1": "largest F1 score"}
         return (two if n_classes < 2 else many)[threshold]
-    if "alarms" in threshold:
-        return f"alarms for at most {threshold['alarms']:.3g} of the rows"
+    if is_promise(threshold):
+        ((name, target),) = threshold.items()
+        return f"{_PROMISES[name]} {target:.4g}"
     return f"lowest cost, {threshold['miss']:g} for a miss and {threshold['alarm']:g} for a false alarm"
 
 
@@ -232,8 +254,8 @@ def _number(value: float) -> str:
     return "none" if np.isnan(value) else f"{value:.3f}"
 
 
-def _class_line(record: ClassRecord) -> str:
-    share = f"Class {record.label!r}, recently {100 * record.share:.1f} % of the rows"
+def _class_line(record: ClassRecord, word: str) -> str:
+    share = f"{word} {record.label!r}, recently {100 * record.share:.1f} % of the rows"
     if record.threshold is None:
         return f"{share}, has no threshold yet."
     return f"{share}, is predicted above a combined score of {record.threshold:.2f}."

@@ -81,7 +81,7 @@ class EnsembleSnapshot:
 
     def raw_scores(self, X: FloatArray) -> FloatArray:
         """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none."""
-        if len(X) == 1 and len(self.classes) == 2:
+        if len(X) == 1 and len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
             return self.single.scores(self, X)
         scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
         rows = TransformedRows(X, self.views)
@@ -120,6 +120,16 @@ class EnsembleSnapshot:
             lowest = np.where(unknown, 0.0, out).min(axis=1, keepdims=True)
             out = np.where(unknown, lowest - 1.0 if out.shape[1] > 1 else 0.0, out)
         return out
+
+    def totals(self, raw: FloatArray) -> FloatArray:
+        """Return the scores of rows of two classes, without threshold."""
+        weights = self.weights
+        return weights.totals(raw) if isinstance(weights, ExpertWeights) else self.decide(raw)[:, 0]
+
+    def score_and_threshold(self, raw: FloatArray) -> tuple[FloatArray, float]:
+        """Return the scores of rows of two classes, and the threshold; NaN before there are weights."""
+        weights = self.weights
+        return self.totals(raw), weights.threshold if isinstance(weights, ExpertWeights) else float("nan")
 
     def predict_codes(self, raw: FloatArray) -> IntArray:
         """Return the codes of the predicted classes."""

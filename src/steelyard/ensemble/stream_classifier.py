@@ -16,10 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error
+from steelyard._labels import all_forgotten_error, positive_class, winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, validate_batch, validate_rows
+from steelyard._validation import (
+    check_finite,
+    check_not_infinite,
+    check_started,
+    checked_times,
+    validate_batch,
+    validate_rows,
+)
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -29,36 +36,55 @@ from steelyard.base import (
     sorted_classes,
     transactional,
 )
+from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.change_monitor import ChangeMonitor
 from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import explain_ensemble
+from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
-from steelyard.ensemble.row_buffer import Block, RowBuffer
-from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.row_buffer import Block, RowBuffer, row_keys
+from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
+from steelyard.ensemble.row_explanation import explain_snapshot, unhashed, with_table_values
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedView, TransformedRows, Views
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows, Views
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.explanation.attribution import Attribution, sampled_rows
 from steelyard.explanation.explain import dense_rows, explain_rows
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Integer,
+    LabelOrNone,
+    OneOf,
+    Positive,
+    absent_parameters,
+    prior_factors,
+)
 from steelyard.persistence import storable
-from steelyard.proximal import ProximalSVC
-from steelyard.thresholds import ThresholdChoice
+from steelyard.proximal import DriftReport, ProximalSVC
+from steelyard.proximal.drift_report import ClassMoments, compare_moments
+from steelyard.tables.frames import is_table
+from steelyard.tables.schema import Schema
+from steelyard.thresholds import ThresholdChoice, alarm_indices
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
 _EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
 _EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
+_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -77,6 +103,12 @@ class _WindowChoice:
         return True
 
 
+@absent_parameters(
+    class_weight=(
+        "classes count alike by default, because the threshold is chosen for the largest G-mean.",
+        'for other costs of errors use threshold={"miss": 20, "alarm": 1}',
+    )
+)
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
 class StreamClassifier(ForgettingMixin):
@@ -91,9 +123,9 @@ class StreamClassifier(ForgettingMixin):
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
         the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
-        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second
-        class of ``classes_``, a miss is a row of that class without an alarm. With more than two classes,
-        "gmean" means the largest mean recall, and the other goals apply to every class against the rest.
+        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the class
+        ``positive_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
+        means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
         Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
         longest of which covers all rows. A length of time such as "30d" needs ``time`` in
@@ -108,6 +140,9 @@ class StreamClassifier(ForgettingMixin):
         result.
     random_state : int, default=0
         Seed of the random features and of the samples that boosted trees remember.
+    positive : label or None, default=None
+        The class that alarms are about, if there are two classes. None: 1, True or "1" if the other label is
+        0, -1 or False; otherwise the rarer class so far, until it has twice as many rows as the other.
 
     Attributes
     ----------
@@ -115,11 +150,21 @@ class StreamClassifier(ForgettingMixin):
         Labels of the classes that have rows in the window.
     class_count_ : ndarray of shape (n_classes,)
         Rows of each class in the window.
+    realised_rates_ : list of RealisedRate
+        Realised rates of alarms, recall and precision with intervals, if a rate is promised.
+    drift_events_ : list of dict
+        Drifts found so far: ``row``, ``cause`` ("prior", "features" or "concept"), ``columns``, ``further``
+        causes and ``text``.
+    drift_evidence_ : float
+        Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event.
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes. As in scikit-learn,
+        ``decision_function`` is greater than 0 for the second class of ``classes_``, whichever is positive.
     n_features_in_ : int
-        Number of features seen.
+        Number of features or columns seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -159,13 +204,14 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = True
+    takes_time = predict_takes_time = True
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "threshold": ThresholdChoice(),
         "window": _WindowChoice(),
         "compute_budget": AnyOf(OneOf("auto"), Positive()),
         "random_state": Integer(0),
+        "positive": LabelOrNone(),
     }
     _traits = Traits(
         exact=False,
@@ -175,10 +221,20 @@ class StreamClassifier(ForgettingMixin):
                 "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
                 "so the size of the chunks is the delay of the labels"
             ),
+            "data_frames": "columns of a table are matched by name, in any order",
         },
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
+    _row_costs: RowCosts
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
+            raise AttributeError(
+                f"StreamClassifier has no {name}(): its experts depend on the order of the rows. "
+                "ProximalSVC and TableModel(ProximalSVC()) can be merged."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(
         self,
@@ -187,11 +243,13 @@ class StreamClassifier(ForgettingMixin):
         window: str | int | timedelta = "auto",
         compute_budget: str | float = "auto",
         random_state: int = 0,
+        positive: Label | None = None,
     ) -> None:
         self.threshold = threshold
         self.window = window
         self.compute_budget = compute_budget
         self.random_state = random_state
+        self.positive = positive
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -204,6 +262,7 @@ class StreamClassifier(ForgettingMixin):
         sample_weight: ArrayLike | None = None,
         *,
         time: ArrayLike | None = None,
+        sample_cost: ArrayLike | None = None,
     ) -> Self:
         """Score these rows, then learn them.
 
@@ -218,7 +277,10 @@ class StreamClassifier(ForgettingMixin):
         sample_weight : array-like of shape (n_samples,), optional
             Weight of each row; 1 when not given.
         time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, ascending; needed for a window of time.
+            Times of the rows in seconds, ascending; needed for a window of time and for alarms per day.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row, such as the amount of a payment. The threshold uses
+            its recent mean over the positive rows.
 
         Returns
         -------
@@ -231,30 +293,130 @@ class StreamClassifier(ForgettingMixin):
             self._check_known(batch.labels, classes)
         if first:
             self._start(batch)
+        if sample_cost is not None:
+            self._row_costs = self._row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
         self._apply(batch, None, "partial_fit", time)
         return self
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
+        self._first_width = width  # coded columns of the first rows
         self._hashed = self._hashed_view(width)
         self._labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self._code_of: dict[Label, int] = {}
         self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
         self._n_seen = 0
         self._low = 0  # number of the oldest row in the window
+        self._positive: Label | None = None
         self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
         self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
         self._recent_scores = ScoreBuffer(len(EXPERTS))
-        self._views = Views()
+        self._views = Views()  # its layout is that of plain numbers until the first gap or category
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
+        self._online_threshold = OnlineThreshold.updated(None, self.threshold)
+        self._calibration = OnlineCalibration()
+        self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._changes = ChangeMonitor()
 
-    def _hashed_view(self, width: int) -> HashedView | None:
+    def _hashed_view(self, width: int) -> HashedView | HashedTable | None:
         n_columns = SETTINGS.max_columns
-        return HashedView(width, n_columns, self.random_state) if width > n_columns else None
+        if width <= n_columns:
+            return None
+        if self._schema is not None:
+            return HashedTable(n_columns, self.random_state, width)
+        return HashedView(width, n_columns, self.random_state)
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
+        """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
+        schema: Schema | None = None if reset else self.__dict__.get("_schema")
+        if not is_table(X):
+            self._schema = schema
+            return None if schema is None else self._positional(X, schema, source)
+        if schema is None and not reset:
+            return self._unnamed(X, source)
+        schema = Schema() if schema is None else schema.copy() if learn else schema
+        coded = schema.encode(X, source, learn=learn)
+        if learn:
+            self._schema = schema
+            self.n_features_in_ = len(schema.names)
+            self.__dict__.pop("feature_names_in_", None)
+            if not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping):
+                self.feature_names_in_ = np.array(schema.names, dtype=object)
+        return coded
+
+    def reads_table(self, rows: Any) -> bool:
+        """Return whether rows of a table can be learned as they are.
+
+        Models of version 0.2 have learned categories as hash features.
+        """
+        if not self._is_started() or self._schema is not None:
+            return True
+        return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+
+    def _positional(self, X: Any, schema: Schema, source: str) -> FloatArray:
+        """Return an array of numbers as rows of the table that was learned before."""
+        rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
+            raise DataError(
+                f"the model has learned tables with the columns {', '.join(map(repr, schema.names[:8]))}"
+                f"{', ...' if len(schema.names) > 8 else ''}; got an array of shape {rows.shape}.",
+                source=source,
+                hint="pass a table with these columns",
+            )
+        if schema.categorical:
+            raise DataError(
+                f"column {schema.coded_names[schema.categorical[0]]!r} contains categories; got an array of "
+                "numbers.",
+                source=source,
+                hint="pass a table with the same columns",
+            )
+        return np.ascontiguousarray(rows)
+
+    def _unnamed(self, X: Any, source: str) -> FloatArray:
+        """Return a table as rows of a model that has learned arrays: columns are matched by position."""
+        schema = Schema()
+        coded = schema.encode(X, source, learn=True)
+        text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)
+        if text is not None:
+            raise DataError(
+                f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
+                source=source,
+                hint="learn tables from the first call on",
+            )
+        if coded.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {coded.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input.",
+                source=source,
+            )
+        return coded
+
+    def _extend_layout(self, X: FloatArray) -> None:
+        """Take notice of new columns, gaps and categories in rows that will be learned."""
+        layout = self._views.layout
+        categorical = self._categorical()
+        if layout is None:
+            if not categorical and X.shape[1] == self._rows.n_columns and _native.all_finite(X):
+                return
+            first = self._rows.block.X if self._n_seen or len(self._pending) else X
+            layout = Layout.of_rows(first, categorical if first is X else ())
+        if X.shape[1] > self._rows.n_columns:
+            self._rows = self._rows.widened(X.shape[1])
+            self._pending = self._pending.widened(X.shape[1])
+        earlier = self._rows.block.X
+        layout = layout.extended(X, earlier, categorical)
+        if layout is not self._views.layout:
+            self._views = self._views.with_layout(layout)
+            self._snapshot = replace(self._snapshot, views=self._views)
+
+    def _categorical(self) -> tuple[int, ...]:
+        return () if self._schema is None or self._hashed is not None else self._schema.categorical
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "fit")
@@ -264,6 +426,9 @@ class StreamClassifier(ForgettingMixin):
     ) -> None:
         try:
             added = None if add is None else self._block(add, method, time)
+            self._online_threshold = OnlineThreshold.updated(self._online_threshold, self.threshold)
+            if added is not None:
+                self._note_times(time, len(added))
             if forget is None and added is not None and self._add_pending(added):
                 if len(self._pending) < SETTINGS.pending_rows:
                     return
@@ -283,6 +448,11 @@ class StreamClassifier(ForgettingMixin):
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
+    def _note_times(self, time: ArrayLike | None, n_rows: int) -> None:
+        """Measure the rate of the rows, for a promised number of alarms per day."""
+        if time is not None and self._online_threshold is not None:
+            self._online_threshold.log.note_times(checked_times(time, n_rows), predicted=False)
+
     def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
         codes = self._code_of
@@ -294,30 +464,59 @@ class StreamClassifier(ForgettingMixin):
             codes = self._code_of = {label: code for code, label in enumerate(self._labels)}
         row_codes = np.array([codes[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         times = self._checked_times(time, len(row_codes), method)
-        block = Block.from_rows(self._dense(batch.X, method), row_codes, batch.weights, times)
+        X = self._dense(batch.X, method)
+        if method == "forget":
+            self._check_known_categories(X)
+        else:
+            self._extend_layout(X)
+        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first())
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
 
+    def _check_known_categories(self, X: FloatArray) -> None:
+        """Raise DataError for categories that were never learned."""
+        for column in self._categorical():
+            if (X[:, column] < 0).any():
+                assert self._schema is not None
+                name, row = self._schema.coded_names[column], int((X[:, column] < 0).argmax())
+                raise DataError(
+                    f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
+                )
+
+    def _n_first(self) -> int | None:
+        return None if self._views.layout is None else self._views.layout.n_first
+
     def _dense(self, X: Any, method: str) -> FloatArray:
-        """Return finite, dense rows with at most `max_columns` columns."""
-        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+        """Return dense rows of finite numbers or NaN with at most `max_columns` columns."""
+        if sp.issparse(X):
             X = check_finite(self, X, method)
+        else:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+            if not _native.all_finite(X):
+                check_not_infinite(self, X, method)
+        if isinstance(self._hashed, HashedTable):
+            assert self._schema is not None
+            return self._hashed.apply(X, self._schema.categorical)
         if self._hashed is not None:
             return self._hashed.apply(X)
-        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        n_columns = self._rows.n_columns
+        if X.shape[1] < n_columns:  # a positional array after a table
+            X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
+        return X
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
-            return None
+            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
+            # Without a window of time only the change monitor uses times.
+            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
         if time is None:
             raise DataError(
                 "a window of time needs the times of the rows; got none.",
                 hint="pass time= to partial_fit(), or give the window as a number of rows",
             )
-        times = np.asarray(time, dtype=np.float64)
-        if times.shape != (n_rows,) or not np.isfinite(times).all():
-            raise DataError(f"expected one finite time for each of {n_rows} rows; got {times.shape}.")
+        times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
             raise DataError("the times of the rows must not go back; nothing was changed.")
         return times
@@ -384,9 +583,14 @@ class StreamClassifier(ForgettingMixin):
         """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
         n_before, old_classes = self._n_seen, self._snapshot.classes
         self._n_seen += len(block)
+        if scores is not None and len(old_classes) == 2:
+            self._learn_labels(block, scores)
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
+        self._changes = self._changes.after(
+            self._monitored(block.X), block.codes, self._labels, self._column_names(), block.times
+        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self._rows = self._rows.append(block)
@@ -412,6 +616,24 @@ class StreamClassifier(ForgettingMixin):
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
+
+    def _learn_labels(self, block: Block, scores: FloatArray) -> None:
+        """Update the online threshold and the calibration by out-of-sample scores of two classes."""
+        snapshot = self._snapshot
+        totals, threshold = snapshot.score_and_threshold(scores)
+        promise = self._online_threshold
+        if promise is not None:
+            is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
+            promise.learn(totals, threshold, block.keys, is_positive)
+        if isinstance(snapshot.weights, ExpertWeights):
+            log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
+            is_second = block.codes == snapshot.classes[1]
+            self._calibration = self._calibration.after(log_odds, is_second)
+
+    def _prior_log_odds(self) -> float:
+        """Return the log-odds of the second of two classes among recent rows."""
+        first, second = np.maximum(self._shares(), _MIN_SHARE)
+        return float(np.log(second / first))
 
     def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
         recent = self._recent_scores
@@ -478,11 +700,37 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
-        return weigh(self._recent_scores, self.threshold, priors, is_long=is_long)
+        self._positive = self._find_positive()
+        classes = self._recent_scores.classes
+        is_mirrored = self._is_mirrored(classes)
+        self._online_threshold = OnlineThreshold.updated(
+            self._online_threshold, self.threshold, -1.0 if is_mirrored else 1.0
+        )
+        goal: Any = self._online_threshold or self.threshold
+        if is_prices(goal) and len(classes) == 2:
+            goal = self._row_costs.prices(goal, self._labels[classes[0 if is_mirrored else 1]])
+        if isinstance(goal, OnlineThreshold) and len(classes) > 2:
+            goal = goal.per_row
+        return weigh(self._recent_scores, goal, priors, is_long=is_long, is_mirrored=is_mirrored)
+
+    def _is_mirrored(self, classes: list[int]) -> bool:
+        """Return whether the first of two classes is the positive one."""
+        return len(classes) == 2 and bool(self._labels[classes[0]] == self._positive)
+
+    def _find_positive(self) -> Label | None:
+        """Return the positive class of two classes."""
+        counts = {self._labels[code]: int(self._counts[code]) for code in self._class_codes()}
+        if len(counts) != 2:
+            return None
+        if self.positive is not None and positive_class(counts, self.positive) not in counts:
+            return None  # the given class has no rows yet
+        return positive_class(counts, self.positive, self._positive)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
         rules = [expert.rule for expert in self._experts]
+        if self._online_threshold is not None and isinstance(weights, ExpertWeights):
+            weights = replace(weights, threshold=self._online_threshold.threshold(weights.totals))
         self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
         self._trim(stream.budget)
 
@@ -521,7 +769,8 @@ class StreamClassifier(ForgettingMixin):
         if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
             return
         n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
-        self._views = Views.fit(self._rows.block.X, n_mapped, self.random_state)
+        block = self._rows.block
+        self._views = self._views.fit(block.X, block.codes, n_mapped, self.random_state)
         self._views_at = self._n_seen
         # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
         self._experts = [
@@ -587,9 +836,12 @@ class StreamClassifier(ForgettingMixin):
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
             self._recent_scores.drop(code, block.keys[block.codes == code])
+        if self._online_threshold is not None:
+            self._online_threshold.log.drop(block.keys)
         for expert in self._experts:
             if expert.is_ready(stream.views):
                 expert.refresh_rule(stream)
+        self._changes = self._changes.forgotten()
         self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
         self._weighed_at = self._n_seen
         self._publish(stream, self._new_weights())
@@ -602,6 +854,13 @@ class StreamClassifier(ForgettingMixin):
         """Labels of the classes that have rows in the window."""
         self._need("classes_")
         return self._classes_of(self._snapshot)
+
+    @property
+    @snapshot_read
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive()
 
     def _classes_of(self, snapshot: EnsembleSnapshot) -> NDArray[Any]:
         return sorted_classes([self._labels[code] for code in snapshot.classes])
@@ -632,14 +891,74 @@ class StreamClassifier(ForgettingMixin):
         return scores, self._classes_of(snapshot)
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
+        snapshot, raw, keys = self._raw_scores(X, method)
+        promise = self._online_threshold
+        decisions = snapshot.decide(raw)
+        if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
+            return snapshot, decisions
+        if method not in {"predict", "decision_function"}:
+            return snapshot, decisions
+        promise.record(*snapshot.score_and_threshold(raw), raw, keys, snapshot.totals)
+        return snapshot, decisions if snapshot.weights is not None else promise.without_threshold(decisions)
+
+    def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
+        """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
         X = self._dense(validate_rows(self, X, method), method)
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw = snapshot.raw_scores(X)
+        raw, keys = snapshot.raw_scores(X), row_keys(X, self._n_first())
         if len(snapshot.classes) > 1:
-            self._predicted.keep(_native.row_hashes(X), snapshot.classes, raw)
-        return snapshot, snapshot.decide(raw)
+            self._predicted.keep(keys, snapshot.classes, raw)
+        return snapshot, raw, keys
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+
+    @snapshot_read
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        counting them.
+        """
+        if sample_cost is not None:
+            source = f"{type(self).__name__}.predict"
+            is_mirrored = self._is_mirrored(self._snapshot.classes) if self._is_started() else False
+            probabilities = self.predict_proba(X)
+            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
+            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
+        promise = self._online_threshold if self._is_started() else None
+        if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
+            scores, classes = self._scored(X, "predict")
+            return classes[winners(scores, len(classes))]
+        snapshot, raw, keys = self._raw_scores(X, "predict")
+        times = None if time is None else checked_times(time, len(keys))
+        totals, _ = snapshot.score_and_threshold(raw)
+        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
+        return self._classes_of(snapshot)[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -661,11 +980,46 @@ class StreamClassifier(ForgettingMixin):
         factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = snapshot.log_odds(scores)
+        log_odds = self._log_odds(snapshot, scores)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
+
+    def _log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        log_odds = snapshot.log_odds(decisions)
+        if isinstance(snapshot.weights, ExpertWeights):
+            shift = self._prior_log_odds()
+            log_odds[:, 1] = self._calibration.log_odds(log_odds[:, 1] + shift) - shift
+        return log_odds
+
+    @snapshot_read
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        source = f"{type(self).__name__}.predict_set"
+        coverage = check_coverage(coverage, source)
+        snapshot, decisions = self._decide(X, "predict_set")
+        n_classes, recent = len(snapshot.classes), self._recent_scores
+        if n_classes == 1 or recent.classes != snapshot.classes:
+            return np.ones((len(decisions), n_classes), dtype=bool)
+        places, raw = recent.recent()
+        log_odds = snapshot.log_odds(snapshot.decide(raw))
+        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
 
     def _shares(self) -> FloatArray:
         """Return the class shares among recent rows, or among all rows if there are too many classes."""
@@ -673,6 +1027,18 @@ class StreamClassifier(ForgettingMixin):
             return self._recent_scores.shares()
         counts = self._counts[self._snapshot.classes].astype(np.float64)
         return counts / max(counts.sum(), 1.0)
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
+            continue_log(self._online_threshold, predecessor._online_threshold)
+
+    @property
+    @snapshot_read
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        return [] if self._online_threshold is None else self._online_threshold.realised()
 
     @snapshot_read
     def explain(
@@ -710,7 +1076,8 @@ class StreamClassifier(ForgettingMixin):
         """
         check_started(self, "explain")
         if X is not None:
-            return explain_rows(self, X, background, changes)
+            found = explain_rows(self, X, background, changes)
+            return found if self._schema is None else with_table_values(found, self._schema)
         return explain_ensemble(
             self._snapshot,
             self._experts,
@@ -720,10 +1087,20 @@ class StreamClassifier(ForgettingMixin):
             threshold=self.threshold,
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
+            promise=self._online_threshold,
+            positive=self._find_positive(),
         )
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        return dense_rows(self, X)
+        if sp.issparse(X):
+            return dense_rows(self, X)
+        rows = np.ascontiguousarray(validate_rows(self, X, "explain"), dtype=np.float64)
+        check_not_infinite(self, rows, "explain")
+        return rows
+
+    def _explained_names(self, n_columns: int) -> list[str]:
+        schema = self._schema
+        return super()._explained_names(n_columns) if schema is None else schema.coded_names[:n_columns]
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         snapshot = self._snapshot
@@ -735,7 +1112,15 @@ class StreamClassifier(ForgettingMixin):
         rows, snapshot = self._dense(X, "explain"), self._snapshot
         others = self._recent_rows().X if background is None else self._dense(background, "explain")
         part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
-        return part if self._hashed is None else unhashed(part, X, self._hashed)
+        if self._hashed is None:
+            return part
+        if isinstance(self._hashed, HashedTable):
+            raise DataError(
+                f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
+                source="StreamClassifier.explain",
+                hint="select the columns that matter before learning",
+            )
+        return unhashed(part, X, self._hashed)
 
     def _recent_rows(self) -> Block:
         """Return the last rows, and the last rows of each class, in the row buffer."""
@@ -757,6 +1142,82 @@ class StreamClassifier(ForgettingMixin):
         rows = recent.X if has_values else ranks(recent.X)
         return RememberedRows(rows, labels, recent.numbers, compare, has_values)
 
+    @snapshot_read
+    def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
+        """Return what changed recently and why: class frequencies, columns, or the concept.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features), optional
+            Recent rows whose labels are not known yet. Their columns and the scores that the model gives them
+            are compared with the rows of the row buffer.
+
+        Returns
+        -------
+        DriftReport
+            Without ``X``, the last 3,000 labelled rows are compared with the rows before them, back to the
+            last drift; ``events`` lists the drifts that tests valid at any time have found. With ``X``, the
+            only possible cause is "features", and the column "score" is the score of the model.
+
+        Notes
+        -----
+        Without drift, and if rows are exchangeable, there is on average at most one event in 100,000 rows. A
+        column that causes more than three events, such as the hour of the day, is ignored afterwards.
+        :meth:`forget` restarts the tests.
+        """
+        check_started(self, "drift_report")
+        if X is not None:
+            rows = validate_rows(self, X, "drift_report")
+            return self._unlabelled_report(self._dense(rows, "drift_report"))
+        report = self._changes.report(self._column_names())
+        if report is None:
+            counts = self.class_count_.astype(np.float64)
+            shares = (counts / max(counts.sum(), 1.0)).tolist()
+            both = {x: (share, share) for x, share in zip(self.classes_.tolist(), shares, strict=True)}
+            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
+        return report
+
+    @property
+    @snapshot_read
+    def drift_events_(self) -> list[dict[str, Any]]:
+        """Drifts found so far: row, cause, columns and text of each."""
+        self._need("drift_events_")
+        return self._changes.event_list()
+
+    @property
+    @snapshot_read
+    def drift_evidence_(self) -> float:
+        """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
+        self._need("drift_evidence_")
+        return self._changes.evidence()
+
+    def _unlabelled_report(self, X: FloatArray) -> DriftReport:
+        """Compare rows without labels, and their scores, with the rows in the row buffer."""
+        known, snapshot = self._rows.block.X, self._snapshot
+        both = [known, X]
+        known, X = map(self._monitored, both)
+        names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
+        if len(snapshot.classes) == 2:
+            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]
+            known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
+            names = [*names, "score"]
+        before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
+        return compare_moments(before, after, names)
+
+    def _monitored(self, X: FloatArray) -> FloatArray:
+        """Return the columns of the first rows for the tests of drift; a missing value counts as 0."""
+        X = X[:, : min(self._first_width, X.shape[1])]
+        return np.ascontiguousarray(np.nan_to_num(X) if self._views.layout is not None else X)
+
+    def _column_names(self) -> list[str] | None:
+        """Return the names of the monitored columns; None if there are none or columns are hashed."""
+        if self._hashed is not None:
+            return None
+        if self._schema is not None:
+            return self._schema.coded_names[: self._first_width]
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else list(map(str, names))
+
     # -- files and copies ---------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -765,6 +1226,11 @@ class StreamClassifier(ForgettingMixin):
             if self._is_started():
                 state["_experts"] = [FrozenState(expert) for expert in self._copied_experts()]
             return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _get_state(self) -> dict[str, Any]:
         return get_state(self) if self._is_started() else {}

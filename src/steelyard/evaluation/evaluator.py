@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard._labels import Codes, LabelEncoder
+from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
 from steelyard.evaluation.contributions import FeatureStrengths
 from steelyard.evaluation.label_order import LabelOrder
@@ -24,7 +24,6 @@ from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
@@ -65,12 +64,15 @@ class Event:
         Description of the event.
     model : str or None
         Name of the model that detected the drift; None for events of the stream.
+    change : dict or None
+        Row, cause and columns of a drift, if the model names them.
     """
 
     row: int
     kind: str
     text: str
     model: str | None = None
+    change: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 class Candidate:
@@ -82,7 +84,7 @@ class Candidate:
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
-        self._n_drifts = 0
+        self._n_drifts = self._n_changes = 0
 
     @property
     def rows_per_second(self) -> float:
@@ -112,7 +114,12 @@ class Candidate:
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
         new, self._n_drifts = drifts[self._n_drifts :], len(drifts)
-        return [Event(row, "drift", "the model detected concept drift", self.name) for row in new]
+        found = getattr(self.model, "drift_events_", ())
+        changes, self._n_changes = found[self._n_changes :], len(found)
+        return [
+            *(Event(row, "drift", "the model detected concept drift", self.name) for row in new),
+            *(Event(change["row"], "drift", change["text"], self.name, change) for change in changes),
+        ]
 
 
 class PrequentialEvaluator:
@@ -294,9 +301,9 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the parameter ``positive``, otherwise the rarer of two classes so far."""
+        """The positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
         if self._given_positive is None:
-            return rarer_of_two(self.labels)
+            return positive_class(self.labels)
         code = self.label_table.find(self._given_positive)
         return self._given_positive if code is None else self.label_table.labels[code]
 
@@ -384,8 +391,9 @@ def prequential(
     delay : int, default=0
         Number of further rows after which a label arrives; with 0 the label arrives before the next row.
     positive : label, optional
-        The positive class; by default the rarer of two classes over all rows, determined when measures are
-        read. With more classes and no positive class, all classes count alike.
+        The positive class; by default 1 or True if the other class is 0, -1 or False, otherwise the rarer of
+        two classes over all rows, determined when measures are read. With more classes and no positive class,
+        all classes count alike.
     every : int, optional
         Number of rows between two lines of the result table; half a window by default. For long streams
         lines are thinned out, so memory is bounded.
@@ -455,6 +463,13 @@ def _check_options(
 ) -> None:
     if not models:
         raise ParameterError("expected at least one model; got none.", source="prequential")
+    uncalled = next((model for model in models.values() if isinstance(model, type)), None)
+    if uncalled is not None:
+        raise ParameterError(
+            f"expected a model; got the class {uncalled.__name__}.",
+            source="prequential",
+            hint=f"create an instance: {uncalled.__name__}()",
+        )
     unable = [n for n, model in models.items() if not any(hasattr(model, m) for m in ("partial_fit", "fit"))]
     if unable and learns:
         raise ParameterError(

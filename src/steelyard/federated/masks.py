@@ -3,6 +3,9 @@
 Statistics are integers in the steps of an agreed quantizer. Every pair of sites in a round shares a secret
 pseudorandom stream. One site adds it to its numbers, the other subtracts it, modulo 2**256. A single message
 is then indistinguishable from random numbers, and in the sum of all messages the masks cancel exactly.
+
+This is the pairwise masking of Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine
+Learning" (CCS 2017), without recovery from dropouts. It is experimental and has not been reviewed externally.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from steelyard.metrics.batch import (
     sensitivity_score,
     specificity_score,
 )
+from steelyard.metrics.confidence import rate_interval
 from steelyard.metrics.confusion import (
     ConfusionStream,
     CumulativeConfusion,
@@ -56,6 +57,7 @@ __all__ = [
     "make_scorer",
     "pmauc_score",
     "precision_at_k_score",
+    "rate_interval",
     "recall_at_k_score",
     "relative_sensitivity_score",
     "reliability_curve",

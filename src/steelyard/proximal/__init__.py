@@ -2,12 +2,21 @@
 
 from steelyard._deprecation import renamed_class
 from steelyard.proximal.certificate import Certificate
+from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.estimator import ProximalSVC
 from steelyard.proximal.folds import FoldedStatistics
 from steelyard.proximal.quantizer import Quantizer
 from steelyard.proximal.statistics import ClassStatistics
 
-__all__ = ["Certificate", "ClassStatistics", "FoldedStatistics", "ProximalSVC", "Quantizer"]
+__all__ = [
+    "Certificate",
+    "ClassStatistics",
+    "DriftReport",
+    "FoldedStatistics",
+    "ProximalSVC",
+    "Quantizer",
+    "compare_statistics",
+]
 
 
 def __getattr__(name: str) -> type:

@@ -54,6 +54,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal.buffering import BufferedRows, BufferingState
 from steelyard.proximal.certificate import Certificate
+from steelyard.proximal.drift_report import DriftReport, compare_statistics
 from steelyard.proximal.folds import FoldedStatistics, FoldState, mapped_blocks
 from steelyard.proximal.model_selection import SelectedC, validate_folds
 from steelyard.proximal.planes import PlaneRule, Planes, Predictor
@@ -168,8 +169,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     changed at any time with :meth:`set_params` and need no new fit; only a change to ``C="auto"`` must come
     before the first rows.
 
-    ``predict_proba`` assumes equally frequent classes, like balanced weights, and normal scores of both
-    sides.
+    ``predict_proba`` assumes normal scores of both sides and, by default, the class frequencies of the
+    current rows; ``predict`` follows the class weights instead, which are balanced by default.
 
     References
     ----------
@@ -471,6 +472,26 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         with lock_of(self):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
+    def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
+        """Return what changed since an earlier period, from the statistics alone, and why.
+
+        Parameters
+        ----------
+        before : ProximalSVC, FoldedStatistics or ClassStatistics
+            A learner of the rows of an earlier period, its :meth:`statistics`, or class statistics alone.
+            Sums over machines or sites are allowed. This learner should not contain these rows:
+            :meth:`subtract` removes them.
+
+        Returns
+        -------
+        DriftReport
+            Causes (class frequencies, columns, concept), columns and p-values.
+        """
+        check_started(self, "drift_report")
+        names = self._features()["feature_names"]
+        total = before if isinstance(before, ClassStatistics) else _message(before).total
+        return compare_statistics(total, self.statistics_, None if self.feature_map_ is not None else names)
+
     def merge(self, other: Self | FoldedStatistics | ClassStatistics) -> Self:
         """Learn all rows of another learner; the other learner does not change.
 
@@ -768,16 +789,16 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             )
 
     @snapshot_read
-    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
         """Return the probabilities of the classes.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
-        prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
-            Prior probabilities of the classes: equal, as balanced weights and the threshold zero assume;
-            their frequencies among the current rows; or the given proportions.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of the current rows; equal ones, as balanced weights and the threshold
+            zero assume; or the given proportions.
 
         Returns
         -------

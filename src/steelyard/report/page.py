@@ -97,6 +97,7 @@ def render_report(result: PrequentialResult) -> str:
         days=_days(result, lead),
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
         events=[{**event, "when": _when(result, event["row"])} for event in describe_events(result, lead)],
+        drift=_drift(result, lead),
         importance=_importance(result, lead),
         details=[{"name": name, **_model_details(result, name)} for name in order],
         throughput=charts.throughput_chart(result) if measured else None,
@@ -287,6 +288,21 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         "chart": charts.importance_chart(result, rows, shares[:, charted], [str(names[k]) for k in charted])
         if len(rows) > 1
         else None,
+    }
+
+
+def _drift(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
+    """Return what changed lately according to the best model; None if it has no drift report."""
+    model = result.models[lead]
+    if not hasattr(model, "drift_events_"):
+        return None
+    report = model.drift_report().renamed(result.feature_names or ())
+    return {
+        "causes": report.causes,
+        "columns": [(change, f"{change.p_value:.1e}") for change in report.columns[:_SHOWN_FEATURES]],
+        "before": report.n_rows[0],
+        "after": report.n_rows[1],
+        "shares": report.shares,
     }
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.tracking import LOSSES
+from steelyard.proximal.drift_report import renamed_event
 
 __all__ = [
     "MEASURES",
     "RANKING_COLUMNS",
     "Measure",
+    "alarms_per_day",
     "best_value",
     "describe_events",
     "format_parameters",
@@ -28,6 +30,7 @@ __all__ = [
 
 _DAY_SECONDS = 86400.0
 _YEAR_SECONDS = 365 * _DAY_SECONDS
+_MIN_DAYS_FOR_DAILY_ALARMS = 2.0
 _NOTICEABLE_DROP = 0.02  # a smaller drop of the leading measure counts as stable
 
 
@@ -180,7 +183,20 @@ def headline(result: PrequentialResult) -> str:
     if math.isnan(line["precision"]):
         return f"{found} and never raises an alarm"
     false = per_hundred(1 - line["precision"])
-    return f"{found}; {false} of 100 alarms {'is' if false == '1' else 'are'} false"
+    daily = alarms_per_day(result, best["model"])
+    rate = "" if daily is None else f" with {daily:,.0f} alarms a day"
+    return f"{found}{rate}; {false} of 100 alarms {'is' if false == '1' else 'are'} false"
+
+
+def alarms_per_day(result: PrequentialResult, model: str) -> float | None:
+    """Return the mean number of alarms per day; None if the stream has no times or covers few days."""
+    lines = result.by_class(model)
+    n_tested = sum(line["support"] for line in lines)
+    begin, end = result.time_of(result.n_rows - n_tested), result.time_of(result.n_rows)
+    if begin is None or end is None or end - begin < _MIN_DAYS_FOR_DAILY_ALARMS * _DAY_SECONDS:
+        return None
+    n_alarms = sum(line["answered"] for line in lines if line["label"] == result.positive)
+    return n_alarms / ((end - begin) / _DAY_SECONDS)
 
 
 def _measured_lines(result: PrequentialResult) -> list[dict[str, Any]]:
@@ -270,7 +286,8 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
         {
             "row": begin,
             "what": "drift",
-            "text": f"Known concept drift until row {end:,}. {_effect(result, model, begin, end)}",
+            "text": f"Known concept drift{f' until row {end:,}' if end > begin else ''}. "
+            f"{_effect(result, model, begin, end)}",
         }
         for begin, end in result.known_drifts
     ]
@@ -286,7 +303,10 @@ def describe_events(result: PrequentialResult, model: str, limit: int = 12) -> l
     for event in result.events:
         if event.kind == "class" and event.row < result.window:
             continue  # at the start every class occurs for the first time
-        text = f"{event.text}." if event.model is None else f"“{event.model}”: {event.text}."
+        text = event.text
+        if event.change is not None:
+            text = renamed_event(event.change, result.feature_names or ())["text"]
+        text = f"{text}." if event.model is None else f"“{event.model}”: {text}."
         events.append({"row": event.row, "what": event.kind, "text": text[:1].upper() + text[1:]})
     events.sort(key=lambda event: event["row"])
     if len(events) > limit:

@@ -85,6 +85,14 @@ class Client(HttpClient):
         """Create a model or change its settings."""
         return self._send("PUT", f"/v1/models/{model}", dict(spec))
 
+    def delete(self, model: str, *, key: str | None = None) -> dict[str, Any]:
+        """Delete a model with all its rows, snapshots and certificates."""
+        return self._send("DELETE", f"/v1/models/{model}", key=key)
+
+    def rename(self, model: str, new_name: str, *, key: str | None = None) -> dict[str, Any]:
+        """Give a model another name."""
+        return self._send("POST", f"/v1/models/{model}/rename", {"name": new_name}, key=key)
+
     def models(self) -> list[dict[str, Any]]:
         """Return all models."""
         found: list[dict[str, Any]] = self._send("GET", "/v1/models")["models"]
@@ -125,9 +133,14 @@ class Client(HttpClient):
         """Return the explained recent alarms of a model and the importance of its columns."""
         return self._send("GET", f"/v1/models/{model}/explanations")
 
-    def label(self, model: str, labels: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
-        """Send delayed labels of remembered rows; rows are identified by id."""
-        return self._send("POST", f"/v1/models/{model}/labels", {"labels": dict(labels)}, key=key)
+    def label(
+        self, model: str, labels: Mapping[str, Any], *, correct: bool = False, key: str | None = None
+    ) -> dict[str, Any]:
+        """Send delayed labels of remembered rows, by id; with ``correct`` also new labels of learned rows."""
+        body: dict[str, Any] = {"labels": dict(labels)}
+        if correct:
+            body["correct"] = True
+        return self._send("POST", f"/v1/models/{model}/labels", body, key=key)
 
     def forget(
         self,
@@ -137,12 +150,64 @@ class Client(HttpClient):
         subject: str | None = None,
         rows: Sequence[Mapping[str, Any]] | None = None,
         before: str | None = None,
+        batch: str | None = None,
+        learned: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Forget rows, selected by exactly one of the arguments; the response contains a certificate."""
-        selection = {"ids": ids, "subject": subject, "rows": rows, "before": before}
+        """Forget rows, selected by exactly one of the arguments; the response contains a certificate.
+
+        ``batch`` is the ``key`` of an earlier request, and ``learned`` a range of arrival times such as
+        ``{"since": "2026-11-16T10:00:00Z", "until": "2026-11-16T11:00:00Z"}``: both undo what was learned.
+        """
+        selection = {
+            "ids": ids,
+            "subject": subject,
+            "rows": rows,
+            "before": before,
+            "batch": batch,
+            "learned": learned,
+        }
         body = {name: value for name, value in selection.items() if value is not None}
         return self._send("POST", f"/v1/models/{model}/forget", body, key=key)
+
+    def challenge(self, model: str, settings: Mapping[str, Any], *, replay: bool = True) -> dict[str, Any]:
+        """Start a challenger: the settings of the model with these changes, learning the same rows."""
+        return self._send("PUT", f"/v1/models/{model}/challenger", {**settings, "replay": replay})
+
+    def challenger(self, model: str) -> dict[str, Any]:
+        """Return the quality of model and challenger on the same rows."""
+        return self._send("GET", f"/v1/models/{model}/challenger")
+
+    def end_challenger(self, model: str, *, key: str | None = None) -> dict[str, Any]:
+        """Remove the challenger."""
+        return self._send("DELETE", f"/v1/models/{model}/challenger", key=key)
+
+    def promote(self, model: str, *, key: str | None = None) -> dict[str, Any]:
+        """Exchange model and challenger; the same call again rolls back."""
+        return self._send("POST", f"/v1/models/{model}/promote", key=key)
+
+    def quarantine(self, model: str) -> list[dict[str, Any]]:
+        """Return the rows in quarantine, each with its number and the reason."""
+        found: list[dict[str, Any]] = self._send("GET", f"/v1/models/{model}/quarantine")["rows"]
+        return found
+
+    def release(
+        self,
+        model: str,
+        *,
+        learn: Sequence[int] | None = None,
+        discard: Sequence[int] | None = None,
+        key: str | None = None,
+    ) -> dict[str, Any]:
+        """Learn or discard rows in quarantine, by number; exactly one of the arguments is given."""
+        body = {name: list(n) for name, n in (("learn", learn), ("discard", discard)) if n is not None}
+        return self._send("POST", f"/v1/models/{model}/quarantine", body, key=key)
+
+    def audit(self, **selection: Any) -> list[dict[str, Any]]:
+        """Return entries of the audit log, newest first, selected by model, verb, key, outcome, since ..."""
+        path = httpx.URL("/v1/audit", params=selection)
+        found: list[dict[str, Any]] = self._send("GET", str(path))["entries"]
+        return found
 
     def measures(self, model: str) -> dict[str, Any]:
         """Return the quality of predictions, now and over time."""
@@ -169,7 +234,7 @@ class Client(HttpClient):
         self, method: str, path: str, body: Any = None, *, key: str | None = None, changes: bool = True
     ) -> httpx.Response:
         headers = {}
-        if method == "POST" and changes:
+        if method in {"POST", "DELETE"} and changes:
             key = key or uuid.uuid4().hex
             headers["Idempotency-Key"] = key
         failure: SteelyardError | None = None

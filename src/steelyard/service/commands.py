@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from steelyard.exceptions import SteelyardError
 from steelyard.federated import SiteUpdate
@@ -15,17 +15,23 @@ from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = [
+    "Challenge",
     "Conflict",
+    "Delete",
     "Drop",
     "Forget",
     "GoneError",
     "Label",
     "Learn",
     "NotFoundError",
+    "Origin",
+    "Promote",
     "Publish",
     "Put",
     "QueueFullError",
+    "Release",
     "Remember",
+    "Rename",
     "Request",
     "RequestFuture",
     "Tick",
@@ -153,6 +159,14 @@ class RequestFuture:
             raise TimeoutError
 
 
+class Origin(NamedTuple):
+    """Who sent a request: id of the API key, network address, and id of the request."""
+
+    key: str | None
+    address: str | None
+    request_id: str
+
+
 @dataclass
 class Request:
     """One request of a client.
@@ -165,6 +179,8 @@ class Request:
         Idempotency key: a repeated request with the same key gets the stored response of the first one.
     fingerprint : str
         Hash of the request; a key cannot be used again with another fingerprint.
+    origin : Origin, optional
+        Who sent the request, for the audit log.
     """
 
     erases: ClassVar[bool] = False  # whether deleted data must be erased from disk before the response
@@ -172,6 +188,8 @@ class Request:
     model: str
     key: str | None = field(default=None, kw_only=True)
     fingerprint: str = field(default="", kw_only=True)
+    origin: Origin | None = field(default=None, kw_only=True)
+    is_repeated: bool = field(default=False, init=False)  # got the response of an earlier one
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
 
 
@@ -180,6 +198,20 @@ class Put(Request):
     """Create a model or change its settings."""
 
     spec: Spec
+
+
+@dataclass
+class Delete(Request):
+    """Delete a model with everything that the store has of it, except its audit log."""
+
+    erases: ClassVar[bool] = True
+
+
+@dataclass
+class Rename(Request):
+    """Give a model another name."""
+
+    new_name: str
 
 
 @dataclass
@@ -199,9 +231,13 @@ class Remember(Request):
 
 @dataclass
 class Label(Request):
-    """Learn pending rows whose labels have arrived; ``labels`` maps row ids to labels."""
+    """Learn pending rows whose labels have arrived; ``labels`` maps row ids to labels.
+
+    With ``correct``, rows that were learned with another label are forgotten and learned with the new one.
+    """
 
     labels: Mapping[str, Any]
+    correct: bool = False
 
 
 @dataclass
@@ -214,12 +250,44 @@ class Forget(Request):
     subject: str | None = None
     before: float | None = None
     batch: ColumnBatch | None = None
+    request_key: str | None = None  # idempotency key of the request that the rows came with
+    learned: tuple[float, float] | None = None  # range of arrival times, both ends included
 
     @property
     def by(self) -> str:
-        """How the rows are selected: "ids", "subject", "time" or "rows"."""
-        options = {"ids": self.ids, "subject": self.subject, "time": self.before, "rows": self.batch}
+        """How the rows are selected: "ids", "subject", "time", "rows", "batch" or "arrival"."""
+        options = {
+            "ids": self.ids,
+            "subject": self.subject,
+            "time": self.before,
+            "rows": self.batch,
+            "batch": self.request_key,
+            "arrival": self.learned,
+        }
         return next(name for name, value in options.items() if value is not None)
+
+
+@dataclass
+class Release(Request):
+    """Decide about rows in quarantine, by number: learn them, or delete them."""
+
+    erases: ClassVar[bool] = True
+
+    numbers: Sequence[int]
+    learn: bool
+
+
+@dataclass
+class Challenge(Request):
+    """Start a challenger with these settings, or end it if they are None."""
+
+    spec: Spec | None
+    replay: bool = True  # whether it first learns the stored rows of the model
+
+
+@dataclass
+class Promote(Request):
+    """Exchange a model and its challenger."""
 
 
 @dataclass

@@ -6,27 +6,35 @@ import contextlib
 import threading
 import time
 import uuid
-
-import numpy as np
+from itertools import count
 
 from steelyard.exceptions import SteelyardError
 from steelyard.service.commands import Forget, Learn, Put
 from steelyard.service.spec import Spec
 from steelyard.service.writer import Writer
-from steelyard.streams import demo_stream
+from steelyard.streams import Payments
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = ["feed"]
 
 _NAME = "payments"
+_SPEC = {
+    "target": "kind",
+    "time": "time",
+    "subject": "customer",
+    "missing": "mean",
+    "learner": {"class": "StreamClassifier", "threshold": {"alarms": 0.025}},
+}
 _BATCH_ROWS = 50
-_BATCH_SECONDS = 0.05
-_N_SUBJECTS = 400
+_BATCH_SECONDS = 0.1
+_BATCHES_PER_DELETION = 500
+_ROWS_PER_SEED = 1_000_000
+_TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")  # some values are missing
 
 
 def feed(writer: Writer) -> threading.Thread:
     """Start a thread that feeds the model until the process ends."""
-    spec = Spec.from_mapping({"target": "kind", "subject": "customer", "memory": 4000})
+    spec = Spec.from_mapping(_SPEC)
     thread = threading.Thread(target=_feed, args=(writer, spec), name="steelyard-demo", daemon=True)
     writer.process([Put(_NAME, spec)])
     thread.start()
@@ -34,20 +42,13 @@ def feed(writer: Writer) -> threading.Thread:
 
 
 def _feed(writer: Writer, spec: Spec) -> None:
-    rng = np.random.default_rng(0)
-    seed = 0
     with contextlib.suppress(SteelyardError, RuntimeError):  # the service has stopped
-        while True:
-            for number, chunk in enumerate(demo_stream(60_000, chunk=_BATCH_ROWS, seed=seed)):
-                columns = {f"x{k}": chunk.X[:, k].copy() for k in range(chunk.X.shape[1])}
-                customers = np.empty(len(chunk), dtype=object)
-                customers[:] = [f"c{k}" for k in rng.integers(0, _N_SUBJECTS, size=len(chunk))]
-                columns["customer"] = customers
-                columns[spec.target] = np.where(np.asarray(chunk.y) == 1, "fraud", "ok").astype(object)
-                writer.submit(Learn(_NAME, ColumnBatch(columns, len(chunk))))
-                if number % 200 == 199:  # a customer asks to be forgotten
-                    writer.submit(
-                        Forget(_NAME, subject=f"c{rng.integers(0, _N_SUBJECTS)}", key=uuid.uuid4().hex)
-                    )
+        for seed in count():
+            stream = Payments(_ROWS_PER_SEED, chunk=_BATCH_ROWS, seed=seed)
+            for number, columns in enumerate(stream.tables()):
+                batch = {name: columns[name] for name in ("time", *stream.feature_names, *_TEXT_COLUMNS)}
+                batch[spec.target] = columns["label"].astype(object)
+                writer.submit(Learn(_NAME, ColumnBatch(batch, len(columns["label"]))))
+                if number % _BATCHES_PER_DELETION == _BATCHES_PER_DELETION - 1:  # a deletion request
+                    writer.submit(Forget(_NAME, subject=columns["customer"][0], key=uuid.uuid4().hex))
                 time.sleep(_BATCH_SECONDS)
-            seed += 1

@@ -10,9 +10,10 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from steelyard.ensemble import StreamClassifier
 from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
+from steelyard.proximal.drift_report import renamed_event
 from steelyard.service.monitor import QualityMonitor
+from steelyard.service.recent_rows import RecentRows, column_statistics
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
@@ -32,7 +35,7 @@ from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded, source_columns
 from steelyard.tables.labels import LabelReader
 
-__all__ = ["EarlierPredictions", "Engine", "PublishedModel"]
+__all__ = ["Challenger", "EarlierPredictions", "Engine", "PublishedModel"]
 
 _PLACE = Place("the request")
 _MAX_CLASSES = 500
@@ -58,15 +61,32 @@ class EarlierPredictions:
         return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
+@dataclass
+class Challenger:
+    """A second model that learns the same rows in shadow, and the quality of both on these rows.
+
+    Both are evaluated at the same moment, when a row is learned, also for delayed labels: a challenger would
+    otherwise be compared with predictions that were made before it existed.
+    """
+
+    engine: Engine  # its monitor has the quality of the challenger
+    monitor: QualityMonitor  # quality of the model itself since the challenger started
+    since: float
+
+
 class PublishedModel:
     """Read-only copy of a model; predictions use the latest one without locking."""
 
     def __init__(self, engine: Engine) -> None:
+        rival = engine.challenger
+        self.challenger = None if rival is None else PublishedModel(rival.engine)
+        self._comparison = None if rival is None else (rival.monitor, rival.since)
+        self.challenger_ended = engine.challenger_ended
         self.name, self.version, self.spec = engine.name, engine.version, engine.spec
         self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
         self.text_columns = engine.text_columns
         self.columns = engine.column_kinds()
-        self._monitor = engine.monitor
+        self._monitor, self._recent = engine.monitor, engine.recent
         self._encoder, self._learner = engine.copies()
         self._summary: dict[str, Any] | None = None
         self._usual: str | None = None  # the most frequent class, empty if it is unknown
@@ -89,6 +109,39 @@ class PublishedModel:
         """Quality of recent predictions; computed on access, not with every change."""
         return self._monitor.measures()
 
+    def column_statistics(self) -> dict[str, Any]:
+        """Return missing values, drift and importance of each column, over the last rows."""
+        if not self.is_ready:
+            return {"rows": 0, "columns": []}
+        return column_statistics(self._recent, self.columns, self._scores)
+
+    def agreement(self, other: PublishedModel) -> dict[str, Any]:
+        """Return the share of the last learned rows for which two versions predict the same label."""
+        rows = self._recent.recent()
+        if rows is None or not other.is_ready:
+            return {"rows": 0, "same": None}
+        labels = [model.predict(rows)[0].labels for model in (self, other)]
+        return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
+
+    def _scores(self, batch: ColumnBatch) -> FloatArray:
+        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
+
+    def comparison(self) -> dict[str, Any] | None:
+        """Return the settings and the quality of model and challenger on the same rows; None without one."""
+        if self.challenger is None or self._comparison is None:
+            return None
+        monitor, since = self._comparison
+        rival = self.challenger._monitor
+        return {
+            "since": since,
+            "rows": rival.n_counted,
+            "spec": self.challenger.spec.as_dict(),
+            "digest": self.challenger.summary()["digest"],
+            "model": monitor.measures(),
+            "challenger": rival.measures(),
+        }
+
     def experts_and_drifts(self) -> dict[str, Any]:
         """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
         experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
@@ -105,7 +158,20 @@ class PublishedModel:
                 }
                 for expert in explained.experts
             ]
-        return {"experts": experts, "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]]}
+        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
+        names = [*self._encoder.numeric_, *self._encoder.categorical_] if changes else []
+        return {
+            "experts": experts,
+            "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],
+            "changes": [renamed_event(event, names) for event in changes],
+        }
+
+    @property
+    def drift_gauges(self) -> tuple[int, float] | None:
+        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
+        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
+            return None
+        return len(self._learner.drift_events_), self._learner.drift_evidence_
 
     @property
     def is_ready(self) -> bool:
@@ -135,6 +201,9 @@ class PublishedModel:
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
+        # A promised rate is about the alarms that users saw, whichever copy raised them.
+        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
+            self._learner._continue_predictions(predecessor.learner)
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
         """Return labels and scores, and probabilities if the learner has them."""
@@ -215,6 +284,9 @@ class Engine:
         self.n_rows = 0  # rows in the model now
         self.n_learned = 0  # rows learned since the model was created
         self.monitor = QualityMonitor()
+        self.recent = RecentRows()
+        self.challenger: Challenger | None = None
+        self.challenger_ended: str | None = None  # why the last challenger ended by itself
         self._encoder = TableEncoder(spec.missing)
         self._learner = spec.make_learner()
         self._text_labels: bool | None = None
@@ -235,6 +307,11 @@ class Engine:
     def can_forget(self) -> bool:
         """Whether the learner can unlearn rows."""
         return hasattr(self._learner, "forget")
+
+    @property
+    def n_features(self) -> int:
+        """Number of encoded features; 0 before the first rows."""
+        return int(getattr(self._learner, "n_features_in_", 0))
 
     @property
     def _has_columns(self) -> bool:
@@ -266,10 +343,11 @@ class Engine:
                     source="the request",
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
-        if not self._has_columns and labelled and not self._feature_names(batch):
+        if not self._has_columns and labelled and not self.feature_names(batch):
             raise DataError("there is no feature column.", source="the request")
 
-    def _feature_names(self, batch: ColumnBatch) -> list[str]:
+    def feature_names(self, batch: ColumnBatch) -> list[str]:
+        """Return the columns of rows that are features."""
         special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
         return [name for name in batch.columns if name not in special]
 
@@ -290,10 +368,13 @@ class Engine:
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
             if not self._has_columns:
-                self._encoder.fit_columns(add, self._feature_names(add), ())
+                self._encoder.fit_columns(add, self.feature_names(add), ())
             labels = self._labels(add)
             chunk = _chunk(self._encoder, add, labels, learn=True)
             answers = self._predicted(chunk, predictions)
+            current = (
+                answers if predictions is None or self.challenger is None else self._predicted(chunk, None)
+            )
             if pause is not None:
                 pause()
             learn_chunk(self._learner, chunk)
@@ -303,9 +384,34 @@ class Engine:
         self._text_labels = labels.dtype.kind == "U"
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
+        if self.challenger is not None:
+            self._challenge(partial(self._learn_too, self.challenger, add, labels, current, at))
+        self.recent.add(add)
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
         return self._next()
+
+    def _learn_too(
+        self,
+        rival: Challenger,
+        add: ColumnBatch,
+        labels: NDArray[Any],
+        answers: Predictions | None,
+        at: float,
+    ) -> None:
+        counted = rival.engine.monitor.n_counted
+        rival.engine.learn(add, at=at)
+        if answers is not None and rival.engine.monitor.n_counted > counted:  # both have predicted
+            rival.monitor.count(labels, answers, row=self.n_learned, at=at)
+            rival.monitor.take_points()
+        rival.engine.monitor.take_points()
+
+    def _challenge(self, change: Callable[[], Any]) -> None:
+        """Apply a change to the challenger; one that fails ends it, since it would lack rows of the model."""
+        try:
+            change()
+        except SteelyardError as error:
+            self.challenger, self.challenger_ended = None, type(error).__name__
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Unlearn rows, after a call of ``pause``; return the new version."""
@@ -325,8 +431,73 @@ class Engine:
         if pause is not None:
             pause()
         self._learner.forget(X, y)
+        if self.challenger is not None:
+            self._forget_too(self.challenger.engine, partial(self.challenger.engine.forget, batch))
         self.n_rows -= batch.n_rows
         return self._next()
+
+    def _forget_too(self, rival: Engine, change: Callable[[], Any]) -> None:
+        if rival.n_rows == self.n_rows:
+            self._challenge(change)
+        else:  # it has not learned all rows of the model, so these may be unknown to it
+            self.challenger, self.challenger_ended = None, "rows were forgotten"
+
+    def check_correction(self, right: ColumnBatch) -> None:
+        """Raise DataError if learned rows cannot get these labels, which must be known classes."""
+        if not self.can_forget:
+            raise DataError(
+                f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
+                "corrected; nothing was changed.",
+                hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
+            )
+        known = {str(label) for label in np.asarray(self._learner.classes_).tolist()}
+        unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
+        if unknown is not None:
+            expected = ", ".join(sorted(known))
+            raise DataError(f"a label can be corrected to {expected}; got {unknown!r}; nothing was changed.")
+
+    def correct(self, wrong: ColumnBatch, right: ColumnBatch) -> int:
+        """Forget rows and learn them with other labels, as one change; return the new version."""
+        self.check_correction(right)
+        X, y = self._encoded(wrong)
+        try:
+            self._learner.forget(X, y)
+            learn_chunk(self._learner, _chunk(self._encoder, right, self._labels(right), learn=False))
+        except SteelyardError as error:  # the learner may have changed: the writer recovers the model
+            raise RuntimeError(f"labels could not be corrected: {error}") from error
+        if self.challenger is not None:
+            rival = self.challenger.engine
+            self._forget_too(rival, partial(rival.correct, wrong, right))
+        return self._next()
+
+    # -- challenger ---------------------------------------------------------------------------------
+
+    def start_challenger(self, spec: Spec, history: Iterable[ColumnBatch], *, at: float) -> int:
+        """Start a challenger that has learned the given rows; return the new version."""
+        self.spec.check_challenger(spec)
+        rival = Engine(self.name, spec)
+        for batch in history:
+            rival.learn(batch, at=at)
+        rival.monitor = QualityMonitor()  # both are compared from now on
+        self.challenger, self.challenger_ended = Challenger(rival, QualityMonitor(), at), None
+        return self._next()
+
+    def end_challenger(self) -> int:
+        """Remove the challenger; return the new version."""
+        self.challenger = self.challenger_ended = None
+        return self._next()
+
+    def promote(self) -> Engine:
+        """Return the challenger as the model; this engine becomes its challenger."""
+        rival = self.challenger
+        assert rival is not None
+        promoted, monitor = rival.engine, rival.engine.monitor
+        promoted.version, promoted.n_learned = self.version + 1, self.n_learned
+        self.challenger, self.monitor = None, rival.monitor
+        promoted.recent = self.recent
+        promoted.challenger = Challenger(self, monitor, rival.since)
+        promoted.monitor = monitor.copy()
+        return promoted
 
     def configure(self, spec: Spec) -> int:
         """Change settings that do not require learning rows again; return the new version."""
@@ -404,7 +575,15 @@ class Engine:
             "encoder": to_bytes(self._encoder),
             "learner": to_bytes(self._learner),
             "gauge": self.monitor.state(),
+            "challenger": self._challenger_state(),
+            "challenger_ended": self.challenger_ended,
         }
+
+    def _challenger_state(self) -> dict[str, Any] | None:
+        rival = self.challenger
+        if rival is None:
+            return None
+        return {"engine": rival.engine.state(), "gauge": rival.monitor.state(), "since": rival.since}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Engine:
@@ -417,7 +596,13 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
-        engine.monitor = QualityMonitor.from_state(state["gauge"])
+        engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
+        rival = state.get("challenger")
+        engine.challenger = None
+        if rival is not None:
+            monitor = QualityMonitor.from_state(rival["gauge"])
+            engine.challenger = Challenger(cls.from_state(name, rival["engine"]), monitor, rival["since"])
+        engine.challenger_ended = state.get("challenger_ended")
         return engine
 
 

@@ -22,6 +22,7 @@ def run_once(store: Store, request: Request, run: Callable[[], Response], now: f
         return run()
     known = store.response_to(request.model, request.key)
     if known is not None:
+        request.is_repeated = True
         return _stored_response(request, *known)
     response = run()
     store.put_response(

@@ -16,7 +16,7 @@ from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
 
-WINDOW = 1000  # rows over which quality is computed
+WINDOW = 4000  # rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
 _N_EARLY_POINTS = 50  # the first points of the history need not be a second apart
 _MIN_SECONDS_PER_POINT = 1.0
@@ -142,6 +142,10 @@ class QualityMonitor:
         """Return and remove the new points of the history."""
         points, self._points = self._points, []
         return points
+
+    def copy(self) -> QualityMonitor:
+        """Return an independent copy, without the points of the history."""
+        return self.from_state(self.state())
 
     def state(self) -> dict[str, Any]:
         """Return the state, without the points of the history."""

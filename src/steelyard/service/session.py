@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,19 +14,22 @@ from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
 from steelyard.exceptions import DataError
 from steelyard.persistence.tree import decode, encode
+from steelyard.service import guards
 from steelyard.service import rows as wire
-from steelyard.service.commands import Conflict, Forget
+from steelyard.service.commands import Challenge, Conflict, Forget, NotFoundError, Release
 from steelyard.service.engine import EarlierPredictions, Engine
 from steelyard.service.idempotency import ERASED_RESPONSE
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
-from steelyard.service.stores import Event, PendingRow, Snapshot
+from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
 from steelyard.service.stores.sql import Store
-from steelyard.tables.columns import ColumnBatch
+from steelyard.tables.columns import ColumnBatch, as_texts
 
 __all__ = ["LearnedRows", "ModelSession"]
 
 _MAX_SNAPSHOTS = 24
+_MAX_QUARANTINED = 10_000  # rows of a model
+_REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 
 
@@ -40,6 +43,7 @@ class LearnedRows(NamedTuple):
     ids: list[str | None]
     subjects: list[str | None]
     body: bytes
+    batch: str | None = None  # idempotency key of the request
 
 
 class ModelSession:
@@ -54,6 +58,7 @@ class ModelSession:
         self.events_since_snapshot = 0
         self.snapshot_at = -np.inf  # time of the last snapshot
         self.n_pending = 0  # rows without labels
+        self.state_bytes = 0  # size of the learned state when it was last measured
 
     # -- recovery -----------------------------------------------------------------------------------
 
@@ -110,22 +115,42 @@ class ModelSession:
 
     # -- learning -----------------------------------------------------------------------------------
 
-    def learn(self, batch: ColumnBatch, *, now: float, predictions: EarlierPredictions | None = None) -> int:
+    def learn(
+        self,
+        batch: ColumnBatch,
+        *,
+        now: float,
+        predictions: EarlierPredictions | None = None,
+        key: str | None = None,
+        guarded: bool = True,
+    ) -> int:
         """Learn rows, write them to the store, expire rows outside the window; return the version."""
-        return self.write(self.learn_in_memory(batch, now=now, predictions=predictions))
+        learned = self.learn_in_memory(batch, now=now, predictions=predictions, guarded=guarded)
+        return self.write(learned if key is None else learned._replace(batch=key))
 
     @property
     def can_learn_ahead(self) -> bool:
         """Whether learning rows needs no access to the store."""
         spec = self.engine.spec
-        return spec.id is None and not spec.sites and bool(self.engine.column_kinds())
+        return (
+            spec.id is None and not spec.sites and not spec.quarantines and bool(self.engine.column_kinds())
+        )
 
     def learn_in_memory(
-        self, batch: ColumnBatch, *, now: float, predictions: EarlierPredictions | None = None
+        self,
+        batch: ColumnBatch,
+        *,
+        now: float,
+        predictions: EarlierPredictions | None = None,
+        guarded: bool = True,
     ) -> LearnedRows:
         """Learn rows without writing them; :meth:`write` must follow."""
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
+        if guarded and spec.has_guards:
+            guards.check_rows(spec, batch)
+        if spec.quota is not None:
+            guards.check_quota(engine, batch, self.state_bytes)
         times = wire.times(batch, spec.time, now)
         if spec.time is not None:
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
@@ -148,7 +173,7 @@ class ModelSession:
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store, expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
-        chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body)
+        chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
         self._append("learn", {"chunk": chunk}, rows.now)
         self.rows_since_snapshot += rows.n_rows
         if spec.keeps_rows:
@@ -210,17 +235,112 @@ class ModelSession:
 
     # -- delayed labels -----------------------------------------------------------------------------
 
-    def label(self, pending: Sequence[PendingRow], labels: dict[str, Any], *, now: float) -> int:
+    def label(
+        self,
+        pending: Sequence[PendingRow],
+        labels: Mapping[str, Any],
+        *,
+        now: float,
+        key: str | None = None,
+    ) -> int:
         """Learn pending rows whose labels have arrived; their stored predictions are evaluated."""
         target = self.engine.spec.target
         unpacked = [wire.unpack(row.body) for row in pending]
-        records = [{target: labels[row.id]} for row in pending]
-        column = wire.from_records(records, self.engine.text_columns).columns[target]
+        column = self._label_column([labels[row.id] for row in pending])
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
-        version = self.learn(rows, now=now, predictions=_combined([extra for _, extra in unpacked]))
+        predictions = _combined([extra for _, extra in unpacked])
+        version = self.learn(rows, now=now, predictions=predictions, key=key)
         self.n_pending -= self.store.drop_pending(self.engine.name, ids=[row.id for row in pending])
         return version
+
+    def _label_column(self, labels: Sequence[Any]) -> Any:
+        target = self.engine.spec.target
+        records = [{target: label} for label in labels]
+        return wire.from_records(records, self.engine.text_columns).columns[target]
+
+    def correct(self, labels: Mapping[str, Any], *, now: float) -> list[str]:
+        """Replace labels of learned rows; return the ids whose labels have changed.
+
+        Each row keeps its place in the window. Ids of rows that are not in the window, or that have this
+        label already, are skipped.
+        """
+        corrections = self.corrections(labels)
+        if corrections:
+            wrong = wire.joined([one.split.unlearn for one in corrections])
+            self.engine.correct(wrong, wire.joined([one.right for one in corrections]))
+            for one in corrections:
+                self._rewrite(one.chunk, one.split)
+            self.snapshot(now)  # events before it refer to chunks with the earlier labels
+        return [row_id for one in corrections for row_id in one.ids]
+
+    def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
+        """Return what :meth:`correct` would change; raise DataError if it cannot."""
+        engine = self.engine
+        positions = self._positions(self.store.find_rows(engine.name, ids=list(labels)))
+        found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
+        found = [one for one in found if one.ids]
+        if found:
+            right = wire.joined([one.right for one in found])
+            engine.check_correction(right)
+            if engine.spec.has_guards:
+                guards.check_rows(engine.spec, right)
+        return found
+
+    def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
+        """Return the rows of a chunk whose labels change, before and after, and the chunk with new labels."""
+        spec = self.engine.spec
+        batch, extra = wire.unpack(self.store.chunk(chunk))
+        begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
+        active = [row for row in sorted(positions) if row >= begin]
+        column = batch.columns[spec.target].copy()
+        new = self._label_column([labels[str(ids[row])] for row in active])
+        if new.dtype != column.dtype:
+            column = np.array(wire.texts(batch, spec.target), dtype=object)
+            new = np.array(as_texts(new), dtype=object)
+        rows = [row for row, is_new in zip(active, column[active] != new, strict=True) if is_new]
+        column[active] = new
+        corrected = ColumnBatch({**batch.columns, spec.target: column}, batch.n_rows)
+        keep = _SplitChunk(
+            wire.select(batch, rows),
+            corrected.take(begin, batch.n_rows),
+            np.asarray(extra["times"])[begin:],
+        )
+        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep)
+
+    def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
+        """Put the rows that violate a guard into quarantine; return the others."""
+        spec, name = self.engine.spec, self.engine.name
+        self.engine.check_rows(batch, labelled=True)
+        found = guards.violations(spec, batch)
+        if not found:
+            return batch
+        n_before = self.store.count_quarantined(name)
+        if n_before + len(found) > _MAX_QUARANTINED:
+            raise Conflict(
+                f"{n_before:,} rows of {name!r} are in quarantine, and {_MAX_QUARANTINED:,} can be; nothing "
+                "was changed.",
+                hint="learn or discard rows of the quarantine",
+            )
+        ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
+        self.store.add_quarantined(
+            name,
+            [
+                QuarantinedRow(0, now, ids[row], subjects[row], reason, wire.pack(wire.select(batch, [row])))
+                for row, (_, reason) in sorted(found.items())
+            ],
+        )
+        return wire.select(batch, [row for row in range(batch.n_rows) if row not in found])
+
+    def release(self, request: Release, *, now: float) -> dict[str, Any]:
+        """Learn or delete rows in quarantine."""
+        rows = self.store.take_quarantined(self.engine.name, request.numbers)
+        if len(rows) < len(set(request.numbers)):
+            raise NotFoundError("some of these rows are not in quarantine; nothing was changed.")
+        if request.learn:
+            batch = wire.joined([wire.unpack(row.body)[0] for row in rows])
+            self.learn(batch, now=now, guarded=False)
+        return {"released": len(rows), "learned": request.learn, "version": self.engine.version}
 
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
@@ -234,6 +354,43 @@ class ModelSession:
             )
         self.store.put_pending(name, rows)
         self.n_pending += n_new
+
+    # -- challenger ---------------------------------------------------------------------------------
+
+    def challenge(self, request: Challenge, *, now: float) -> int:
+        """Start or end a challenger; return the version."""
+        if request.spec is not None:
+            history = self._history() if request.replay and self.engine.spec.keeps_rows else ()
+            self.engine.start_challenger(request.spec, history, at=now)
+        elif self.engine.challenger is None:
+            raise NotFoundError(f"the model {self.engine.name!r} has no challenger.")
+        else:
+            self.engine.end_challenger()
+        self.snapshot(now)  # the state is in the snapshot, not in an event
+        return self.engine.version
+
+    def promote(self, *, now: float) -> int:
+        """Exchange model and challenger; return the version."""
+        if self.engine.challenger is None:
+            raise NotFoundError(
+                f"the model {self.engine.name!r} has no challenger; nothing was changed.",
+                hint="PUT /v1/models/NAME/challenger starts one",
+            )
+        self.engine = self.engine.promote()
+        self.snapshot(now)
+        return self.engine.version
+
+    def _history(self) -> Iterator[ColumnBatch]:
+        """Return the rows in the window, oldest chunk first, in batches."""
+        parts: list[ColumnBatch] = []
+        for chunk in self.row_windows.chunks():
+            batch, _ = wire.unpack(self.store.chunk(chunk))
+            parts.append(batch.take(self.row_windows.begin_of(chunk), batch.n_rows))
+            if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
+                yield wire.joined(parts)
+                parts = []
+        if parts:
+            yield wire.joined(parts)
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -250,12 +407,16 @@ class ModelSession:
             n_rows = request.batch.n_rows
         elif unlearned:
             engine.forget(wire.joined(unlearned))
+        engine.recent.clear()
         for chunk, split in affected.items():
             self._rewrite(chunk, split)
         n_pending = self.store.drop_pending(
             engine.name, ids=request.ids or (), subject=request.subject, before=request.before
         )
         self.n_pending -= n_pending
+        n_quarantined = self.store.drop_quarantined(
+            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
+        )
         n_responses = self._erase_responses(request, unlearned)
         self.snapshot(now, keep=1)  # older snapshots contain the forgotten rows
         is_found = bool(n_rows or n_pending or n_responses)
@@ -265,6 +426,7 @@ class ModelSession:
             "by": request.by,
             "forgotten": n_rows,
             "waiting_dropped": n_pending,
+            "quarantine_dropped": n_quarantined,
             "answers_erased": n_responses,
             "found": is_found,
             "complete": is_found and is_complete and is_exact,
@@ -288,6 +450,8 @@ class ModelSession:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
         spec = self.engine.spec
         blank = partial(self.store.blank_responses, self.engine.name, ERASED_RESPONSE)
+        if request.request_key is not None:
+            self.store.blank_response(self.engine.name, ERASED_RESPONSE, request.request_key)
         if request.subject is not None:
             n_responses = blank(subject=request.subject)
         elif request.before is not None or (request.batch is not None and spec.id is None):
@@ -305,8 +469,9 @@ class ModelSession:
 
     def _affected_chunks(self, request: Forget) -> dict[int, _SplitChunk]:
         """Return the chunks that lose rows, each split into rows to unlearn and rows to keep."""
+        is_undo = request.request_key is not None or request.learned is not None
         if not self.engine.spec.keeps_rows:
-            if request.batch is None and self.engine.spec.rows == "none":
+            if request.batch is None and (is_undo or self.engine.spec.rows == "none"):
                 raise Conflict(
                     f"this model stores no rows (rows = {self.engine.spec.rows!r}), so none can be found "
                     f"by {request.by}; nothing was changed.",
@@ -314,19 +479,42 @@ class ModelSession:
                 )
             return {}
         positions: dict[int, list[int]] = {}
+        if is_undo:
+            return {chunk: self._split(chunk, slice(None)) for chunk in self._chunks_to_undo(request)}
         if request.batch is not None:
             positions = self._positions_of(request.batch)
         elif request.before is not None:
             for rows in self.row_windows.before(request.before):
                 positions[rows.chunk] = list(range(rows.begin, rows.end))
         else:
-            for chunk, position in self.store.find_rows(
-                self.engine.name, ids=request.ids or (), subject=request.subject
-            ):
-                positions.setdefault(chunk, []).append(position)
+            positions = self._positions(
+                self.store.find_rows(self.engine.name, ids=request.ids or (), subject=request.subject)
+            )
         return {chunk: self._split(chunk, found) for chunk, found in positions.items()}
 
-    def _split(self, chunk: int, positions: list[int]) -> _SplitChunk:
+    @staticmethod
+    def _positions(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+        positions: dict[int, list[int]] = {}
+        for chunk, position in found:
+            positions.setdefault(chunk, []).append(position)
+        return positions
+
+    def _chunks_to_undo(self, request: Forget) -> list[int]:
+        """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
+        name = self.engine.name
+        if request.request_key is not None:
+            chunks = self.store.chunks_of_batch(name, request.request_key)
+        else:
+            assert request.learned is not None
+            chunks = self.store.chunks_learned(name, *request.learned)
+        if not chunks:
+            raise NotFoundError(
+                f"the model {name!r} has no rows of this batch or time; nothing was changed.",
+                hint="a batch is named by the Idempotency-Key of its request",
+            )
+        return chunks
+
+    def _split(self, chunk: int, positions: list[int] | slice) -> _SplitChunk:
         batch, extra = wire.unpack(self.store.chunk(chunk))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
@@ -384,6 +572,7 @@ class ModelSession:
         pause()
         snapshot = Snapshot(engine.version, now, engine.digest(), encode(engine.state()))
         pause()
+        self.state_bytes = len(snapshot.body)
         self.store.put_snapshot(engine.name, snapshot, keep)
         pause()
         self.store.drop_events(engine.name, engine.version)
@@ -400,6 +589,10 @@ class ModelSession:
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
+    def measure_state(self) -> None:
+        """Measure the size of the learned state, for the quota."""
+        self.state_bytes = len(encode(self.engine.state()))
+
     def configure(self, spec: Spec, *, now: float) -> int:
         """Change settings; return the version."""
         version = self.engine.configure(spec)
@@ -414,6 +607,13 @@ class _SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
+
+
+class _Correction(NamedTuple):
+    chunk: int
+    ids: list[str]  # of the rows whose labels change
+    right: ColumnBatch  # these rows with their new labels
+    split: _SplitChunk
 
 
 def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -28,12 +28,18 @@ LEARNERS = (
     "EnclosingClassifier",
 )
 _ROWS = ("none", "until labelled", "window")
-_MISSING = ("refuse", "mean", "zero")
+_MISSING = ("refuse", "indicator", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
 # Settings that can change without learning rows again.
-_CHANGEABLE = frozenset({"learner", "memory", "rows", "max_future"})
+_CHANGEABLE = frozenset(
+    {"learner", "memory", "rows", "max_future", "classes", "ranges", "violations", "quota"}
+)
+_VIOLATIONS = ("refuse", "quarantine")
+_QUOTAS = ("requests_per_second", "columns", "rows", "waiting", "megabytes")
+# Settings that a challenger must share with its model, because both learn the same stored rows.
+_SHARED_WITH_CHALLENGER = ("target", "time", "subject", "id", "rows", "sites", "max_future")
 _CHANGEABLE_PARAMETERS = {
     "ProximalSVC": frozenset({"C", "class_weight", "objective", "threshold", "penalize_intercept"})
 }
@@ -62,13 +68,23 @@ class Spec:
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
         Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
-    missing : {"refuse", "mean", "zero"}
-        How missing values are treated: an error, the mean of the column, or zero.
+    missing : {"refuse", "indicator", "mean", "zero"}
+        How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
         Limit for times of rows in the future, such as "1d". Rows with later times are refused, because one
         wrong date would expire all other rows. None: no limit.
+    classes : list of labels, optional
+        Allowed labels; by default a new label creates a class.
+    ranges : mapping of str to [low, high], optional
+        Allowed values of numeric columns; None is no limit. Missing values are allowed.
+    violations : {"refuse", "quarantine"}
+        What happens to labelled rows outside ``classes`` and ``ranges``: the request is refused, or these
+        rows are put into quarantine and the others are learned.
+    quota : mapping, optional
+        Limits of this model: ``requests_per_second``, ``columns``, ``rows`` (in the model), ``waiting`` (rows
+        that wait for labels) and ``megabytes`` (size of the learned state, checked every 30 seconds).
     """
 
     target: str
@@ -82,6 +98,10 @@ class Spec:
     missing: str = "refuse"
     sites: bool = False
     max_future: str | None = "1d"
+    classes: Sequence[Any] | None = None
+    ranges: Mapping[str, Sequence[float | None]] | None = None
+    violations: str = "refuse"
+    quota: Mapping[str, float] | None = None
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
@@ -126,6 +146,8 @@ class Spec:
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
         self._check_max_future()
+        self._check_guards()
+        self._check_quota()
         self._check_learner()
         self._check_sites()
         if self.window is not None and self.rows != "window":
@@ -139,6 +161,33 @@ class Spec:
         if value is None or (isinstance(value, str) and isinstance(window_size(value), timedelta)):
             return
         raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
+
+    def _check_guards(self) -> None:
+        if self.violations not in _VIOLATIONS:
+            raise _error(f"violations must be one of {', '.join(_VIOLATIONS)}; got {self.violations!r}.")
+        classes = self.classes
+        if classes is not None and not (
+            isinstance(classes, list | tuple) and classes and all(_is_label(c) for c in classes)
+        ):
+            raise _error(f"classes must be a list of labels; got {classes!r}.")
+        if self.ranges is None:
+            return
+        if not isinstance(self.ranges, Mapping):
+            raise _error(f"ranges must be a table of columns; got {self.ranges!r}.")
+        for name, limits in self.ranges.items():
+            if not _is_range(limits):
+                raise _error(f"the range of {name!r} must be [low, high]; got {limits!r}.")
+
+    def _check_quota(self) -> None:
+        if self.quota is None:
+            return
+        if not isinstance(self.quota, Mapping):
+            raise _error(f"quota must be a table of limits; got {self.quota!r}.")
+        for name, limit in self.quota.items():
+            if name not in _QUOTAS:
+                raise _error(f"there is no quota {name!r}; the quotas are {', '.join(_QUOTAS)}.")
+            if not _is_number(limit) or limit <= 0:
+                raise _error(f"the quota {name} must be a positive number; got {limit!r}.")
 
     def _check_learner(self) -> None:
         """Raise ParameterError for learner parameters that would otherwise fail at the first rows."""
@@ -199,6 +248,20 @@ class Spec:
     def keeps_rows(self) -> bool:
         """Whether the store keeps the rows in the window."""
         return self.rows == "window"
+
+    @cached_property
+    def has_guards(self) -> bool:
+        """Whether labelled rows are compared with allowed classes or ranges."""
+        return self.classes is not None or bool(self.ranges)
+
+    @cached_property
+    def quarantines(self) -> bool:
+        """Whether rows that violate a guard are put into quarantine."""
+        return self.has_guards and self.violations == "quarantine"
+
+    def limit(self, quota: str) -> float:
+        """Return a quota; infinity if it is not set."""
+        return math.inf if self.quota is None else float(self.quota.get(quota, math.inf))
 
     @property
     def _kind_of_memory(self) -> str:
@@ -265,6 +328,22 @@ class Spec:
                 "not stored, or another kind of learner."
             )
 
+    def check_challenger(self, other: Spec) -> None:
+        """Raise ParameterError if another spec cannot learn the same stored rows."""
+        for name in _SHARED_WITH_CHALLENGER:
+            if getattr(self, name) != getattr(other, name):
+                raise _error(
+                    f"{name} of a challenger must be that of its model: it is {getattr(self, name)!r}; "
+                    f"got {getattr(other, name)!r}."
+                )
+        if self.window != other.window:
+            raise _error(
+                f"a challenger must have the same sliding window as its model: memory is {self.memory!r}; "
+                f"got {other.memory!r}."
+            )
+        if self.sites:
+            raise _error("a federated model cannot have a challenger.")
+
     @staticmethod
     def _check_learner_change(old: dict[str, Any], new: dict[str, Any]) -> None:
         name = old.get("class", "ProximalSVC")
@@ -285,6 +364,23 @@ class Spec:
 
 def _error(message: str, hint: str | None = None) -> ParameterError:
     return ParameterError(message, source="the spec", hint=hint)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str) or _is_number(value)
+
+
+def _is_range(limits: Any) -> bool:
+    if not isinstance(limits, list | tuple) or len(limits) != 2:
+        return False
+    if not all(limit is None or _is_number(limit) for limit in limits):
+        return False
+    low, high = limits
+    return low is None or high is None or low <= high
 
 
 def check_name(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import traceback
@@ -15,17 +16,23 @@ from typing import Any
 
 from steelyard._threads import reserve_core
 from steelyard.exceptions import SteelyardError
+from steelyard.service.audit import AuditLog
 from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
+    Challenge,
     Conflict,
+    Delete,
     Drop,
     Forget,
     Label,
     Learn,
     NotFoundError,
+    Promote,
     Publish,
     Put,
+    Release,
     Remember,
+    Rename,
     Request,
     Tick,
     Unavailable,
@@ -38,6 +45,7 @@ from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
 from steelyard.service.speculation import Speculation, concatenated
+from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
 
@@ -76,6 +84,8 @@ class Writer:
         Maximum number of rows of a model that wait for labels.
     may_learn : bool, default=True
         Whether this process takes the write lock when it is free; if False, it only follows.
+    audit_days : float, default=90
+        Days for which the audit log is kept.
     """
 
     def __init__(
@@ -87,9 +97,12 @@ class Writer:
         max_models: int = 1000,
         max_remembered: int = 1_000_000,
         may_learn: bool = True,
+        audit_days: float = 90,
     ) -> None:
         self.store, self.clock, self.may_learn = store, clock or SteadyClock(), may_learn
         self.max_models, self.max_remembered = max_models, max_remembered
+        self.audit, self._audit_seconds = AuditLog(store), 86_400.0 * audit_days
+        self.statistics = WriterStatistics()
         self.published: dict[str, PublishedModel] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
@@ -161,6 +174,15 @@ class Writer:
     def n_waiting(self) -> int:
         """Number of queued requests."""
         return len(self._queue)
+
+    def waiting_labels(self) -> dict[str, int]:
+        """Return the number of rows of each model that wait for labels; empty in a follower."""
+        return {n: s.n_pending for n, s in list(self._sessions.items())} if self._is_leader else {}
+
+    def snapshot_times(self) -> dict[str, float]:
+        """Return the time of the last snapshot of each model that has one."""
+        times = {name: session.snapshot_at for name, session in list(self._sessions.items())}
+        return {name: at for name, at in times.items() if at > -math.inf}
 
     def submit(self, request: Request) -> Request:
         """Queue a request; its future is resolved when the request is durable."""
@@ -268,14 +290,18 @@ class Writer:
                 for _, same in groupby(requests, key=lambda request: (type(request), request.model)):
                     outcomes += self._run_requests(list(same), learned)
                 self._write_snapshots()
+                self.audit.write(outcomes, self.clock())
+                begin = time.perf_counter()
         except Exception as error:  # noqa: BLE001  nothing of this group has been committed
             self._undo(requests, error)
             return
         # The group is durable: whatever fails from here on, every request gets its response.
+        self.statistics.commit_seconds.add(time.perf_counter() - begin)
+        self.audit.committed()
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
         erase_error = self._erase() if any(request.erases for request, _ in succeeded) else None
         try:
-            self._publish(name for request, o in succeeded for name in o.get("expired", [request.model]))
+            self._publish(name for request, o in succeeded for name in _changed_models(request, o))
         except Exception as error:  # noqa: BLE001
             self._needs_recovery = True
             _log.error("changed models could not be published: %s", _location(error))
@@ -294,8 +320,10 @@ class Writer:
         try:
             self.store.erase()
         except SteelyardError as error:
+            self.statistics.erase_failures += 1
             return error
         except Exception as error:  # noqa: BLE001  the client must learn that the data may still be on disk
+            self.statistics.erase_failures += 1
             _log.error("forgotten rows could not be erased: %s", _location(error))
             return Unavailable(
                 f"the rows are forgotten, but may still be in the log of the store ({type(error).__name__}).",
@@ -307,6 +335,7 @@ class Writer:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
         _log.error("a group of %d requests failed: %s", len(requests), _location(error))
         self._needs_recovery = True
+        self.statistics.write_failed(error)
         is_unknown = isinstance(error, CommitOutcomeUnknown)
         effect = "it is not known whether the request took effect" if is_unknown else "nothing was changed"
         failure = Unavailable(
@@ -325,12 +354,16 @@ class Writer:
                 self._process([request])
             else:
                 request.future.set_exception(failure)
+        if not retry:
+            self.audit.add_failed(requests, "unknown" if is_unknown else "failed", self.clock())
 
     def _publish(self, names: Iterable[str]) -> None:
         """Replace the published models whose version changed, and notify the listeners."""
         for name in dict.fromkeys(names):
             session = self._sessions.get(name)
             if session is None:
+                if self.published.pop(name, None) is not None:
+                    self._notify(name, {"deleted": True})
                 continue
             current, is_ahead = self.published.get(name), self._speculation.batch is not None
             committed = self._speculation.committed_model(name) if is_ahead else None
@@ -340,9 +373,12 @@ class Writer:
             if current is not None:
                 published.warm_up(current)
             self.published[name] = published
-            for listener in list(self.listeners):
-                with suppress(Exception):  # a listener cannot delay the responses
-                    listener(name, {"version": published.version, "rows": published.n_rows})
+            self._notify(name, {"version": published.version, "rows": published.n_rows})
+
+    def _notify(self, name: str, change: dict[str, Any]) -> None:
+        for listener in list(self.listeners):
+            with suppress(Exception):  # a listener cannot delay the responses
+                listener(name, change)
 
     def _write_snapshots(self) -> None:
         for session in self._sessions.values():
@@ -377,7 +413,7 @@ class Writer:
         """Learn the rows of all requests in one call; return None if that is not possible."""
         session = self._sessions.get(requests[0].model)
         rows = [r for r in requests if isinstance(r, Learn) and r.key is None]
-        if session is None or len(rows) < len(requests):
+        if session is None or len(rows) < len(requests) or session.engine.spec.quarantines:
             return None
         if learned is not None:
             version = session.write(learned)
@@ -400,13 +436,21 @@ class Writer:
             raise NotFoundError(
                 f"there is no model {request.model!r}.", hint="PUT /v1/models/NAME creates one"
             )
+        if isinstance(request, Delete | Rename):
+            return self._remove(session, request, now)
+        if isinstance(request, Release):
+            return session.release(request, now=now)
+        if isinstance(request, Challenge | Promote):
+            return self._challenge(session, request, now)
         return self._change_model(session, request, now)
 
     def _change_model(self, session: ModelSession, request: Request, now: float) -> Response:
         if isinstance(request, Learn):
-            return {"learned": request.batch.n_rows, "version": session.learn(request.batch, now=now)}
+            return self._learn(session, request, now)
         if isinstance(request, Remember):
-            session.remember(request.rows, self.max_remembered)
+            session.remember(
+                request.rows, int(min(self.max_remembered, session.engine.spec.limit("waiting")))
+            )
             ids = [row.id for row in request.rows]
             return {"version": session.engine.version, **request.prediction, "ids": ids}
         if isinstance(request, Label):
@@ -421,6 +465,46 @@ class Writer:
             "certificate": certificate,
         }
 
+    @staticmethod
+    def _learn(session: ModelSession, request: Learn, now: float) -> Response:
+        batch, more = request.batch, {}
+        if session.engine.spec.quarantines:
+            batch = session.quarantine(batch, now=now)
+            more = {"quarantined": request.batch.n_rows - batch.n_rows}
+        version = session.engine.version
+        if batch.n_rows:
+            version = session.learn(batch, now=now, key=request.key)
+        return {"learned": batch.n_rows, "version": version, **more}
+
+    def _remove(self, session: ModelSession, request: Delete | Rename, now: float) -> Response:
+        """Delete or rename a model; versions of its old and its new name never repeat."""
+        name, engine = request.model, session.engine
+        if isinstance(request, Delete):
+            self.store.drop_model(name)
+            answer = {"deleted": name, "rows": engine.n_rows, "version": engine.version}
+        else:
+            new_name = check_name(request.new_name)
+            if new_name in self._sessions:
+                raise Conflict(f"there is a model {new_name!r} already; nothing was changed.")
+            self.store.rename_model(name, new_name)
+            self._sessions[new_name], engine.name = session, new_name
+        self.store.put_former_version(name, engine.version)
+        del self._sessions[name]
+        if isinstance(request, Rename):
+            session.yield_to_readers = partial(self._yield_to_readers, new_name)
+            engine.version = max(engine.version, self.store.former_version(new_name)) + 1
+            session.snapshot(now)
+            answer = {"name": new_name, "former_name": name, "version": engine.version}
+        return answer
+
+    def _challenge(self, session: ModelSession, request: Challenge | Promote, now: float) -> Response:
+        if isinstance(request, Challenge):
+            return {"version": session.challenge(request, now=now)}
+        version = session.promote(now=now)
+        values = session.engine.spec.as_dict()
+        self.store.put_model(request.model, json.dumps(values), now)
+        return {"version": version, "spec": values}
+
     def _put(self, request: Put, now: float) -> Response:
         name, spec = check_name(request.model), request.spec
         session = self._sessions.get(name)
@@ -431,6 +515,10 @@ class Writer:
             session = new_session(self.store, name, spec)
             session.yield_to_readers = partial(self._yield_to_readers, name)
             self._sessions[name] = session
+            former_version = self.store.former_version(name)
+            if former_version >= 0:
+                session.engine.version = former_version + 1
+                session.snapshot(now)
         elif session.engine.spec.as_dict() != spec.as_dict():
             session.configure(spec, now=now)
         self.store.put_model(name, json.dumps(spec.as_dict()), now)
@@ -443,14 +531,23 @@ class Writer:
 
     def _label(self, session: ModelSession, request: Label, now: float) -> Response:
         found = self.store.pending(request.model, list(request.labels))
-        version = session.engine.version
+        waiting = {row.id for row in found}
+        others = [row_id for row_id in request.labels if row_id not in waiting]
+        known = set(self.store.known_ids(request.model, others))
+        to_correct = {row_id: request.labels[row_id] for row_id in known if request.correct}
+        if to_correct:
+            session.corrections(to_correct)  # raises before anything is changed
         if found:
-            version = session.label(found, dict(request.labels), now=now)
-        known = {row.id for row in found}
+            session.label(found, request.labels, now=now, key=request.key)
+            if self.statistics.on_labels is not None:
+                self.statistics.on_labels(request.model, [now - row.at for row in found])
+        corrected = session.correct(to_correct, now=now) if to_correct else []
         return {
             "labelled": len(found),
-            "unknown": [row_id for row_id in request.labels if row_id not in known],
-            "version": version,
+            "corrected": len(corrected),
+            "already_labelled": [r for r in others if r in known and r not in corrected],
+            "unknown": [row_id for row_id in others if row_id not in known],
+            "version": session.engine.version,
         }
 
     @staticmethod
@@ -472,8 +569,17 @@ class Writer:
             is_due = now - session.snapshot_at >= _EXPIRED_SECONDS
             if is_due and session.row_windows.expired_chunks():
                 session.snapshot(now)  # deletes expired rows from the store
+            if session.engine.spec.limit("megabytes") < math.inf:
+                session.measure_state()
         self.store.drop_responses(now - _RESPONSE_SECONDS)
+        self.store.drop_audit(now - self._audit_seconds)
         return {"expired": expired}
+
+
+def _changed_models(request: Request, response: Response) -> list[str]:
+    if isinstance(request, Rename):
+        return [request.model, request.new_name]
+    return list(response.get("expired", [request.model]))
 
 
 def _follower_error() -> Unavailable:

@@ -16,6 +16,7 @@ from steelyard.streams.generators import (
     KOILMixture,
     RotatingHyperplane,
 )
+from steelyard.streams.payments import Payments
 from steelyard.streams.schedules import ImbalanceSchedule
 
 # Names of packages that import this one; they are imported on first use to avoid a cycle.
@@ -43,6 +44,7 @@ __all__ = [  # noqa: PLE0604  names that __getattr__ imports
     "GeneratedStream",
     "ImbalanceSchedule",
     "KOILMixture",
+    "Payments",
     "RotatingHyperplane",
     "RowStream",
     "demo_stream",

@@ -203,7 +203,7 @@ class WindowWrapper(GrowingMixin, Learner):
         scores = self._scores_of(estimator, validate_rows(self, X, method))
         return scores[:, None] if scores.ndim == 1 else scores, np.asarray(estimator.classes_)
 
-    explain = _estimator_has("decision_function")(GrowingMixin.explain)
+    explain = estimator_has("decision_function")(GrowingMixin.explain)
 
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_

@@ -6,12 +6,15 @@ import asyncio
 import gc
 import hashlib
 import json
+import logging
 import math
+import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -26,17 +29,19 @@ from starlette.routing import Route
 
 from steelyard.persistence import to_bytes
 from steelyard.persistence.tree import decode
-from steelyard.service import commands
+from steelyard.service import commands, systemd
 from steelyard.service import rows as wire
+from steelyard.service.audit import AuditEntry
 from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
-from steelyard.service.http import bodies, explanations, federated, inference, page
+from steelyard.service.http import bodies, explanations, federated, inference, operations, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.keys import Key, Keys
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
+from steelyard.service.http.quotas import RateLimits
 from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
@@ -46,6 +51,7 @@ from steelyard.tables.table_stream import seconds_of
 
 __all__ = ["Limits", "Service", "make_app"]
 
+_log = logging.getLogger("steelyard.service")
 _MAX_ROWS_ON_LOOP = 2_000  # predictions of more rows run in a thread, so that other requests do not wait
 # Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
@@ -59,6 +65,7 @@ _HEARTBEAT_SECONDS = 15.0
 _MAX_LAG_SECONDS = 15.0  # a follower that lags more is not ready
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
 _MAX_SPEC_BYTES = 1 << 20
+_MAX_NAME = 64  # characters of a model's name in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
 _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers in a response
 
@@ -91,7 +98,13 @@ class Limits:
 
 
 # Modules with further routes; each function takes the service and returns (method, path, handler).
-_ROUTE_MODULES = (inference.routes, explanations.routes, federated.routes, page.routes)
+_ROUTE_MODULES = (
+    inference.routes,
+    explanations.routes,
+    federated.routes,
+    operations.routes,
+    page.routes,
+)
 
 
 class Service:
@@ -100,6 +113,7 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
+        self.rates = RateLimits()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self.alarms = explanations.RecentAlarms()
@@ -114,6 +128,7 @@ class Service:
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
     ) -> Key | None:
         """Return the API key of a request, None without keys; raise Problem if access is denied."""
+        self._check_model_rate(model)
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -122,9 +137,21 @@ class Service:
         key = self.keys.find(token.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "this service requires a key.", "send it as `Authorization: Bearer ...`")
+        request.scope["steelyard.key"] = key.id
+        if key.has_expired(time.time()):
+            raise Problem(401, "this key has expired.", "ask an administrator for a new key")
+        if key.rate is not None:
+            self.rates.check("key", key.id, key.rate)
         if not key.allows(scope, model, site):
             raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
         return key
+
+    def _check_model_rate(self, model: str | None) -> None:
+        published = None if model is None else self.writer.published.get(model)
+        if published is not None and published.spec.quota is not None:
+            rate = published.spec.limit("requests_per_second")
+            if rate < math.inf:
+                self.rates.check("model", published.name, rate)
 
     def model(self, name: str) -> PublishedModel:
         """Return the published model; raise NotFoundError if it does not exist."""
@@ -163,6 +190,30 @@ class Service:
             else:
                 response.set_exception(error)
 
+    @staticmethod
+    def audits(path: str) -> bool:
+        """Return whether refused requests of a route are in the audit log: those that change models."""
+        return path.startswith("/v1/models/{model}") and not path.endswith(("/predict", "/explain"))
+
+    def audit_refusal(self, request: Request, path: str, status: int) -> None:
+        """Record a change that was refused before it reached the writer; unknown clients are not recorded."""
+        scope = request.scope
+        if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
+            return
+        client = scope.get("client")
+        entry = AuditEntry(
+            self.writer.clock(),
+            request.path_params.get("model", "")[:_MAX_NAME],
+            f"{request.method.lower()} {path.rpartition('}')[2].strip('/')}".strip(),
+            scope.get("steelyard.key"),
+            client[0] if client else None,
+            scope["steelyard.id"],
+            f"status {status}",
+            0,
+            None,
+        )
+        self.writer.audit.add(entry)
+
     async def read_json(self, request: Request, max_bytes: int | None = None) -> tuple[bytes, dict[str, Any]]:
         """Read a JSON body; return its bytes and the parsed object."""
         return await bodies.read_json(
@@ -180,17 +231,29 @@ class Service:
         )
 
     @staticmethod
-    def idempotency(request: Request, body: bytes) -> dict[str, Any]:
-        """Return key and fingerprint of a request; empty without an idempotency key."""
+    def context(request: Request, body: bytes) -> dict[str, Any]:
+        """Return the origin of a request and, with an idempotency key, its key and fingerprint."""
+        scope = request.scope
+        scope["steelyard.audited"] = True  # the writer records it
+        client = scope.get("client")
+        origin = commands.Origin(
+            scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
+        )
         key = bodies.header(request, b"idempotency-key")
         if key is None:
-            return {}
+            return {"origin": origin}
         if not 1 <= len(key) <= 255:
             raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
         head = (
             f"{request.method} {request.url.path}?{request.url.query} {request.headers.get('content-type')}\n"
         )
-        return {"key": key, "fingerprint": hashlib.sha256(head.encode() + body).hexdigest()}
+        fingerprint = hashlib.sha256(head.encode() + body).hexdigest()
+        return {"key": key, "fingerprint": fingerprint, "origin": origin}
+
+    @staticmethod
+    def seconds(value: Any) -> float:
+        """Return a time of a request in seconds; raise Problem if it is none."""
+        return _seconds(value)
 
     # -- models -------------------------------------------------------------------------------------
 
@@ -198,7 +261,19 @@ class Service:
         """Return the models that the key has access to."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
-        return JSONResponse({"models": [self._summary(name) for name in names]})
+        return JSONResponse({"models": [{**self._summary(name), **self._quality(name)} for name in names]})
+
+    def _quality(self, name: str) -> dict[str, Any]:
+        """Return the values by which the web page sorts models."""
+        published = self.model(name)
+        measures = published.measures
+        recent = self.metrics.activity.points(name, time.time() - 3_600.0)["points"]
+        return {
+            "quality": {"g_mean": measures["g_mean"], "auc": measures["auc"]},
+            "errors_per_hour": sum(point["errors"] for point in recent),
+            "requests_per_hour": sum(point["learn"] + point["predict"] for point in recent),
+            "has_challenger": published.challenger is not None,
+        }
 
     def _summary(self, name: str) -> dict[str, Any]:
         published = self.model(name)
@@ -215,14 +290,16 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
-        return JSONResponse({**self._summary(name), **details, "latency_ms": self.metrics.latency(name)})
+        more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
+        return JSONResponse({**self._summary(name), **more})
 
     async def put_model(self, request: Request) -> Response:
         """Create a model or change its settings."""
         name = request.path_params["model"]
         self.authorize(request, "admin", name)
-        _, values = await self.read_json(request, _MAX_SPEC_BYTES)
-        response = await self.submit(commands.Put(name, Spec.from_mapping(values)))
+        body, values = await self.read_json(request, _MAX_SPEC_BYTES)
+        command = commands.Put(name, Spec.from_mapping(values), **self.context(request, body))
+        response = dict(await self.submit(command))
         is_new = response.pop("made")
         return JSONResponse(response, status_code=201 if is_new else 200)
 
@@ -233,7 +310,7 @@ class Service:
         published = self.model(name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
         batch = await self.rows(body, bodies.form_of(request), published)
-        response = await self.submit(commands.Learn(name, batch, **self.idempotency(request, body)))
+        response = await self.submit(commands.Learn(name, batch, **self.context(request, body)))
         return Response(msgspec.json.encode(response), media_type="application/json")
 
     # -- predictions --------------------------------------------------------------------------------
@@ -258,7 +335,7 @@ class Service:
         response = prediction(answers, probabilities, published.version)
         if _is_true(options.get("remember", False)):
             command = self._remember(published, batch, answers, response)
-            response = await self.submit(replace(command, **self.idempotency(request, body)))
+            response = await self.submit(replace(command, **self.context(request, body)))
         self.metrics.rows_predicted(name, batch.n_rows)
         return bodies.write_columns(request, response, columns_of(response))
 
@@ -329,7 +406,10 @@ class Service:
         if len(labels) > self.limits.rows:
             raise Problem(413, f"a request can have {self.limits.rows:,} labels; got {len(labels):,}.")
         _check_identifiers(labels)
-        command = commands.Label(name, labels, **self.idempotency(request, body))
+        correct = values.get("correct", False)
+        if not isinstance(correct, bool):
+            raise Problem(422, f"correct must be true or false; got {str(correct)[:40]!r}.")
+        command = commands.Label(name, labels, correct, **self.context(request, body))
         return JSONResponse(await self.submit(command))
 
     async def forget(self, request: Request) -> Response:
@@ -338,7 +418,7 @@ class Service:
         self.authorize(request, "forget", name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
         selection = await self._selection(request, body, self.model(name))
-        command = commands.Forget(name, **selection, **self.idempotency(request, body))
+        command = commands.Forget(name, **selection, **self.context(request, body))
         response = await self.submit(command)
         self.alarms.drop(name)
         return JSONResponse(response)
@@ -348,8 +428,10 @@ class Service:
         if form != "json":
             return {"batch": await self.rows(body, form, published)}
         values = await bodies.json_object(body, self.request_limits)
-        if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before"}:
-            raise Problem(422, "select rows in exactly one way: ids, subject, rows or before.")
+        if len(values) != 1 or not set(values) <= {"ids", "subject", "rows", "before", "batch", "learned"}:
+            raise Problem(
+                422, "select rows in exactly one way: ids, subject, rows, before, batch or learned."
+            )
         ((way, value),) = values.items()
         if way == "rows":
             return {"batch": await self.rows(body, form, published)}
@@ -361,7 +443,7 @@ class Service:
             if not isinstance(value, str | int):
                 raise Problem(422, "subject must be a text.")
             return {"subject": _check_identifiers([str(value)])[0]}
-        return {"before": _seconds(value)}
+        return {"before": _seconds(value)} if way == "before" else _undo_selection(way, value)
 
     # -- quality, certificates, files ---------------------------------------------------------------
 
@@ -374,6 +456,60 @@ class Service:
         moment = None if since is None else _seconds(since)
         points = await run_in_threadpool(self.writer.store.points, name, moment, _MAX_POINTS)
         return JSONResponse({"now": published.measures, "points": points})
+
+    async def activity(self, request: Request) -> Response:
+        """Return requests, errors, latency and delay of labels over time, since this process started."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        self.model(name)
+        since = request.query_params.get("since")
+        moment = time.time() - 3_600.0 if since is None else _seconds(since)
+        return JSONResponse(self.metrics.activity.points(name, moment))
+
+    async def columns(self, request: Request) -> Response:
+        """Return missing values, drift and importance of each column, over recent rows."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        return JSONResponse(await run_in_threadpool(self.model(name).column_statistics))
+
+    async def versions(self, request: Request) -> Response:
+        """Return the versions with snapshots; with ``compare``, how often one of them predicts the same."""
+        name = request.path_params["model"]
+        self.authorize(request, "predict", name)
+        current, chosen = self.model(name), request.query_params.get("compare")
+        found = await run_in_threadpool(self.writer.store.snapshots, name, _MAX_POINTS)
+        answer: dict[str, Any] = {
+            "versions": [{"version": v, "at": at, "digest": d, "bytes": size} for v, at, d, size in found]
+        }
+        if chosen is not None:
+            past = await self._model_as_of(name, chosen)
+            agreement = await run_in_threadpool(current.agreement, past)
+            answer["compared"] = {"version": past.version, **agreement}
+        return JSONResponse(answer)
+
+    async def status(self, request: Request) -> Response:
+        """Return role, lag, failures and disk of this process."""
+        self.authorize(request, "predict")
+        writer, store = self.writer, self.writer.store
+        size: int | None = None
+        free: int | None = None
+        try:
+            size, free = await run_in_threadpool(lambda: (store.n_bytes(), store.free_bytes()))
+        except store.errors:
+            _log.warning("the size of the store cannot be read")
+        return JSONResponse(
+            {
+                "version": version("steelyard"),
+                "role": "learner" if writer.leads else "predictor",
+                "writer_alive": writer.is_alive,
+                "behind": writer.behind,
+                "requests_waiting": writer.n_waiting,
+                "write_failures": sum(writer.statistics.write_failures.values()),
+                "store_bytes": size,
+                "disk_free_bytes": free,
+                "is_store_up": size is not None,
+            }
+        )
 
     async def certificates(self, request: Request) -> Response:
         """Return the latest certificates of forget requests."""
@@ -424,8 +560,10 @@ class Service:
         data = {"version": published.version, **published.summary(), "measures": published.measures}
         return f"event: model\ndata: {json.dumps(data)}\n\n"
 
-    def notify(self, name: str, _change: Mapping[str, Any]) -> None:
+    def notify(self, name: str, change: Mapping[str, Any]) -> None:
         """Notify event streams; called in the writer thread when a model changes."""
+        if "deleted" in change:
+            self.metrics.activity.forget(name)
         if self._loop is not None and self._listeners:
             self._loop.call_soon_threadsafe(self._enqueue_change, name)
 
@@ -465,6 +603,14 @@ class Service:
         """Return the OpenAPI description."""
         return JSONResponse(description())
 
+    async def _watchdog(self) -> None:
+        """Tell systemd that event loop and writer run, at the interval that it expects."""
+        seconds = systemd.watchdog_seconds()
+        while seconds is not None:
+            if self.writer.is_alive:
+                systemd.notify("WATCHDOG=1")
+            await asyncio.sleep(seconds)
+
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Run the writer while the application runs."""
@@ -473,9 +619,13 @@ class Service:
         gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
         self.writer.listeners.append(self.notify)
         self.writer.start()
+        systemd.notify("READY=1")
+        watchdog = asyncio.create_task(self._watchdog())
         try:
             yield
         finally:
+            watchdog.cancel()
+            systemd.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
             await run_in_threadpool(self.writer.close)
             self.writer.store.close()
@@ -512,6 +662,10 @@ def make_app(
         ("POST", f"{model}/labels", service.label),
         ("POST", f"{model}/forget", service.forget),
         ("GET", f"{model}/measures", service.measures),
+        ("GET", f"{model}/activity", service.activity),
+        ("GET", f"{model}/columns", service.columns),
+        ("GET", f"{model}/versions", service.versions),
+        ("GET", "/v1/status", service.status),
         ("GET", f"{model}/certificates", service.certificates),
         ("GET", f"{model}/events", service.events),
         ("GET", f"{model}/file", service.file),
@@ -546,6 +700,22 @@ def _check_identifiers(names: Iterable[str]) -> list[str]:
     if invalid is not None:
         raise Problem(422, f"{invalid[:40]!r} ({len(invalid)} characters) is not a valid id or subject.")
     return list(names)
+
+
+def _undo_selection(way: str, value: Any) -> dict[str, Any]:
+    if way == "batch":
+        if not isinstance(value, str) or not 1 <= len(value) <= 255:
+            raise Problem(422, "batch must be the idempotency key of a request.")
+        return {"request_key": value}
+    if not isinstance(value, dict) or not value or not set(value) <= {"since", "until"}:
+        raise Problem(422, 'learned must be {"since": time, "until": time}.')
+    since, until = value.get("since"), value.get("until")
+    return {
+        "learned": (
+            -_MAX_TIME_SECONDS if since is None else _seconds(since),
+            _MAX_TIME_SECONDS if until is None else _seconds(until),
+        )
+    }
 
 
 def _is_true(value: Any) -> bool:

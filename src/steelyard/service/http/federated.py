@@ -67,7 +67,9 @@ class _Sites:
         )
         site_update = await run_in_threadpool(self._site_update, body, site)
         try:
-            response = await self.service.submit(commands.Publish(name, site_update))
+            response = await self.service.submit(
+                commands.Publish(name, site_update, origin=self.service.context(request, b"")["origin"])
+            )
         except StaleVersionError as stale:
             epoch, version = stale.age
             raise Problem(
@@ -101,7 +103,7 @@ class _Sites:
         name, site = _names(request)
         self.service.authorize(request, "site", name, site)
         self._pool(name)
-        command = commands.Drop(name, site, **self.service.idempotency(request, b""))
+        command = commands.Drop(name, site, **self.service.context(request, b""))
         return JSONResponse(await self.service.submit(command))
 
     async def table(self, request: Request) -> Response:

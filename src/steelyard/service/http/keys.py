@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import os
 import secrets
 import stat
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 
@@ -32,6 +35,12 @@ class Key:
     models: tuple[str, ...] = ("*",)
     note: str = ""
     sites: tuple[str, ...] = ("*",)
+    expires: float | None = None  # seconds since 1970
+    rate: float | None = None  # requests per second
+
+    def has_expired(self, now: float) -> bool:
+        """Return whether the key is no longer valid."""
+        return self.expires is not None and now >= self.expires
 
     def allows(self, scope: str, model: str | None, site: str | None = None) -> bool:
         """Return whether this key has the scope for a model and a site; admin includes all scopes."""
@@ -110,6 +119,9 @@ class Keys:
         models: Sequence[str] = ("*",),
         note: str = "",
         sites: Sequence[str] = ("*",),
+        *,
+        expires: float | None = None,
+        rate: float | None = None,
     ) -> tuple[Key, str]:
         """Create a key and store its hash; return the key and its token, which is not stored."""
         unknown = [scope for scope in scopes if scope not in SCOPES]
@@ -117,11 +129,24 @@ class Keys:
             raise ParameterError(
                 f"the scopes of a key must be among {', '.join(SCOPES)}; got {', '.join(scopes) or 'none'}."
             )
+        if rate is not None and not 0 < rate < math.inf:
+            raise ParameterError(f"the rate of a key must be positive; got {rate!r}.")
         known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
-        secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
-        key = Key(key_id, _hash(secret), tuple(scopes), tuple(models), note, tuple(sites))
+        key, token = _new(Key("", "", tuple(scopes), tuple(models), note, tuple(sites), expires, rate))
         _write(path, [*known.values(), key])
-        return key, f"{_PREFIX}_{key_id}_{secret}"
+        return key, token
+
+    @classmethod
+    def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
+        """Create a successor with the same rights; the old key expires at ``until`` at the latest."""
+        known = cls(path)._keys
+        if key_id not in known:
+            raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
+        old = known[key_id]
+        known[key_id] = replace(old, expires=min(until, old.expires or math.inf))
+        key, token = _new(replace(old, expires=expires))
+        _write(path, [*known.values(), key])
+        return key, token
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
@@ -132,6 +157,12 @@ class Keys:
         revoked = known.pop(key_id)
         _write(path, list(known.values()))
         return revoked
+
+
+def _new(key: Key) -> tuple[Key, str]:
+    """Return a key with a new id and secret, and its token."""
+    secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
+    return replace(key, id=key_id, hash=_hash(secret)), f"{_PREFIX}_{key_id}_{secret}"
 
 
 def _hash(secret: str) -> str:
@@ -150,12 +181,22 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
                 tuple(map(str, e.get("models", ["*"]))),
                 str(e.get("note", "")),
                 tuple(map(str, e.get("sites", ["*"]))),
+                _seconds(e.get("expires")),
+                None if e.get("rate") is None else float(e["rate"]),
             )
             for e in entries
         ]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise FileFormatError(f"this is not a file of keys: {error}.", source=name) from error
     return {key.id: key for key in keys}
+
+
+def _seconds(value: Any) -> float | None:
+    """Return the time of a TOML date and time, or of a date; both without an offset are UTC."""
+    if value is None:
+        return None
+    moment = datetime.fromisoformat(value.isoformat())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
@@ -168,8 +209,13 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             f"scopes = [{', '.join(map(_toml, key.scopes))}]",
             f"models = [{', '.join(map(_toml, key.models))}]",
             f"sites = [{', '.join(map(_toml, key.sites))}]",
-            f"note = {_toml(key.note)}\n",
+            f"note = {_toml(key.note)}",
         ]
+        if key.expires is not None:
+            lines.append(f"expires = {datetime.fromtimestamp(key.expires, UTC).isoformat()}")
+        if key.rate is not None:
+            lines.append(f"rate = {key.rate!r}")
+        lines.append("")
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
     # The file is created with this mode, so that no other user can ever read it.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

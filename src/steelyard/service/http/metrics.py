@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import platform
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.registry import Collector
 
+from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.writer import Writer
 
 __all__ = ["Metrics"]
@@ -35,7 +44,18 @@ class Metrics:
         self._predicted = Counter(
             "steelyard_rows_predicted", "Rows that were predicted.", ["model"], registry=self._registry
         )
+        self._label_delay = Histogram(
+            "steelyard_label_delay_seconds",
+            "Time from a prediction to its label.",
+            ["model"],
+            buckets=LABEL_DELAY_BOUNDS,
+            registry=self._registry,
+        )
+        self.activity, self._models = Activity(), writer
+        writer.statistics.on_labels = self.labels_arrived
         self._registry.register(_Models(writer))
+        self._registry.register(_Process(writer))
+        ProcessCollector(registry=self._registry)
         # Cached: looking up a metric by its labels takes longer than incrementing it.
         self._children: dict[tuple[Any, ...], Any] = {}
         self._recent: dict[tuple[str, str], deque[float]] = {}
@@ -46,8 +66,17 @@ class Metrics:
         """Record the duration of a request."""
         self._child(self._seconds, method, route, str(status)).observe(seconds)
         verb = route.rpartition("/")[2]
+        if model in self._models.published:  # a client can make up any number of other names
+            self.activity.request(model, verb, status, seconds)
         if model is not None and status == 200 and verb in _VERBS:
             self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
+
+    def labels_arrived(self, model: str, delays: list[float]) -> None:
+        """Count labels by the time since their prediction; called in the writer thread."""
+        self.activity.labels(model, delays)
+        child = self._child(self._label_delay, model)
+        for delay in delays:
+            child.observe(delay)
 
     def latency(self, model: str) -> dict[str, dict[str, float]]:
         """Return median and 99th percentile of recent requests in milliseconds, by verb."""
@@ -74,6 +103,70 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class _Process(Collector):
+    """Collector of the metrics of the process, the writer and the store, computed at each scrape."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._build = InfoMetricFamily(
+            "steelyard_build",
+            "Versions of library and Python, and the kind of store.",
+            value={
+                "version": version("steelyard"),
+                "python": platform.python_version(),
+                "store": type(writer.store).__name__.removesuffix("Store").lower(),
+            },
+        )
+
+    def collect(self) -> Iterable[Any]:
+        writer, statistics = self._writer, self._writer.statistics
+        yield self._build
+        commits = statistics.commit_seconds
+        yield HistogramMetricFamily(
+            "steelyard_commit_seconds",
+            "Time to make a group of requests durable.",
+            buckets=commits.cumulative(),
+            sum_value=commits.sum,
+        )
+        failures = CounterMetricFamily(
+            "steelyard_write_failures", "Groups of requests that could not be written.", labels=["reason"]
+        )
+        for reason, n in {"none": 0, **statistics.write_failures}.items():
+            failures.add_metric([reason], n)
+        yield failures
+        yield CounterMetricFamily(
+            "steelyard_erase_failures",
+            "Forget requests whose rows may still be on disk.",
+            value=statistics.erase_failures,
+        )
+        yield GaugeMetricFamily(
+            "steelyard_leader", "Whether this process learns (1) or follows (0).", value=float(writer.leads)
+        )
+        yield GaugeMetricFamily(
+            "steelyard_writer_alive", "Whether the writer thread runs.", value=float(writer.is_alive)
+        )
+        yield GaugeMetricFamily(
+            "steelyard_follower_lag_seconds",
+            "Time since a follower last read the store.",
+            value=writer.behind,
+        )
+        yield from self._store()
+
+    def _store(self) -> Iterable[Any]:
+        store, is_up = self._writer.store, True
+        try:
+            size, free = store.n_bytes(), store.free_bytes()
+        except store.errors:
+            is_up, size, free = False, None, None
+        yield GaugeMetricFamily("steelyard_store_up", "Whether the store can be read.", value=float(is_up))
+        if size is not None:
+            yield GaugeMetricFamily("steelyard_store_bytes", "Size of the store.", value=size)
+        if free is not None:
+            yield GaugeMetricFamily(
+                "steelyard_disk_free_bytes", "Free space of the disk with the store.", value=free
+            )
+
+
 class _Models(Collector):
     """Collector of the metrics of all models, computed at each scrape."""
 
@@ -86,19 +179,47 @@ class _Models(Collector):
         yield waiting
         learned = CounterMetricFamily("steelyard_rows_learned", "Rows learned.", labels=["model"])
         rows = GaugeMetricFamily("steelyard_model_rows", "Rows in the model.", labels=["model"])
-        version = GaugeMetricFamily("steelyard_model_version", "Version of a model.", labels=["model"])
+        versions = GaugeMetricFamily("steelyard_model_version", "Version of a model.", labels=["model"])
         g_mean = GaugeMetricFamily(
             "steelyard_model_g_mean", "G-mean of recent predictions.", labels=["model"]
         )
         auc = GaugeMetricFamily("steelyard_model_auc", "AUC of recent predictions.", labels=["model"])
+        drifts = GaugeMetricFamily("steelyard_model_drifts", "Drifts found so far.", labels=["model"])
+        evidence = GaugeMetricFamily(
+            "steelyard_model_drift_evidence",
+            "Evidence for a drift since the last one; a drift is reported at 1.",
+            labels=["model"],
+        )
         for name, published in list(self._writer.published.items()):
             measures = published.measures
             learned.add_metric(
                 [name], published.n_learned
             )  # requests repeated with the same idempotency key are counted once
             rows.add_metric([name], published.n_rows)
-            version.add_metric([name], published.version)
+            versions.add_metric([name], published.version)
             for family, value in ((g_mean, measures["g_mean"]), (auc, measures["auc"])):
                 if value is not None:
                     family.add_metric([name], value)
-        yield from (learned, rows, version, g_mean, auc)
+            if (gauges := published.drift_gauges) is not None:
+                drifts.add_metric([name], gauges[0])
+                evidence.add_metric([name], gauges[1])
+        yield from (learned, rows, versions, g_mean, auc, drifts, evidence)
+        yield _by_model(
+            "steelyard_labels_waiting", "Rows that wait for labels.", self._writer.waiting_labels()
+        )
+        now = self._writer.clock()
+        ages = {name: now - at for name, at in self._writer.snapshot_times().items()}
+        yield _by_model("steelyard_snapshot_age_seconds", "Time since the last snapshot.", ages)
+        challengers = {n: float(p.challenger is not None) for n, p in list(self._writer.published.items())}
+        yield _by_model("steelyard_challenger", "Whether a challenger learns in shadow.", challengers)
+        with suppress(*self._writer.store.errors):
+            yield _by_model(
+                "steelyard_rows_quarantined", "Rows in quarantine.", self._writer.store.quarantine_sizes()
+            )
+
+
+def _by_model(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=["model"])
+    for model, value in values.items():
+        family.add_metric([model], value)
+    return family

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import itertools
 import logging
+import re
+import secrets
 import time
 import traceback
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -117,11 +119,32 @@ class FastRoutes:
         await self._app(scope, receive, send)
 
 
+_TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_prefix, _numbers = secrets.token_hex(10), itertools.count()  # ids of requests that have none
+
+
+def request_id_of(request: Request) -> str:
+    """Return the id of a request: its W3C trace id, its X-Request-Id, or a new one."""
+    given = b""
+    for name, value in request.scope["headers"]:
+        if name == b"traceparent" and (trace := _TRACE.fullmatch(value)):
+            return str(trace.group(1), "ascii")
+        if name == b"x-request-id":
+            given = value
+    if given and _REQUEST_ID.fullmatch(given):
+        return str(given, "ascii")
+    return f"{_prefix}{next(_numbers) & 0xFFFFFFFFFFFF:012x}"
+
+
 def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
     """Return the handler with errors converted to problem details, metrics and one log line per request."""
 
+    is_audited = service.audits(path)
+
     async def handle(request: Request) -> Response:
         begin = time.perf_counter()
+        request_id = request.scope["steelyard.id"] = request_id_of(request)
         try:
             response = await handler(request)
         except Problem as problem:
@@ -129,15 +152,23 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
         except SteelyardError as error:
             response = respond(problem_of(error))
         except service.writer.store.errors as error:
-            _log.error("the store failed: %s", type(error).__name__)
+            _log.error("the store failed: %s", type(error).__name__, extra={"request_id": request_id})
             response = respond(Problem(503, "the store is not available.", "try again shortly"))
         except Exception as error:  # noqa: BLE001  a traceback in a response could contain values of rows
-            name = uuid.uuid4().hex[:12]
             # The text of the error is not logged, because it could contain values of rows.
             where = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("failure %s: %s\n%s", name, type(error).__name__, where)
-            response = respond(Problem(500, f"the service failed; see {name} in its log."))
+            _log.error(
+                "failure %s: %s\n%s",
+                request_id,
+                type(error).__name__,
+                where,
+                extra={"request_id": request_id},
+            )
+            response = respond(Problem(500, f"the service failed; see {request_id} in its log."))
+        response.raw_headers.append((b"x-request-id", request_id.encode()))
         service.budget.release(request)
+        if response.status_code >= 400 and is_audited and request.method != "GET":
+            service.audit_refusal(request, path, response.status_code)
         seconds = time.perf_counter() - begin
         model = request.path_params.get("model")
         service.metrics.request_finished(request.method, path, response.status_code, seconds, model)
@@ -149,6 +180,8 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
                 "model": model,
                 "status": response.status_code,
                 "ms": round(1000 * seconds, 2),
+                "request_id": request_id,
+                "key": request.scope.get("steelyard.key"),
             }
             _log.info("%s", msgspec.json.encode(line).decode())
         return response

@@ -38,6 +38,14 @@ _SELECTIONS = {
     "subject": _TEXT,
     "rows": _ROWS,
     "before": {"type": "string", "format": "date-time"},
+    "batch": {"type": "string", "minLength": 1, "maxLength": 255},
+    "learned": {
+        **_record(
+            since={"type": "string", "format": "date-time"}, until={"type": "string", "format": "date-time"}
+        ),
+        "additionalProperties": False,
+        "minProperties": 1,
+    },
 }
 _SPEC = {"$ref": "#/components/schemas/Spec"}
 _SCHEMAS: dict[str, Any] = {
@@ -61,9 +69,13 @@ _SCHEMAS: dict[str, Any] = {
         learner={"type": ["object", "null"]},
         memory={"type": ["string", "integer", "object"]},
         rows={"enum": ["none", "until labelled", "window"]},
-        missing={"enum": ["refuse", "mean", "zero"]},
+        missing={"enum": ["refuse", "indicator", "mean", "zero"]},
         sites={"type": "boolean"},
         max_future=_OPTIONAL_TEXT,
+        classes={"type": ["array", "null"], "items": _LABEL, "minItems": 1},
+        ranges={"type": ["object", "null"]},
+        violations={"enum": ["refuse", "quarantine"]},
+        quota={"type": ["object", "null"]},
     ),
     "Model": _record(
         "name version digest classes rows waiting_for_labels spec",
@@ -77,11 +89,12 @@ _SCHEMAS: dict[str, Any] = {
         waiting_for_labels=_INTEGER,
         experts=_list(_OBJECT),
         drifts=_list(_INTEGER),
+        changes=_list(_OBJECT),
         latency_ms=_OBJECT,
         spec=_SPEC,
     ),
     "Made": _record("name version spec", name=_TEXT, version=_INTEGER, spec=_SPEC),
-    "Learned": _record("learned version", learned=_INTEGER, version=_INTEGER),
+    "Learned": _record("learned version", learned=_INTEGER, quarantined=_INTEGER, version=_INTEGER),
     "Prediction": _record(
         "labels scores version",
         labels=_list(_LABEL),
@@ -111,8 +124,43 @@ _SCHEMAS: dict[str, Any] = {
         "alarms importance version", alarms=_list(_OBJECT), importance=_list(_OBJECT), version=_INTEGER
     ),
     "Labelled": _record(
-        "labelled unknown version", labelled=_INTEGER, unknown=_list(_TEXT), version=_INTEGER
+        "labelled corrected already_labelled unknown version",
+        labelled=_INTEGER,
+        corrected=_INTEGER,
+        already_labelled=_list(_TEXT),
+        unknown=_list(_TEXT),
+        version=_INTEGER,
     ),
+    "Deleted": _record("deleted rows version", deleted=_TEXT, rows=_INTEGER, version=_INTEGER),
+    "Rename": _record("name", name=_TEXT),
+    "Renamed": _record("name former_name version", name=_TEXT, former_name=_TEXT, version=_INTEGER),
+    "Quarantine": _record("rows", rows=_list(_OBJECT)),
+    "Release": {
+        "oneOf": [
+            {**_record(way, **{way: _list(_INTEGER, minItems=1)}), "additionalProperties": False}
+            for way in ("learn", "discard")
+        ]
+    },
+    "Released": _record(
+        "released learned version", released=_INTEGER, learned={"type": "boolean"}, version=_INTEGER
+    ),
+    "Challenger": _record("", replay={"type": "boolean"}, learner={"type": ["object", "null"]}),
+    "Comparison": _record(
+        "since rows spec digest model challenger",
+        since=_NUMBER,
+        rows=_INTEGER,
+        spec=_SPEC,
+        digest=_TEXT,
+        model=_OBJECT,
+        challenger=_OBJECT,
+    ),
+    "Activity": _record("seconds points", seconds=_INTEGER, points=_list(_OBJECT)),
+    "Columns": _record("rows columns", rows=_INTEGER, columns=_list(_OBJECT), more=_INTEGER),
+    "Versions": _record("versions", versions=_list(_OBJECT), compared=_OBJECT),
+    "Status": _record("version role behind is_store_up", version=_TEXT, role=_TEXT, behind=_NUMBER),
+    "Version": _record("version", version=_INTEGER),
+    "Promoted": _record("version spec", version=_INTEGER, spec=_SPEC),
+    "Audit": _record("entries next", entries=_list(_OBJECT), next={"type": ["integer", "null"]}),
     "Forgotten": _record(
         "forgotten version certificate", forgotten=_INTEGER, version=_INTEGER, certificate=_OBJECT
     ),
@@ -120,7 +168,7 @@ _SCHEMAS: dict[str, Any] = {
     "Predict": _record(
         "rows", rows=_ROWS, remember={"type": "boolean"}, as_of={"type": ["integer", "string"]}
     ),
-    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1)),
+    "Labels": _record("labels", labels=_map_of(_LABEL, minProperties=1), correct={"type": "boolean"}),
     "Forget": {
         "oneOf": [
             {**_record(name, **{name: schema}), "additionalProperties": False}
@@ -239,6 +287,45 @@ def _site_operations() -> dict[str, Any]:
     return {"get": get, "put": put, "delete": drop}
 
 
+def _query(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _operator_paths(model: str) -> dict[str, Any]:
+    """Return the operations for operators, by path."""
+    release = _operation("Learn or discard rows in quarantine.", "Released", body="Release", idempotent=True)
+    quarantine = _operation("Rows in quarantine, with reasons.", "Quarantine")
+    quarantine["parameters"].append(_query("after", {"type": "integer", "minimum": 0}))
+    audit = _operation("Audit log, newest entries first.", "Audit", model=False)
+    texts = ("model", "verb", "key", "address", "request_id", "outcome")
+    audit["parameters"] += [_query(name, _TEXT) for name in texts]
+    audit["parameters"] += [_query(name, {**_TEXT, "format": "date-time"}) for name in ("since", "until")]
+    audit["parameters"] += [_query(name, {"type": "integer", "minimum": 0}) for name in ("before", "limit")]
+    activity = _operation("Volume, errors, latency and label delay over time.", "Activity")
+    activity["parameters"].append(_query("since", {**_TEXT, "format": "date-time"}))
+    versions = _operation("Versions with snapshots, and the agreement with one of them.", "Versions")
+    versions["parameters"].append(_query("compare", {"type": ["integer", "string"]}))
+    start = _operation("Start a challenger.", "Version", body="Challenger", idempotent=True)
+    end = _operation("Remove the challenger.", "Version", idempotent=True)
+    rename = _operation("Rename a model.", "Renamed", body="Rename", idempotent=True)
+    promote = _operation("Exchange model and challenger.", "Promoted", idempotent=True)
+    return {
+        f"{model}/rename": {"post": rename},
+        f"{model}/quarantine": {"get": quarantine, "post": release},
+        f"{model}/challenger": {
+            "get": _operation("Model and challenger on the same rows.", "Comparison"),
+            "put": start,
+            "delete": end,
+        },
+        f"{model}/promote": {"post": promote},
+        "/v1/audit": {"get": audit},
+        f"{model}/activity": {"get": activity},
+        f"{model}/versions": {"get": versions},
+        f"{model}/columns": {"get": _operation("Missing values, drift and importance by column.", "Columns")},
+        "/v1/status": {"get": _operation("Role, lag and disk of this process.", "Status", model=False)},
+    }
+
+
 def description() -> dict[str, Any]:
     """Return the description."""
     made = _operation("Create a model or change its settings.", "Made", body="Spec")
@@ -262,7 +349,12 @@ def description() -> dict[str, Any]:
             "description": "Models that learn and predict at once; acknowledged requests are never lost.",
         },
         "paths": {
-            model: {"get": _operation("One model.", "Model"), "put": made},
+            model: {
+                "get": _operation("One model.", "Model"),
+                "put": made,
+                "delete": _operation("Delete a model.", "Deleted", idempotent=True),
+            },
+            **_operator_paths(model),
             f"{model}/learn": {"post": learn},
             f"{model}/predict": {"post": predict},
             f"{model}/explain": {

@@ -13,8 +13,9 @@ from steelyard.service.http.problems import Problem
 
 __all__ = ["routes"]
 
+_SCRIPTS = ("base.js", "charts.js", "tables.js", "overview.js", "model.js", "page.js")
 _TYPES = {
-    "page.js": "text/javascript",
+    **dict.fromkeys(_SCRIPTS, "text/javascript"),
     "uplot.js": "text/javascript",
     "style.css": "text/css",
     "uplot.css": "text/css",

@@ -10,6 +10,7 @@ __all__ = [
     "CommitOutcomeUnknown",
     "Event",
     "PendingRow",
+    "QuarantinedRow",
     "RowReference",
     "Snapshot",
 ]
@@ -50,4 +51,16 @@ class PendingRow:
     id: str
     at: float
     subject: str | None
+    body: bytes
+
+
+@dataclass(frozen=True)
+class QuarantinedRow:
+    """A labelled row that violates a guard of its model and waits for a decision."""
+
+    number: int
+    at: float
+    id: str | None
+    subject: str | None
+    reason: str
     body: bytes

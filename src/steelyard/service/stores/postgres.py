@@ -18,10 +18,12 @@ from psycopg import conninfo
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
+from steelyard.service.stores.upgrades import UPGRADES, translated
 
 __all__ = ["PostgresStore"]
 
-_SCHEMA_VERSION = 2  # the same as in SQLite
+_BASE_VERSION = 2  # schema version of a new database before the upgrades; the same as in SQLite
+_SCHEMA_VERSION = max(UPGRADES)
 _WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
@@ -69,7 +71,16 @@ CREATE TABLE steelyard.certificates (
 ALTER TABLE steelyard.chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 ALTER TABLE steelyard.snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
 """
-_TABLES_WITH_ROWS = ("chunks", "row_index", "waiting", "events", "snapshots", "answers", "answer_index")
+_TABLES_WITH_ROWS = (
+    "chunks",
+    "row_index",
+    "waiting",
+    "events",
+    "snapshots",
+    "answers",
+    "answer_index",
+    "quarantine",
+)
 
 
 class PostgresStore(Store):
@@ -131,13 +142,18 @@ class PostgresStore(Store):
 
     def _check_schema(self, db: psycopg.Connection[Any]) -> None:
         exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
-        if db.execute(exists).fetchone() == (False,):
+        current = "SELECT version FROM steelyard.about"
+        if db.execute(exists).fetchone() == (False,) or _is_older(db.execute(current).fetchone()):
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                 if db.execute(exists).fetchone() == (False,):  # no other process has created it since
                     db.execute(_SCHEMA)
-                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (_SCHEMA_VERSION,))
-        found = db.execute("SELECT version FROM steelyard.about").fetchone()
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (_BASE_VERSION,))
+                for version, step in sorted(UPGRADES.items()):
+                    if db.execute(current).fetchone() == (version - 1,):
+                        db.execute(translated(step))
+                        db.execute("UPDATE steelyard.about SET version = %s", (version,))
+        found = db.execute(current).fetchone()
         if found != (_SCHEMA_VERSION,):
             raise FileFormatError(
                 f"the store has version {found and found[0]}; this library reads version {_SCHEMA_VERSION}.",
@@ -247,6 +263,15 @@ class PostgresStore(Store):
             self._reader = self._connect()
         return self._reader.execute(_with_placeholders(sql), values).fetchall()
 
+    def n_bytes(self) -> int:
+        """Return the size of the tables and indexes."""
+        sql = (
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class AS c "
+            "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = 'steelyard' AND c.relkind = 'r'"
+        )
+        return int(self._read(sql)[0][0])
+
     # -- erasing ------------------------------------------------------------------------------------
 
     def erase(self) -> None:
@@ -297,6 +322,10 @@ class _DeadRowCounter:
     def __call__(self, notice: Any) -> None:
         found = re.search(r"\d+", notice.message_detail or "")  # first number of a localized text
         self.n_rows += int(found.group()) if found else 0
+
+
+def _is_older(found: tuple[int] | None) -> bool:
+    return found is not None and _BASE_VERSION <= found[0] < _SCHEMA_VERSION
 
 
 def _with_placeholders(sql: str) -> str:

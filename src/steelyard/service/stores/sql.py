@@ -8,7 +8,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from steelyard.exceptions import FileFormatError
-from steelyard.service.stores import BackgroundWork, Event, PendingRow, RowReference, Snapshot
+from steelyard.service.stores import (
+    BackgroundWork,
+    Event,
+    PendingRow,
+    QuarantinedRow,
+    RowReference,
+    Snapshot,
+)
 
 __all__ = ["Store"]
 
@@ -23,6 +30,7 @@ _TABLES_BY_MODEL = (
     "answer_index",
     "points",
     "certificates",
+    "quarantine",
 )
 
 
@@ -68,6 +76,14 @@ class Store:
         """Close all connections and release the write lock."""
         raise NotImplementedError
 
+    def n_bytes(self) -> int:
+        """Return the size of the store on disk, with its log."""
+        raise NotImplementedError
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk with the store; None if it is on another machine."""
+        return None
+
     def _do(self, sql: str, *values: Any) -> list[Any]:
         """Execute one statement on the connection of the writer; ``?`` marks a value."""
         raise NotImplementedError
@@ -96,6 +112,24 @@ class Store:
         for table in _TABLES_BY_MODEL:
             self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  a constant name
         self._do("DELETE FROM models WHERE name = ?", name)
+
+    def rename_model(self, name: str, new_name: str) -> None:
+        for table in _TABLES_BY_MODEL:
+            self._do(f"UPDATE {table} SET model = ? WHERE model = ?", new_name, name)  # noqa: S608  constant
+        self._do("UPDATE models SET name = ? WHERE name = ?", new_name, name)
+
+    def put_former_version(self, name: str, version: int) -> None:
+        """Store the last version of a deleted or renamed model, so that its name never repeats a version."""
+        sql = (
+            "INSERT INTO former_models (name, version) VALUES (?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET version = excluded.version"
+        )
+        self._do(sql, name, version)
+
+    def former_version(self, name: str) -> int:
+        """Return the last version of a deleted or renamed model; -1 if there was none."""
+        found = self._do("SELECT version FROM former_models WHERE name = ?", name)
+        return int(found[0][0]) if found else -1
 
     def append(self, model: str, event: Event) -> None:
         sql = "INSERT INTO events (model, version, at, kind, body) VALUES (?, ?, ?, ?, ?)"
@@ -144,11 +178,32 @@ class Store:
         found = self._read(f"{sql} ORDER BY version DESC LIMIT 1", *values)
         return Snapshot(*found[0]) if found else None
 
+    def snapshots(self, model: str, limit: int) -> list[tuple[int, float, str, int]]:
+        """Return version, time, digest and size in bytes of the latest snapshots, newest first."""
+        sql = (
+            "SELECT version, at, digest, length(body) FROM snapshots WHERE model = ? "
+            "ORDER BY version DESC LIMIT ?"
+        )
+        return self._read(sql, model, limit)
+
     # -- rows ---------------------------------------------------------------------------------------
 
-    def add_chunk(self, model: str, n_rows: int, body: bytes) -> int:
-        sql = "INSERT INTO chunks (model, n, retired, body) VALUES (?, ?, 0, ?) RETURNING chunk"
-        return int(self._do(sql, model, n_rows, body)[0][0])
+    def add_chunk(
+        self, model: str, n_rows: int, body: bytes, at: float | None = None, batch: str | None = None
+    ) -> int:
+        """Store rows with their arrival time and the idempotency key of their request."""
+        columns = "model, n, retired, body, at, batch"
+        sql = f"INSERT INTO chunks ({columns}) VALUES (?, ?, 0, ?, ?, ?) RETURNING chunk"  # noqa: S608
+        return int(self._do(sql, model, n_rows, body, at, batch)[0][0])
+
+    def chunks_of_batch(self, model: str, batch: str) -> list[int]:
+        found = self._do("SELECT chunk FROM chunks WHERE model = ? AND batch = ?", model, batch)
+        return [chunk for (chunk,) in found]
+
+    def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
+        """Return the chunks that arrived in a range of time, both ends included."""
+        sql = "SELECT chunk FROM chunks WHERE model = ? AND at >= ? AND at <= ?"
+        return [chunk for (chunk,) in self._do(sql, model, since, until)]
 
     def chunk(self, chunk: int) -> bytes:
         found = self._do("SELECT body FROM chunks WHERE chunk = ?", chunk)
@@ -197,7 +252,7 @@ class Store:
         found = self._do_in("SELECT id FROM row_index WHERE model = ? AND id IN (...)", model, ids)
         return [row[0] for row in found]
 
-    def _do_in(self, sql: str, model: str, ids: Sequence[str]) -> list[Any]:
+    def _do_in(self, sql: str, model: str, ids: Sequence[Any]) -> list[Any]:
         """Execute a statement with ``IN (...)`` for any number of ids, in slices."""
         found: list[Any] = []
         for begin in range(0, len(ids), _MAX_PARAMETERS):
@@ -223,12 +278,17 @@ class Store:
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
         """Delete pending rows, selected by one argument; return their number."""
+        return self._drop_selected("waiting", model, ids, subject, before)
+
+    def _drop_selected(
+        self, table: str, model: str, ids: Sequence[str], subject: str | None, before: float | None
+    ) -> int:
+        sql = f"DELETE FROM {table} WHERE model = ? AND"  # noqa: S608  a constant name
         if subject is not None:
-            sql = "DELETE FROM waiting WHERE model = ? AND subject = ? RETURNING 1"
-            return len(self._do(sql, model, subject))
+            return len(self._do(f"{sql} subject = ? RETURNING 1", model, subject))
         if before is not None:
-            return len(self._do("DELETE FROM waiting WHERE model = ? AND at < ? RETURNING 1", model, before))
-        return len(self._do_in("DELETE FROM waiting WHERE model = ? AND id IN (...) RETURNING 1", model, ids))
+            return len(self._do(f"{sql} at < ? RETURNING 1", model, before))
+        return len(self._do_in(f"{sql} id IN (...) RETURNING 1", model, ids))
 
     def count_pending(self, model: str) -> int:
         """Return the number of pending rows, including uncommitted changes of the writer."""
@@ -237,6 +297,63 @@ class Store:
     def n_pending(self, model: str) -> int:
         """Return the committed number of pending rows."""
         return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
+
+    # -- quarantine ---------------------------------------------------------------------------------
+
+    def add_quarantined(self, model: str, rows: Sequence[QuarantinedRow]) -> None:
+        self._do_many(
+            "INSERT INTO quarantine (model, at, id, subject, reason, body) VALUES (?, ?, ?, ?, ?, ?)",
+            [(model, row.at, row.id, row.subject, row.reason, row.body) for row in rows],
+        )
+
+    def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
+        """Return rows in quarantine, oldest first, as committed."""
+        sql = (
+            "SELECT number, at, id, subject, reason, body FROM quarantine "
+            "WHERE model = ? AND number > ? ORDER BY number LIMIT ?"
+        )
+        return [QuarantinedRow(*row) for row in self._read(sql, model, after, limit)]
+
+    def take_quarantined(self, model: str, numbers: Sequence[int]) -> list[QuarantinedRow]:
+        """Delete rows from quarantine; return them in the order of their arrival."""
+        sql = (
+            "DELETE FROM quarantine WHERE model = ? AND number IN (...) "
+            "RETURNING number, at, id, subject, reason, body"
+        )
+        return sorted((QuarantinedRow(*row) for row in self._do_in(sql, model, numbers)), key=_number)
+
+    def drop_quarantined(
+        self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
+    ) -> int:
+        """Delete rows from quarantine, selected by one argument; return their number."""
+        return self._drop_selected("quarantine", model, ids, subject, before)
+
+    def count_quarantined(self, model: str) -> int:
+        """Return the number of rows in quarantine, including uncommitted changes of the writer."""
+        return int(self._do("SELECT count(*) FROM quarantine WHERE model = ?", model)[0][0])
+
+    def quarantine_sizes(self) -> dict[str, int]:
+        """Return the number of rows in quarantine of each model that has some."""
+        return dict(self._read("SELECT model, count(*) FROM quarantine GROUP BY model"))
+
+    # -- audit log ----------------------------------------------------------------------------------
+
+    def add_audit(self, rows: Sequence[tuple[float, str, str, str]]) -> None:
+        """Store audit entries: time, model, verb, and a JSON list of the requests."""
+        self._do_many("INSERT INTO audit (at, model, verb, body) VALUES (?, ?, ?, ?)", rows)
+
+    def audit(
+        self, *, model: str | None, since: float, until: float, before: int, limit: int
+    ) -> list[tuple[int, float, str, str, str]]:
+        """Return audit entries with numbers below ``before``, newest first."""
+        sql = "SELECT number, at, model, verb, body FROM audit WHERE number < ? AND at >= ? AND at <= ?"
+        values: list[Any] = [before, since, until]
+        if model is not None:
+            sql, values = f"{sql} AND model = ?", [*values, model]
+        return self._read(f"{sql} ORDER BY number DESC LIMIT ?", *values, limit)
+
+    def drop_audit(self, before: float) -> None:
+        self._do("DELETE FROM audit WHERE at < ?", before)
 
     # -- responses to requests with an idempotency key ----------------------------------------------
 
@@ -293,6 +410,10 @@ class Store:
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", [(model, k) for k in keys])
         return len(keys)
 
+    def blank_response(self, model: str, blank: str, key: str) -> None:
+        """Overwrite the stored response to one request."""
+        self._do("UPDATE answers SET body = ? WHERE model = ? AND key = ?", blank, model, key)
+
     def drop_responses(self, before: float) -> None:
         dropped = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
@@ -330,3 +451,7 @@ class Store:
     def certificates(self, model: str, limit: int) -> list[dict[str, Any]]:
         sql = "SELECT body FROM certificates WHERE model = ? ORDER BY version DESC, at DESC LIMIT ?"
         return [json.loads(row[0]) for row in self._read(sql, model, limit)]
+
+
+def _number(row: QuarantinedRow) -> int:
+    return row.number

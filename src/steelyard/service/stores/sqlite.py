@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +16,13 @@ import apsw
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
+from steelyard.service.stores.upgrades import UPGRADES
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
 _APPLICATION_ID = 0x53746C79  # "Stly"
-_SCHEMA_VERSION = 2
+_BASE_VERSION = 2  # schema version of a new file before the upgrades
+_SCHEMA_VERSION = max(UPGRADES)
 _MIN_SQLITE = (
     3,
     51,
@@ -134,11 +137,13 @@ class SQLiteStore(Store):
             with self.transaction():
                 self._db.execute(_SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
-                self._db.pragma("user_version", _SCHEMA_VERSION)
+                self._db.pragma("user_version", _BASE_VERSION)
+                self._run_upgrades()
         elif application != _APPLICATION_ID:
             raise FileFormatError("this database is not a store of the service.", source=self.path)
-        elif version == 1:
-            self._upgrade()
+        elif version < _SCHEMA_VERSION:
+            with self.transaction():
+                self._run_upgrades()
         elif version != _SCHEMA_VERSION:
             raise FileFormatError(
                 f"the store has version {version}; this library reads version {_SCHEMA_VERSION}.",
@@ -146,12 +151,16 @@ class SQLiteStore(Store):
                 hint="update the library",
             )
 
-    def _upgrade(self) -> None:
-        with self.transaction():
-            if self._db.pragma("user_version") == 1:  # no other process has upgraded it since
-                self._db.execute(_ANSWER_INDEX)
-                self.index_old_responses()
-                self._db.pragma("user_version", _SCHEMA_VERSION)
+    def _run_upgrades(self) -> None:
+        """Run the steps that the file lacks, inside a transaction; another process may have run some."""
+        if self._db.pragma("user_version") == 1:
+            self._db.execute(_ANSWER_INDEX)
+            self.index_old_responses()
+            self._db.pragma("user_version", _BASE_VERSION)
+        for version, step in sorted(UPGRADES.items()):
+            if self._db.pragma("user_version") < version:
+                self._db.execute(step)
+                self._db.pragma("user_version", version)
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
@@ -257,6 +266,19 @@ class SQLiteStore(Store):
             source=self.path,
             hint="close other programs that read the store; the next erase removes the data",
         )
+
+    def n_bytes(self) -> int:
+        """Return the size of the file and its write-ahead log."""
+        if self.path == ":memory:":
+            return int(self._db.pragma("page_count")) * int(self._db.pragma("page_size"))
+        parts = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk with the file."""
+        if self.path == ":memory:":
+            return None
+        return shutil.disk_usage(Path(self.path).resolve().parent).free
 
     def backup(self, path: str | Path) -> None:
         """Copy the store to another file."""

@@ -1,0 +1,230 @@
+"""Right causes and columns of injected drifts, and false alarms, beside other detectors.
+
+    python benchmarks/accuracy/drift_causes.py [--streams 500] [--peer-streams 60] [--rows 6000]
+
+Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of
+four changes happens: prior (the share of the rare class), shift and scale (one column moves in all classes:
+features), and concept (the rare class moves in one column). The detectors of river watch every column and the
+labels; a drift of the labels is counted as prior, of a column as features or concept, whichever is right.
+Evidently's tests for numeric columns (Kolmogorov-Smirnov, Wasserstein distance, population stability index,
+Jensen-Shannon distance) compare blocks of 500 rows with the first 1,000 rows; they are computed with scipy
+and Evidently's thresholds, not with the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+from steelyard.ensemble.change_monitor import ChangeMonitor
+
+_N_COLUMNS = 10
+_KINDS = ("prior", "shift", "scale", "concept")
+_CAUSE = {"prior": "prior", "shift": "features", "scale": "features", "concept": "concept", "none": "none"}
+_CHUNK_ROWS = 100
+_BLOCK_ROWS = 500  # of the two-sample tests
+_REFERENCE_ROWS = 1000
+LABEL = -1  # column number of the labels
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Generated stream: rows, labels, row and kind of the change, and the column that changed."""
+
+    X: np.ndarray
+    y: np.ndarray
+    at: int
+    kind: str
+    column: int
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Alarm of a detector: row, cause (None if the detector names none) and columns, best first."""
+
+    row: int
+    cause: str | None
+    columns: list[int]
+
+
+def make_stream(kind: str, n_rows: int, seed: int) -> Stream:
+    """Return a stream with one change of a known cause."""
+    rng = np.random.default_rng([seed, 40])
+    at, share, column = n_rows // 2, rng.uniform(0.05, 0.2), int(rng.integers(_N_COLUMNS))
+    shares = np.full(n_rows, share)
+    if kind == "prior":
+        shares[at:] = share * rng.uniform(2.0, 3.0)
+    y = (rng.random(n_rows) < shares).astype(np.int64)
+    X = rng.normal(size=(n_rows, _N_COLUMNS))
+    for k in range(_N_COLUMNS):
+        if k % 3 == 1:
+            X[:, k] = np.exp(0.7 * X[:, k])  # skewed
+        elif k % 3 == 2:
+            X[:, k] = rng.random(n_rows)
+    spread = X.std(axis=0)
+    informative = rng.choice(_N_COLUMNS, size=3, replace=False)
+    X[:, informative] += rng.uniform(0.5, 1.5, 3) * spread[informative] * y[:, None]
+    sign = rng.choice([-1.0, 1.0])
+    if kind == "shift":
+        X[at:, column] += sign * rng.uniform(0.4, 1.5) * spread[column]
+    elif kind == "scale":
+        middle = X[:at, column].mean()
+        X[at:, column] = middle + rng.uniform(1.5, 2.5) ** sign * (X[at:, column] - middle)
+    elif kind == "concept":
+        X[at:, column] += sign * rng.uniform(1.0, 2.0) * spread[column] * y[at:]
+    return Stream(X, y, at, kind, column)
+
+
+def steelyard_alarms(stream: Stream) -> list[Alarm]:
+    """Return the alarms of the change monitor of StreamClassifier."""
+    monitor = ChangeMonitor()
+    for begin in range(0, len(stream.y), _CHUNK_ROWS):
+        rows = slice(begin, begin + _CHUNK_ROWS)
+        monitor = monitor.after(stream.X[rows], stream.y[rows], [0, 1])
+    alarms = []
+    for row, report in monitor.events:
+        cause = report.causes[0]
+        alarms.append(Alarm(row, cause, [int(name[1:]) for name in report.columns_of(cause)]))
+    return alarms
+
+
+def river_alarms(make: Callable[[], object]) -> Callable[[Stream], list[Alarm]]:
+    """Return a function that watches every column and the labels with a detector of river."""
+
+    def alarms(stream: Stream) -> list[Alarm]:
+        found = []
+        for column in (*range(_N_COLUMNS), LABEL):
+            values = stream.y if column == LABEL else stream.X[:, column]
+            detector = make()
+            for row, value in enumerate(values.tolist()):
+                detector.update(value)
+                if detector.drift_detected:
+                    found.append(Alarm(row, "prior" if column == LABEL else None, [column]))
+        return sorted(found, key=lambda alarm: alarm.row)
+
+    return alarms
+
+
+def block_alarms(distance: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[[Stream], list[Alarm]]:
+    """Return a function that compares blocks with the first rows, column by column."""
+
+    def alarms(stream: Stream) -> list[Alarm]:
+        found = []
+        for begin in range(_REFERENCE_ROWS, len(stream.y) - _BLOCK_ROWS + 1, _BLOCK_ROWS):
+            rows = slice(begin, begin + _BLOCK_ROWS)
+            for column in (*range(_N_COLUMNS), LABEL):
+                values = stream.y.astype(float) if column == LABEL else stream.X[:, column]
+                if distance(values[:_REFERENCE_ROWS], values[rows]):
+                    found.append(Alarm(rows.stop, "prior" if column == LABEL else None, [column]))
+        return found
+
+    return alarms
+
+
+def _ks(before: np.ndarray, after: np.ndarray) -> bool:
+    return bool(stats.ks_2samp(before, after).pvalue < 0.05)
+
+
+def _wasserstein(before: np.ndarray, after: np.ndarray) -> bool:
+    return bool(stats.wasserstein_distance(before, after) / max(before.std(), 1e-3) >= 0.1)
+
+
+def _shares(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    edges = np.histogram_bin_edges(np.concatenate([before, after]), bins=30)
+    one, two = (np.histogram(values, edges)[0] / len(values) for values in (before, after))
+    return np.maximum(one, 1e-4), np.maximum(two, 1e-4)
+
+
+def _psi(before: np.ndarray, after: np.ndarray) -> bool:
+    one, two = _shares(before, after)
+    return bool(((two - one) * np.log(two / one)).sum() >= 0.1)
+
+
+def _jensen_shannon(before: np.ndarray, after: np.ndarray) -> bool:
+    return bool(jensenshannon(*_shares(before, after), base=2) >= 0.1)
+
+
+def peers() -> dict[str, Callable[[Stream], list[Alarm]]]:
+    """Return the other detectors by name."""
+    found = {
+        "two-sample KS (Evidently)": block_alarms(_ks),
+        "Wasserstein (Evidently)": block_alarms(_wasserstein),
+        "PSI (Evidently)": block_alarms(_psi),
+        "Jensen-Shannon (Evidently)": block_alarms(_jensen_shannon),
+    }
+    try:
+        from river import drift
+    except ImportError:
+        return found
+    return {
+        "river ADWIN": river_alarms(drift.ADWIN),
+        "river Page-Hinkley": river_alarms(drift.PageHinkley),
+        "river KSWIN": river_alarms(lambda: drift.KSWIN(seed=0)),
+        **found,
+    }
+
+
+def score(detect: Callable[[Stream], list[Alarm]], streams: list[Stream]) -> dict[str, float]:
+    """Return the shares of streams with a detected change, right cause and right column."""
+    totals = {"detected": 0, "cause": 0, "column": 0, "early": 0}
+    delays, n_columns = [], 0
+    for stream in streams:
+        alarms = detect(stream)
+        totals["early"] += sum(alarm.row <= stream.at for alarm in alarms)
+        later = [alarm for alarm in alarms if alarm.row > stream.at]
+        n_columns += stream.kind != "prior"
+        if not later:
+            continue
+        first = later[0]
+        totals["detected"] += 1
+        delays.append(first.row - stream.at)
+        is_prior = stream.kind == "prior"
+        same = first.cause == _CAUSE[stream.kind] if first.cause or is_prior else True
+        totals["cause"] += same
+        columns = first.columns[:3] or [alarm.columns[0] for alarm in later[:3] if alarm.columns]
+        if first.cause is None:  # the first three columns with an alarm
+            columns = list(dict.fromkeys(alarm.columns[0] for alarm in later))[:3]
+        totals["column"] += not is_prior and stream.column in columns
+    n = max(len(streams), 1)
+    return {
+        "detected": totals["detected"] / n,
+        "right cause": totals["cause"] / n,
+        "right column": totals["column"] / max(n_columns, 1),
+        "median delay": float(np.median(delays)) if delays else np.nan,
+        "false per 100,000 rows": 1e5 * totals["early"] / max(sum(stream.at for stream in streams), 1),
+    }
+
+
+def main() -> None:
+    """Print one line per detector."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--peer-streams", type=int, default=60)
+    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--long-rows", type=int, default=100_000, help="rows of each stream without a change")
+    parser.add_argument("--long-streams", type=int, default=10)
+    options = parser.parse_args()
+    streams = [make_stream(_KINDS[k % 4], options.rows, k) for k in range(options.streams)]
+    columns = ("detected", "right cause", "right column", "median delay", "false per 100,000 rows")
+    print("detector\tstreams\t" + "\t".join(columns))
+    runs = {"steelyard": (steelyard_alarms, streams)}
+    for name, detect in peers().items():
+        runs[name] = (detect, streams[: options.peer_streams])
+    for name, (detect, used) in runs.items():
+        values = score(detect, used)
+        print(f"{name}\t{len(used)}\t" + "\t".join(f"{values[key]:.3f}" for key in columns), flush=True)
+    for kind in _KINDS:
+        values = score(steelyard_alarms, [stream for stream in streams if stream.kind == kind])
+        print(f"steelyard, {kind}\t\t" + "\t".join(f"{values[key]:.3f}" for key in columns), flush=True)
+    long = [make_stream("none", options.long_rows, k) for k in range(options.long_streams)]
+    n_false = sum(len(steelyard_alarms(stream)) for stream in long)
+    print(f"steelyard, streams without a change: {n_false} alarms in {options.long_rows * len(long):,} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""``steelyard drift``: what changed between two periods, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from steelyard.cli.model_files import open_table, wrong_kind_error
+from steelyard.cli.options import ColumnOptions, column_options, target_option
+from steelyard.cli.output import emit_json, emit_text, json_option
+
+if TYPE_CHECKING:
+    from steelyard.tables import TableModel
+
+__all__ = ["drift_command"]
+
+_SAVED = (".stats", ".steelyard")  # other files are tables
+
+
+@click.command("drift")
+@click.argument("before")
+@click.argument("after")
+@target_option("Label column of tables; with a saved file, that of the file.")
+@column_options
+@json_option
+def drift_command(
+    *, before: str, after: str, target: str | None, columns: ColumnOptions, as_json: bool
+) -> None:
+    """Show what changed from BEFORE to AFTER: class frequencies, columns or the concept, and which columns.
+
+    BEFORE and AFTER are statistics (.stats, written by `steelyard statistics`; sums over machines are
+    allowed), models of class ProximalSVC (.steelyard), or tables with a label column. Only class-wise sums
+    are compared, so statistics of other sites need no rows.
+    """
+    saved = {name: _load(Path(name)) for name in (before, after) if name.endswith(_SAVED)}
+    first = saved.get(before) or _read(before, saved.get(after), target, columns)
+    second = saved.get(after) or _read(after, first, target, columns)
+    report = second.drift_report(first)
+    if as_json:
+        emit_json({"before": before, "after": after, **report.as_dict()})
+    else:
+        emit_text(f"{report}\n")
+
+
+def _load(path: Path) -> TableModel:
+    from steelyard.distributed.files import StatisticsPart
+    from steelyard.persistence import load
+    from steelyard.tables import TableModel
+
+    found = load(path)
+    found = found.model if isinstance(found, StatisticsPart) else found
+    if not isinstance(found, TableModel):
+        raise wrong_kind_error(path, found)
+    return found
+
+
+def _read(source: str, like: TableModel | None, target: str | None, columns: ColumnOptions) -> TableModel:
+    """Return a model of the rows of a table, with the columns of another model if there is one."""
+    from steelyard import ProximalSVC
+    from steelyard.tables import TableModel
+
+    if like is not None:
+        model = like.unlearned()
+    elif target is None:
+        raise click.UsageError("Missing option '--target', the label column of a table.")
+    else:
+        model = TableModel(ProximalSVC(), None, target, columns.time)
+    stream = open_table(source, model.target, columns, encoder=None if like is None else model.encoder)
+    model.encoder = stream.encoder
+    model.learn(stream)
+    return model

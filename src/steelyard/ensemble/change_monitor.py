@@ -1,0 +1,341 @@
+"""Detection of changes of columns and class frequencies by tests that are valid at any time (e-detectors).
+
+Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal
+p-value, is uniform and independent of the past. A bet on p-values, a function with mean 1 under uniform p,
+multiplies to a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets satisfies
+E[S] <= t, so an alarm at ``S >= A`` comes on average not before A rows without a change (Shin, Ramdas and
+Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so that no correction for the
+number of columns is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.base import Label
+from steelyard.proximal.drift_report import (
+    ClassMoments,
+    ColumnChange,
+    DriftReport,
+    compare_moments,
+    event_of,
+)
+
+__all__ = ["ChangeMonitor"]
+
+ROWS_PER_FALSE_ALARM = 100_000.0
+_BLOCK_ROWS = 250  # rows that are tested together; alarms are raised at the ends of blocks
+_DAY_SECONDS = 86_400.0
+_MAX_PENDING_ROWS = 20_000  # rows that wait for the end of a day
+_N_RECENT_BLOCKS = 12  # blocks in which the change is searched after an alarm
+_N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
+_MAX_COLUMNS = 100  # further columns are not monitored
+_MAX_CLASSES = 4  # the first classes are monitored column by column
+_SLOPE = 1.6  # of the bets 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
+_SHARE_FACTORS = (0.4, 2.5)  # changes of a class share on which bets are placed
+_PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
+_MAX_SUM = 1e60
+_MAX_COLUMN_ALARMS = 3  # a column with more alarms moves all the time and is ignored
+_MAX_EVENTS = 50
+
+
+@dataclass(frozen=True)
+class ChangeMonitor:
+    """Monitor of columns within classes and of class frequencies; immutable.
+
+    Attributes
+    ----------
+    events : tuple of (int, DriftReport)
+        Row and causes of each change.
+    reference, recent
+        Class moments of the rows before the recent blocks since the last change, and of the recent blocks.
+    """
+
+    n_rows: int = 0
+    events: tuple[tuple[int, DriftReport], ...] = ()
+    reference: ClassMoments | None = None
+    recent: tuple[ClassMoments, ...] = ()
+    pending: tuple[tuple[FloatArray, IntArray, FloatArray], ...] = ()  # rows, class codes, times
+    n_pending: int = 0
+    edges: FloatArray | None = None  # (n_columns, n_bins - 1)
+    counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # class, column, bin
+    column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # class, bet, column
+    class_counts: FloatArray = field(default_factory=lambda: np.zeros(0))
+    prior_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    column_alarms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def after(
+        self,
+        X: FloatArray,
+        codes: IntArray,
+        labels: Sequence[Label],
+        names: Sequence[str] | None = None,
+        times: FloatArray | None = None,
+    ) -> ChangeMonitor:
+        """Return the monitor after labelled rows; ``labels`` is the label of each class code.
+
+        With times in seconds, the rows of a day are tested together in random order, because the hour of the
+        day and columns that depend on it are not exchangeable within a day.
+        """
+        times = np.zeros(len(codes)) if times is None else times
+        monitor = replace(
+            self,
+            pending=(*self.pending, (X[:, :_MAX_COLUMNS], codes, times)),
+            n_pending=self.n_pending + len(codes),
+        )
+        if not monitor._is_due():
+            return monitor
+        rows, all_codes, all_times = (np.concatenate(parts) for parts in zip(*monitor.pending, strict=True))
+        n_due = len(rows) // _BLOCK_ROWS * _BLOCK_ROWS
+        order = np.arange(n_due)
+        if all_times[-1] > all_times[0]:
+            order = np.random.default_rng(self.n_rows).permutation(n_due)
+        rest = ((rows[n_due:], all_codes[n_due:], all_times[n_due:]),) if n_due < len(rows) else ()
+        monitor = replace(monitor, pending=rest, n_pending=len(rows) - n_due)
+        for part in np.split(order, n_due // _BLOCK_ROWS):
+            monitor = monitor._tested(rows[part], all_codes[part], labels, names)
+        return monitor
+
+    def _is_due(self) -> bool:
+        """Return whether the pending rows cover a day, or a block if they have no times."""
+        if self.n_pending < _BLOCK_ROWS:
+            return False
+        begin, end = self.pending[0][2][0], self.pending[-1][2][-1]
+        return bool(begin == end or end - begin >= _DAY_SECONDS or self.n_pending >= _MAX_PENDING_ROWS)
+
+    @property
+    def restless_columns(self) -> IntArray:
+        """Numbers of the columns that changed so often that they are ignored."""
+        return np.flatnonzero(self.column_alarms > _MAX_COLUMN_ALARMS)
+
+    def evidence(self) -> float:
+        """Return the weighted mean of all sums, 0 to 1 in units of the limit at which an alarm is raised."""
+        return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
+
+    def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
+        """Return the comparison of the recent blocks with all rows since the last change; None if too few."""
+        if self.reference is None or not self.recent:
+            return None
+        report = compare_moments(self.reference, _added(self.recent), names)
+        return replace(report, events=self.event_list())
+
+    def event_list(self) -> list[dict[str, Any]]:
+        """Return row, cause, columns and text of each change."""
+        return [event_of(row, report) for row, report in self.events]
+
+    # -- one block ----------------------------------------------------------------------------------
+
+    def forgotten(self) -> ChangeMonitor:
+        """Return a monitor that keeps the events but no sums, because rows were forgotten."""
+        return ChangeMonitor(n_rows=self.n_rows, events=self.events, column_alarms=self.column_alarms)
+
+    def _tested(
+        self, X: FloatArray, codes: IntArray, labels: Sequence[Label], names: Sequence[str] | None
+    ) -> ChangeMonitor:
+        monitor = self._widened(X.shape[1], len(labels))
+        n_rows = self.n_rows + len(X)
+        moments = ClassMoments.of_rows(X, codes, labels)
+        if monitor.edges is None:  # the first block determines the bins
+            levels = np.arange(1, _N_BINS) / _N_BINS
+            return replace(
+                monitor, n_rows=n_rows, edges=np.quantile(X, levels, axis=0).T.copy(), reference=moments
+            )
+        rng = np.random.default_rng(n_rows)
+        counts, column_sums = monitor.counts.copy(), monitor.column_sums.copy()
+        bins = _bins(X, monitor.edges)
+        for code in range(min(len(labels), _MAX_CLASSES)):
+            rows = bins[codes == code]
+            if len(rows):
+                ranks = _conformal_p_values(rows, counts[code], rng)
+                column_sums[code] = _after_bets(column_sums[code], ranks)
+                counts[code] += _one_hot(rows).sum(axis=0)
+        column_sums[:, :, monitor.restless_columns] = 0.0
+        prior_sums = _after_labels(monitor.prior_sums, monitor.class_counts, codes, rng)
+        class_counts = monitor.class_counts + np.bincount(codes, minlength=len(labels))
+        recent = (*monitor.recent, moments)
+        reference = monitor.reference
+        if len(recent) > _N_RECENT_BLOCKS:
+            assert reference is not None
+            reference, recent = reference + recent[0], recent[1:]
+        monitor = replace(
+            monitor, n_rows=n_rows, counts=counts, column_sums=column_sums, prior_sums=prior_sums,
+            class_counts=class_counts, recent=recent, reference=reference,
+        )  # fmt: skip
+        return monitor._alarmed(names) if monitor._mean_sum() >= ROWS_PER_FALSE_ALARM else monitor
+
+    def _mean_sum(self) -> float:
+        """Return the weighted mean of all Shiryaev-Roberts sums."""
+        if not self.column_sums.size:
+            return 0.0
+        n_classes = len(self.class_counts)
+        columns = float(self.column_sums.sum()) / max(self.column_sums.size, 1)
+        prior = float(self.prior_sums.mean()) if n_classes > 1 else 0.0
+        return (1.0 - _PRIOR_WEIGHT) * columns + _PRIOR_WEIGHT * prior
+
+    def _alarmed(self, names: Sequence[str] | None) -> ChangeMonitor:
+        """Return the monitor that starts again with the rows after the change, with an event."""
+        assert self.reference is not None
+        after, report = _most_significant_split(self.reference, self.recent, names)
+        by_column = self.column_sums.sum(axis=(0, 1))
+        alarms = self.column_alarms.copy()
+        if by_column.size and by_column.max() > self.prior_sums.max(initial=0.0) / 10.0:
+            alarms[by_column >= by_column.max() / 100.0] += 1
+        if not report.causes:  # too short for a cause from sums: name what the bets found
+            report = self._report_of_bets(report, by_column, names)
+        return ChangeMonitor(
+            n_rows=self.n_rows, events=(*self.events, (self.n_rows, report))[-_MAX_EVENTS:], reference=after,
+            column_alarms=alarms,
+        )  # fmt: skip
+
+    def _report_of_bets(
+        self, report: DriftReport, by_column: FloatArray, names: Sequence[str] | None
+    ) -> DriftReport:
+        if self.prior_sums.max(initial=0.0) > by_column.max(initial=0.0):
+            return replace(report, causes=["prior"])
+        column = int(by_column.argmax())
+        by_class = self.column_sums[:, :, column].sum(axis=1)
+        cause = "features" if by_class.argmax() == self.class_counts[: len(by_class)].argmax() else "concept"
+        name = f"x{column}" if names is None else str(names[column])
+        return replace(report, causes=[cause], columns=[ColumnChange(name, cause, 1.0, {}, {})])
+
+    def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
+        """Return the monitor with room for these numbers of columns and classes."""
+        n_monitored = min(n_classes, _MAX_CLASSES)
+        if self.counts.shape[:2] == (n_monitored, n_columns) and len(self.class_counts) == n_classes:
+            return self
+        return replace(
+            self,
+            counts=_padded(self.counts, (n_monitored, n_columns, _N_BINS)),
+            column_sums=_padded(self.column_sums, (n_monitored, 4, n_columns)),
+            class_counts=_padded(self.class_counts, (n_classes,)),
+            prior_sums=_padded(self.prior_sums, (n_classes, len(_SHARE_FACTORS))),
+            column_alarms=_padded(self.column_alarms, (n_columns,)),
+        )
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the events as plain values; the sums start again when a model is loaded."""
+        return {
+            "rows": self.n_rows,
+            "events": [
+                {
+                    "row": row,
+                    "causes": list(report.causes),
+                    "columns": [
+                        [column, cause] for cause in report.causes for column in report.columns_of(cause)[:3]
+                    ],
+                    "before": report.n_rows[0],
+                    "after": report.n_rows[1],
+                }
+                for row, report in self.events
+            ],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> ChangeMonitor:
+        """Return the monitor with the events that :meth:`get_state` returned."""
+        events = []
+        for event in state.get("events", ()):
+            columns = [
+                ColumnChange(str(column), str(cause), 1.0, {}, {}) for column, cause in event["columns"]
+            ]
+            periods = float(event["before"]), float(event["after"])
+            causes = [str(cause) for cause in event["causes"]]
+            events.append((int(event["row"]), DriftReport(causes, {}, columns, {}, periods)))
+        return cls(n_rows=int(state.get("rows", 0)), events=tuple(events))
+
+
+def _most_significant_split(
+    reference: ClassMoments, recent: Sequence[ClassMoments], names: Sequence[str] | None
+) -> tuple[ClassMoments, DriftReport]:
+    """Return the period after the most significant change among the recent blocks, and the comparison."""
+    found = []
+    for begin in range(len(recent)):
+        before = reference if begin == 0 else reference + _added(recent[:begin])
+        after = _added(recent[begin:])
+        report = compare_moments(before, after, names)
+        found.append((min(report.p_values.values()), -begin, after, report))
+    _, _, after, report = min(found, key=lambda split: split[:2])
+    return after, report
+
+
+def _added(parts: Sequence[ClassMoments]) -> ClassMoments:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _padded(values: Any, shape: tuple[int, ...]) -> Any:
+    width = [(0, max(0, wanted - have)) for wanted, have in zip(shape, values.shape, strict=True)]
+    return np.pad(values, width)
+
+
+# -- bets -----------------------------------------------------------------------------------------------
+
+
+def _bins(X: FloatArray, edges: FloatArray) -> IntArray:
+    return np.stack([np.searchsorted(edges[k], X[:, k], side="right") for k in range(X.shape[1])], axis=1)
+
+
+def _one_hot(bins: IntArray) -> FloatArray:
+    return (bins[:, :, None] == np.arange(_N_BINS)).astype(np.float64)
+
+
+def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return smoothed conformal p-values of the bins and of their distances to the middle."""
+    hot = _one_hot(bins)
+    past = np.cumsum(hot, axis=0) - hot + counts  # (n_rows, n_columns, n_bins), before each row
+    half = _N_BINS // 2
+    folded = past[:, :, half:] + past[:, :, half - 1 :: -1]
+    levels = np.where(bins >= half, bins - half, half - 1 - bins)
+    uniform = rng.random((2, *bins.shape))
+    return np.stack([_smoothed_rank(past, bins, uniform[0]), _smoothed_rank(folded, levels, uniform[1])])
+
+
+def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> FloatArray:
+    """Return (number of smaller earlier values + U * number of equal values with the new one) / number."""
+    upto = np.cumsum(past, axis=2)
+    at = bins[:, :, None]
+    equal = np.take_along_axis(past, at, 2)[:, :, 0]
+    below = np.take_along_axis(upto, at, 2)[:, :, 0] - equal
+    rank: FloatArray = (below + uniform * (equal + 1.0)) / (upto[:, :, -1] + 1.0)
+    return rank
+
+
+def _after_bets(sums: FloatArray, p: FloatArray) -> FloatArray:
+    """Return the Shiryaev-Roberts sums, (4, n_columns), after the rows with these p-values."""
+    gain = _SLOPE * (p - 0.5)
+    bets = np.concatenate([1.0 + gain, 1.0 - gain])  # (4, n_rows, n_columns)
+    return _shiryaev_roberts(sums, np.moveaxis(bets, 1, 0))
+
+
+def _shiryaev_roberts(sums: FloatArray, bets: FloatArray) -> FloatArray:
+    """Return ``S = (S + 1) * bet`` after all bets; the first axis of bets is time."""
+    wealth = np.cumprod(bets, axis=0)
+    before = np.concatenate([np.ones((1, *wealth.shape[1:])), wealth[:-1]])
+    return np.minimum(wealth[-1] * (sums + (1.0 / before).sum(axis=0)), _MAX_SUM)
+
+
+def _after_labels(
+    sums: FloatArray, counts: FloatArray, codes: IntArray, rng: np.random.Generator
+) -> FloatArray:
+    """Return the Shiryaev-Roberts sums of the class shares, (n_classes, n_factors)."""
+    is_class = codes[:, None] == np.arange(len(counts))
+    past = np.cumsum(is_class, axis=0) - is_class + counts
+    n = counts.sum() + np.arange(len(codes))[:, None]
+    uniform = rng.random(is_class.shape)
+    # Rows of the class have the lowest ranks.
+    p = np.where(is_class, uniform * (past + 1.0), past + uniform * (n - past + 1.0)) / (n + 1.0)
+    share = (past + 0.5) / (n + 1.0)  # known before the row
+    bets = []
+    for factor in _SHARE_FACTORS:
+        high = np.minimum(factor, 0.9 / share)
+        bets.append(np.where(p <= share, high, (1.0 - high * share) / (1.0 - share)))
+    return _shiryaev_roberts(sums, np.stack(bets, axis=2))

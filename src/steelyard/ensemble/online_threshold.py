@@ -1,0 +1,563 @@
+"""Thresholds that keep a promised rate: alarms, alarms per day, recall or precision.
+
+The page docs/guarantees.md states what is promised, with proofs. In short, with x the *balance*, the number
+of events (alarms, or missed positives) minus the number that is due:
+
+    threshold = quantile of recent scores at the level  expit(logit(target) - tan(pi * x / (2 * tolerance)))
+
+The balance is updated after every row. At a balance of plus or minus the tolerance the level is 0 or 1, so
+the balance never leaves this range by more than one event, whatever the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from steelyard._concurrency import lock_of, state_without_lock
+from steelyard._types import FloatArray
+from steelyard.ensemble.precision_levels import PrecisionLevels
+from steelyard.ensemble.score_buffer import PredictedScores
+from steelyard.exceptions import DataError
+from steelyard.metrics.confidence import rate_interval
+from steelyard.thresholds import choose_threshold
+
+__all__ = [
+    "AlarmLog",
+    "OnlineThreshold",
+    "RateControl",
+    "RealisedRate",
+    "continue_log",
+    "is_promise",
+    "plain_scores",
+]
+
+Keys = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+
+_ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 alarms are one point of 2,000 rows
+_MISS_TOLERANCE = 15.0  # missed positives, if labels are not late
+_DAILY_TOLERANCE = (2.0, 0.1)  # alarms at least, and as a fraction of the alarms per day
+_IDLE_BALANCE = -0.7  # times the tolerance: lowest balance after a period without rows
+_RECENT_ROWS = 2000  # predicted rows whose scores are kept
+_MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
+_REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
+_GAP_HALF_LIFE_ROWS = 5000.0  # of the mean time between rows
+_DELAY_HALF_LIFE_ROWS = 50.0  # labelled positives
+_SECONDS_PER_DAY = 86_400.0
+_FAR = 1e6  # threshold without alarms, in multiples of the largest score
+
+
+def is_promise(goal: object) -> bool:
+    """Return whether a goal of ``threshold=`` is a promised rate."""
+    return isinstance(goal, Mapping) and bool({"alarms", "alarms_per_day", "recall", "precision"} & set(goal))
+
+
+@dataclass(frozen=True)
+class RealisedRate:
+    """A rate that was realised since the model was created.
+
+    Attributes
+    ----------
+    name : {"alarms", "recall", "precision"}
+        Alarms per predicted row, recall of labelled positives, or precision of labelled alarms.
+    n_events, n_rows : int
+        Number of events, and of rows among which they were counted.
+    target : float or None
+        The promised rate; None for rates that are not promised.
+    """
+
+    name: str
+    n_events: int
+    n_rows: int
+    target: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """The realised rate; NaN without rows."""
+        return self.n_events / self.n_rows if self.n_rows else float("nan")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Confidence interval of 95 % for the mean rate, valid at every moment of the stream."""
+        return rate_interval(self.n_events, self.n_rows)
+
+    def __str__(self) -> str:
+        promised = "" if self.target is None else f", promised {self.target:.4g}"
+        if not self.n_rows:
+            return f"Realised {self.name}: no rows yet{promised}."
+        low, high = self.interval
+        return (
+            f"Realised {self.name}: {self.rate:.4f} ({self.n_events} of {self.n_rows}; "
+            f"95 % interval at any time {low:.4f} to {high:.4f}){promised}."
+        )
+
+
+@dataclass(frozen=True)
+class RateControl:
+    """Integral control of the rate of events, with saturation.
+
+    Parameters
+    ----------
+    target : float
+        Promised share of events.
+    tolerance : float
+        Number of events by which the balance may deviate from zero.
+    """
+
+    target: float
+    tolerance: float
+
+    def level(self, balance: float) -> float:
+        """Return the share of recent scores that count as events at this balance; 0 or 1 at the limits."""
+        if abs(balance) >= self.tolerance:
+            return 0.0 if balance > 0.0 else 1.0
+        with np.errstate(divide="ignore"):
+            return float(expit(logit(self.target) - np.tan(0.5 * np.pi * balance / self.tolerance)))
+
+    def limits(self, tails: FloatArray) -> FloatArray:
+        """Return the largest balance at which a row is an event.
+
+        ``tails`` are the shares of recent scores that are at least as extreme as the row. This is the inverse
+        function of :meth:`level`.
+        """
+        with np.errstate(divide="ignore"):
+            size = np.maximum(logit(self.target), -1e300) - logit(tails)
+        return np.asarray(self.tolerance * (2.0 / np.pi) * np.arctan(size))
+
+
+class AlarmLog:
+    """Predictions of a model since it was created: number of rows and alarms, and the scores of recent rows.
+
+    Predictions append to the log under its own lock. All snapshots of a model share one log, because the
+    promise is about the alarms that were raised, whichever snapshot raised them.
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_alarms = 0
+        self.balance = 0.0  # alarms minus alarms due
+        self.last_time = self.seconds_per_row = float("nan")
+        self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
+        self.keys: Keys = np.zeros(0, dtype=np.uint64)
+        # Of predicted rows, until their labels arrive: alarm (1, 0, or NaN if nothing was promised yet),
+        # number of the row, share of recent rows with a higher score.
+        self.decided = PredictedScores()
+        self._sorted: tuple[object, int, FloatArray] | None = None  # combination, row number, sorted scores
+
+    def note_times(self, time: FloatArray | None, *, predicted: bool) -> FloatArray | None:
+        """Update the mean time between rows; return the seconds since the row before, for predicted rows."""
+        if time is None or not len(time):
+            return None
+        with lock_of(self):
+            before = self.last_time if predicted else float("nan")
+            gaps = np.diff(time, prepend=time[0] if np.isnan(before) else before)
+            gaps = np.maximum(gaps, 0.0)
+            known = gaps if not np.isnan(before) else gaps[1:]
+            if len(known):
+                mean, decay = float(known.mean()), 0.5 ** (len(known) / _GAP_HALF_LIFE_ROWS)
+                old = self.seconds_per_row
+                self.seconds_per_row = mean if np.isnan(old) else decay * old + (1.0 - decay) * mean
+            if predicted:
+                self.last_time = float(time[-1])
+        return gaps
+
+    def record(self, keys: Keys, alarms: FloatArray, tails: FloatArray | None = None) -> None:
+        """Count decisions, and keep them until the labels of the rows arrive."""
+        with lock_of(self):
+            numbers = self.n_rows + np.arange(len(keys), dtype=np.float64)
+            tails = np.full(len(keys), np.nan) if tails is None else tails
+            self.decided.keep(keys, [0, 1], np.stack([alarms, numbers, tails], axis=1)[:, :, None])
+            self.n_rows += len(keys)
+            self.n_alarms += int(np.nansum(alarms))
+
+    def take(self, keys: Keys) -> FloatArray:
+        """Remove and return alarm, row number and tail of these rows; NaN for rows never predicted."""
+        found = self.decided.take(keys, [0, 1])
+        return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
+
+    def tails(
+        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
+    ) -> FloatArray:
+        """Return the share of recent predicted rows that score at least as high, by the current weights.
+
+        ``scores`` are combined scores times ``sign``.
+        """
+        if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
+            return np.asarray(default(scores))
+        cached, key = self._sorted, getattr(combine, "__self__", combine)
+        if cached is None or cached[0] is not key or self.n_rows - cached[1] >= _REFRESH_ROWS:
+            cached = self._sorted = (key, self.n_rows, np.sort(sign * combine(self.raw)))
+        ascending = cached[2]
+        n_as_high = len(ascending) - np.searchsorted(ascending, scores, side="left")
+        return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
+
+    def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
+        """Return which rows are alarms, row after row, and update the balance."""
+        balance, alarms = self.balance, []
+        for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
+            is_alarm = balance <= limit
+            alarms.append(is_alarm)
+            # The alarms due in a period without rows are not raised in a burst afterwards.
+            lowest = -tolerance - 1.0 if allowance <= 1.0 else min(balance, _IDLE_BALANCE * tolerance)
+            balance = max(balance + is_alarm - allowance, lowest)
+        self.balance = balance
+        return np.array(alarms, dtype=np.float64)
+
+    def append(self, raw: FloatArray, keys: Keys) -> None:
+        """Append the raw scores of predicted rows."""
+        if self.raw is not None and self.raw.shape[1:] == raw.shape[1:]:
+            raw, keys = np.concatenate([self.raw, raw]), np.concatenate([self.keys, keys])
+        self.raw, self.keys = raw[-_RECENT_ROWS:], keys[-_RECENT_ROWS:]
+
+    def drop(self, keys: Keys) -> None:
+        """Remove the scores of forgotten rows."""
+        with lock_of(self):
+            self.decided.take(keys, [0, 1])
+            if self.raw is not None:
+                keep = ~np.isin(self.keys, keys)
+                self.raw, self.keys, self._sorted = self.raw[keep], self.keys[keep], None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**state_without_lock(self), "_sorted": None}
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything but the decisions about unlabelled rows, as arrays and plain values."""
+        with lock_of(self):
+            numbers = {name: getattr(self, name) for name in _LOG_NUMBERS}
+            return {**numbers, "raw": self.raw, "keys": self.keys}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Return the log that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        log = cls()
+        for name in _LOG_NUMBERS:
+            setattr(log, name, type(getattr(log, name))(state[name]))
+        if state["raw"] is not None:
+            log.raw = np.asarray(state["raw"], dtype=np.float64)
+            log.keys = np.asarray(state["keys"], dtype=np.uint64)
+            if log.raw.ndim != 3 or log.keys.shape != log.raw.shape[:1]:
+                raise ValueError("corrupt alarm log: expected one row of scores for each key")
+        if not 0 <= log.n_alarms <= log.n_rows or not np.isfinite(log.balance):
+            raise ValueError("corrupt alarm log: impossible number of alarms")
+        return log
+
+
+_LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
+
+
+class OnlineThreshold:
+    """Decision threshold that keeps a promised rate, for two classes.
+
+    The state has two parts. The log of predictions changes when rows are predicted and is shared by all
+    snapshots of a model. Everything else changes when labels arrive; learners copy it first
+    (:meth:`copy`).
+
+    Parameters
+    ----------
+    goal : mapping
+        ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
+        ``{"precision": share}``.
+    sign : {1.0, -1.0}, default=1.0
+        -1 if the first of two classes is the positive one. Scores passed to the methods are high for the
+        second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
+    """
+
+    def __init__(self, goal: Mapping[str, float], sign: float = 1.0) -> None:
+        ((self.name, self.target),) = goal.items()
+        self.sign = sign
+        self.log = AlarmLog()
+        self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
+        self.balance = 0.0  # missed positives minus missed positives due
+        self.n_outstanding = 0.0  # positives that were predicted and have no label yet, estimated
+        self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
+        # Recent scores of labelled positives and negatives, and the share of positives.
+        self._sides: tuple[FloatArray, FloatArray, float] | None = None
+
+    @classmethod
+    def updated(
+        cls, current: OnlineThreshold | None, goal: Any, sign: float | None = None
+    ) -> OnlineThreshold | None:
+        """Return a copy of the current state, or a new one if goal or positive class changed.
+
+        Without ``sign`` the positive class is that of the current state. None if nothing is promised.
+        """
+        if not is_promise(goal):
+            return None
+        if sign is None:
+            sign = 1.0 if current is None else current.sign
+        if current is None or {current.name: current.target} != dict(goal) or current.sign != sign:
+            return cls(goal, sign)
+        return current.copy()
+
+    def copy(self) -> OnlineThreshold:
+        """Return a copy that shares only the log."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    @property
+    def decides_rows(self) -> bool:
+        """Whether alarms are decided row after row, so that labels do not follow from scores."""
+        return self.name in {"alarms", "alarms_per_day"}
+
+    @property
+    def per_row(self) -> str | dict[str, float]:
+        """The goal as :func:`choose_threshold` accepts it; "gmean" while the rate of the rows is unknown."""
+        if self.name != "alarms_per_day":
+            return {self.name: self.target}
+        return "gmean" if np.isnan(self.log.seconds_per_row) else {"alarms": self._alarm_share()}
+
+    def _alarm_share(self) -> float:
+        if self.name == "alarms":
+            return self.target
+        seconds = self.log.seconds_per_row
+        if np.isnan(seconds):
+            raise DataError(
+                "a number of alarms per day needs the times of the rows; got none.",
+                hint="pass time= to partial_fit() and predict(), or promise a share: {'alarms': 0.01}",
+            )
+        return float(np.clip(self.target * seconds / _SECONDS_PER_DAY, 1e-9, 0.5))
+
+    # -- predicting ---------------------------------------------------------------------------------
+
+    def alarms(
+        self,
+        scores: FloatArray,
+        raw: FloatArray,
+        keys: Keys,
+        combine: Callable[[FloatArray], FloatArray],
+        time: FloatArray | None = None,
+    ) -> Flags:
+        """Decide which rows are alarms, row after row; count them.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_rows,)
+            Scores without threshold, equal to ``combine(raw)``.
+        raw : ndarray of shape (n_rows, ...)
+            Scores that do not change with the weights of the experts.
+        keys : ndarray of shape (n_rows,)
+            Hashes of the rows.
+        combine : callable
+            Combines raw scores by the current weights.
+        time : ndarray of shape (n_rows,), optional
+            Times of the rows in seconds.
+        """
+        log, scores = self.log, self.sign * scores
+        with lock_of(log):
+            gaps = log.note_times(time, predicted=True)
+            share = self._alarm_share()
+            due = np.full(len(scores), share)
+            if self.name == "alarms_per_day" and gaps is not None:
+                due = self.target * gaps / _SECONDS_PER_DAY
+            control = RateControl(share, self._alarm_tolerance())
+            tails = log.tails(scores, combine, self._labelled_tails, self.sign)
+            alarms = log.decide(control.limits(tails), due, control.tolerance)
+            log.append(raw, keys)
+            log.record(keys, alarms, tails)
+        return np.asarray(alarms > 0.0)
+
+    def _alarm_tolerance(self) -> float:
+        if self.name == "alarms":
+            return _ALARM_TOLERANCE
+        least, fraction = _DAILY_TOLERANCE
+        return max(least, fraction * self.target)
+
+    def _labelled_tails(self, scores: FloatArray) -> FloatArray:
+        """Return the share of recent labelled rows that score at least as high; 0.5 without such rows."""
+        if self._sides is None:
+            return np.full(len(scores), 0.5)
+        positive, negative, share = self._sides
+        tails = np.zeros(len(scores))
+        for side, part in ((positive, share), (negative, 1.0 - share)):
+            n_as_high = len(side) - np.searchsorted(side, scores, side="left")
+            tails += part * (n_as_high + 0.5) / (len(side) + 1.0)
+        return tails
+
+    def record(
+        self,
+        scores: FloatArray,
+        threshold: float,
+        raw: FloatArray,
+        keys: Keys,
+        combine: Callable[[FloatArray], FloatArray],
+    ) -> None:
+        """Count the decisions of predicted rows, which were made by the threshold of the snapshot."""
+        log, tails, scores = self.log, None, self.sign * scores
+        with lock_of(log):
+            if self.levels is not None:
+                tails = self._top_tails(scores, combine)
+                log.append(raw, keys)
+            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
+
+    def without_threshold(self, decisions: FloatArray) -> FloatArray:
+        """Return the decisions of rows before there is a threshold: no alarms if precision is promised."""
+        far = self.sign * _FAR * (1.0 + np.abs(decisions))
+        return decisions - far if self.levels is not None else decisions
+
+    def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return ranks from the top, the lower one of those among labelled and among predicted rows."""
+        tails = self._labelled_tails(scores)
+        return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
+
+    # -- learning -----------------------------------------------------------------------------------
+
+    def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
+        """Update the state by labels; rows that were not predicted are decided now.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n_rows,)
+            Out-of-sample scores by the current weights.
+        threshold : float
+            The current threshold, NaN if there is none yet.
+        keys : ndarray of shape (n_rows,)
+            Hashes of the rows.
+        is_positive : ndarray of shape (n_rows,)
+            The labels.
+        """
+        scores, threshold = self.sign * scores, self.sign * threshold
+        alarms, numbers, tails = self.log.take(keys).T
+        is_new = np.isnan(numbers)
+        alarms = np.where(is_new, np.where(np.isnan(threshold), np.nan, scores > threshold), alarms)
+        known = ~np.isnan(alarms)
+        positive, alarm = is_positive & known, alarms == 1.0
+        counts = [int(np.count_nonzero(part)) for part in (positive, positive & alarm, alarm)]
+        n_positives, n_found, n_alarms = counts
+        if not self.decides_rows or not is_new.all():
+            self.n_positives += n_positives
+            self.n_found += n_found
+            self.n_labelled_alarms += n_alarms
+            self.n_true_alarms += n_found
+        if self.name == "recall":
+            delays = np.where(is_new, 0.0, self.log.n_rows - numbers)
+            self._balance_misses(n_positives, n_found, float(is_positive.mean()) * float(delays.mean()))
+        elif self.levels is not None:
+            tails = np.where(np.isnan(tails), self._labelled_tails(scores), tails)
+            if self._sides is not None:
+                self.levels = self.levels.after(tails, is_positive)
+
+    def _balance_misses(self, n_positives: int, n_found: int, n_outstanding: float) -> None:
+        self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
+        decay = 0.5 ** (n_positives / _DELAY_HALF_LIFE_ROWS)
+        self.n_outstanding = decay * self.n_outstanding + (1.0 - decay) * n_outstanding
+
+    def choose(self, positive: FloatArray, negative: FloatArray, share: float) -> float:
+        """Return the threshold for new recent scores of labelled rows."""
+        self._sides = np.sort(positive), np.sort(negative), share
+        return self.threshold()
+
+    def threshold(self, combine: Callable[[FloatArray], FloatArray] | None = None) -> float:
+        """Return the threshold for the current state; NaN before the first recent scores."""
+        if self._sides is None:
+            return float("nan")
+        positive, negative, share = self._sides
+        if self.decides_rows:
+            return choose_threshold(positive, negative, self.per_row, share)
+        highest = max(abs(float(side[at])) for side in (positive, negative) for at in (0, -1))
+        far = _FAR * (1.0 + highest)
+        if self.levels is not None:
+            level = self.levels.largest()
+            return far if level is None else self._top_threshold(level, far, combine)
+        misses_due = 1.0 - self.target
+        tolerance = max(_MISS_TOLERANCE, np.pi * misses_due * self.n_outstanding)
+        level = RateControl(misses_due, tolerance).level(self.balance)
+        return max(-far, _below_quantile(positive, level))
+
+    def _top_threshold(
+        self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
+    ) -> float:
+        """Return the lowest threshold above which all ranks from the top are at most ``level``."""
+        assert self._sides is not None
+        scores = np.unique(np.concatenate(self._sides[:2]))
+        tails = self._labelled_tails(scores)
+        if combine is not None and self.log.raw is not None:
+            with lock_of(self.log):
+                scores = np.unique(np.concatenate([scores, self.sign * combine(self.log.raw)]))
+                tails = self._top_tails(scores, combine)
+        n_below = int(np.count_nonzero(tails > level))  # tails fall with the score
+        return far if n_below == len(scores) else float(scores[max(n_below - 1, 0)])
+
+    # -- results and files --------------------------------------------------------------------------
+
+    def realised(self) -> list[RealisedRate]:
+        """Return the realised rates of alarms, recall and precision."""
+        with lock_of(self.log):
+            n_rows, n_alarms = self.log.n_rows, self.log.n_alarms
+        target = {self.name: self.target}
+        if self.name == "alarms_per_day" and not np.isnan(self.log.seconds_per_row):
+            target = {"alarms": self._alarm_share()}
+        parts = {
+            "alarms": (n_alarms, n_rows),
+            "recall": (self.n_found, self.n_positives),
+            "precision": (self.n_true_alarms, self.n_labelled_alarms),
+        }
+        return [RealisedRate(name, *counts, target.get(name)) for name, counts in parts.items()]
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as arrays and plain values."""
+        return {
+            "goal": {self.name: self.target},
+            "sign": self.sign,
+            "log": self.log.get_state(),
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "wealth": None if self.levels is None else self.levels.wealth,
+            "sides": None if self._sides is None else list(self._sides),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any] | None) -> OnlineThreshold | None:
+        """Return the threshold that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        if state is None:
+            return None
+        if not is_promise(state["goal"]) or len(state["goal"]) != 1:
+            raise ValueError("corrupt threshold: unknown goal")
+        made = cls(state["goal"], float(state["sign"]))
+        made.log = AlarmLog.from_state(state["log"])
+        for name in _NUMBERS:
+            setattr(made, name, type(getattr(made, name))(state[name]))
+        if made.levels is not None:
+            made.levels = PrecisionLevels(made.target, np.asarray(state["wealth"], dtype=np.float64))
+        if state["sides"] is not None:
+            positive, negative, share = state["sides"]
+            made._sides = np.asarray(positive, np.float64), np.asarray(negative, np.float64), float(share)
+            if not len(made._sides[0]) or not len(made._sides[1]):
+                raise ValueError("corrupt threshold: a class has no recent scores")
+        return made
+
+
+_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "n_outstanding")
+
+
+def plain_scores(raw: FloatArray) -> FloatArray:
+    """Return the scores of a single classifier from its raw scores of shape (n_rows, 1, 1)."""
+    return raw[:, 0, 0]
+
+
+def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold | None) -> None:
+    """Let a copy of a model count its predictions in the log of an earlier copy, if the goal is the same."""
+    if threshold is None or predecessor is None:
+        return
+    if (threshold.name, threshold.target) == (predecessor.name, predecessor.target):
+        threshold.log = predecessor.log
+
+
+def _below_quantile(ascending: FloatArray, level: float) -> float:
+    """Return a threshold below which the next score is with a probability of at most ``level``.
+
+    As in split conformal prediction, n scores are treated as n + 1. Below the lowest score the distribution
+    is extrapolated with an exponential tail.
+    """
+    rank = level * (len(ascending) + 1.0)
+    if rank >= 1.0:
+        return float(np.nextafter(ascending[min(int(rank), len(ascending)) - 1], -np.inf))
+    if level <= 0.0:
+        return -np.inf
+    n_tail = max(2, len(ascending) // 10)
+    scale = float(np.mean(ascending[:n_tail]) - ascending[0])
+    return float(np.nextafter(ascending[0] + scale * np.log(rank), -np.inf))

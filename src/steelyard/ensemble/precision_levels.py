@@ -1,0 +1,67 @@
+"""Tests of the precision among the rows with the highest scores, valid at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+
+__all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
+
+LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
+ERROR = 0.05  # probability that a level below the promised precision is ever accepted
+_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # fractions of the largest bet
+_MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth that accepts a level
+
+
+def _accepting_wealth() -> float:
+    return len(LEVELS) / ERROR
+
+
+def _new_wealth() -> FloatArray:
+    return np.ones((len(LEVELS), len(_BETS)))
+
+
+@dataclass(frozen=True)
+class PrecisionLevels:
+    """Betting tests for several levels: is the precision of the top share of the rows above the target?
+
+    For every level, labelled rows whose score is in the top share bet against the hypothesis that the
+    precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
+    hypothesis the wealth is a supermartingale, also if it is limited from above, so it exceeds
+    ``len(LEVELS) / ERROR`` with probability ``ERROR / len(LEVELS)`` at most, at any time (Ville). The limit
+    makes the test react to drift: a few false alarms withdraw the acceptance.
+
+    Parameters
+    ----------
+    target : float
+        The promised precision.
+    wealth : ndarray of shape (n_levels, n_bets)
+        Current wealth.
+    """
+
+    target: float
+    wealth: FloatArray = field(default_factory=_new_wealth)
+
+    def __post_init__(self) -> None:
+        if self.wealth.shape != _new_wealth().shape or not (self.wealth >= 0.0).all():
+            raise ValueError("corrupt precision levels: expected one wealth for each level and bet")
+
+    def after(self, tails: FloatArray, is_positive: NDArray[np.bool_]) -> PrecisionLevels:
+        """Return the tests after some labelled rows, in order; ``tails`` are ranks from the top in (0, 1]."""
+        wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
+        bets = _BETS / max(self.target, 1e-9)  # the wealth stays positive: every bet is below 1 / target
+        factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
+        first = np.searchsorted(LEVELS, tails, side="left")  # levels from this one on contain the row
+        for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):
+            if begin < len(LEVELS):
+                wealth[begin:] = np.minimum(wealth[begin:] * factors[flag], limit)
+        return PrecisionLevels(self.target, wealth)
+
+    def largest(self) -> float | None:
+        """Return the largest accepted level; None if no level is accepted."""
+        accepted = np.flatnonzero(self.wealth.mean(axis=1) >= _accepting_wealth())
+        return float(LEVELS[accepted[-1]]) if len(accepted) else None

@@ -1,0 +1,56 @@
+"""Prediction sets: for every row the classes that cannot be ruled out (conformal prediction)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.exceptions import ParameterError
+
+__all__ = ["check_coverage", "prediction_sets"]
+
+_HALF_LIFE_ROWS = 200.0  # of the weight of a recent row of the same class
+
+
+def check_coverage(coverage: object, source: str) -> float:
+    """Return the coverage; raise ParameterError if it is not a number between 0 and 1."""
+    if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
+        raise ParameterError(f"coverage must be a number between 0 and 1; got {coverage!r}.", source=source)
+    return float(coverage)
+
+
+def prediction_sets(
+    recent: FloatArray, places: IntArray, new: FloatArray, coverage: float
+) -> NDArray[np.bool_]:
+    """Return for every new row which classes belong to its prediction set.
+
+    A class belongs to the set unless the row's probability of this class is among the lowest
+    ``1 - coverage`` of recent out-of-sample probabilities of rows of this class. Newer rows have larger
+    weights. With exchangeable rows of a class and equal weights, the set contains the true class with
+    probability ``coverage`` or more, class by class (Vovk 2012); with drift and decaying weights, less
+    at most by the weighted distances between the distributions then and now (Barber, Candes, Ramdas,
+    Tibshirani 2023).
+
+    Parameters
+    ----------
+    recent : ndarray of shape (n_recent, n_classes)
+        Out-of-sample log-odds of recent rows, oldest first.
+    places : ndarray of shape (n_recent,)
+        Indices of their classes.
+    new : ndarray of shape (n_rows, n_classes)
+        Log-odds of the new rows.
+    coverage : float
+        Wanted probability that the true class belongs to the set.
+    """
+    recent, new = log_softmax(recent, axis=1), log_softmax(new, axis=1)
+    members = np.ones(new.shape, dtype=bool)
+    for k in range(new.shape[1]):
+        own = recent[places == k, k]
+        weights = 0.5 ** (np.arange(len(own), 0, -1) / _HALF_LIFE_ROWS)
+        order = np.argsort(own)
+        summed = np.concatenate([[0.0], np.cumsum(weights[order])])
+        below = summed[np.searchsorted(own[order], new[:, k], side="right")]
+        members[:, k] = below + 1.0 > (1.0 - coverage) * (summed[-1] + 1.0)
+    return members

@@ -1,0 +1,66 @@
+"""Confidence intervals for a rate that hold at every moment of a stream, also while the rate drifts.
+
+Let x_1, x_2, ... be 0 or 1 with conditional means m_i given the past, S_n their sum and M_n the mean of
+m_1, ..., m_n. For every fixed number a, exp(a S_n) / prod(1 + m_i (e^a - 1)) is a martingale that starts at
+1. The logarithm of 1 + m (e^a - 1) is concave in m, so the process with all m_i replaced by M_n is not
+larger. By Ville's inequality an average of these processes over several a reaches 1 / error at M_n, at any
+time, with probability ``error`` at most. The interval contains all rates at which it has not.
+
+References: Howard, Ramdas, McAuliffe, Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence
+sequences", Annals of Statistics 49 (2021); Waudby-Smith, Ramdas, "Estimating means of bounded random
+variables by betting", JRSS B 86 (2024).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["rate_interval"]
+
+_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # the numbers a in the formula, one set for each side
+_GRID_RATES, _REFINEMENTS = 33, 6
+
+
+def rate_interval(n_events: int, n_rows: int, level: float = 0.95) -> tuple[float, float]:
+    """Return a confidence interval for a rate that is valid at all times simultaneously.
+
+    Parameters
+    ----------
+    n_events, n_rows : int
+        Number of events, and number of rows so far.
+    level : float, default=0.95
+        Probability that the interval contains the mean of the conditional rates at every number of rows.
+
+    Returns
+    -------
+    tuple (low, high)
+
+    Notes
+    -----
+    The interval may be looked at after every row. The rate may drift; the interval is for its mean so far.
+
+    Examples
+    --------
+    >>> low, high = rate_interval(100, 10_000)
+    >>> 0.005 < low < 0.01 < high < 0.016
+    True
+    >>> rate_interval(0, 0)
+    (0.0, 1.0)
+    """
+    if n_rows <= 0:
+        return 0.0, 1.0
+    limit = np.log(2.0 / (1.0 - level)) + np.log(len(_EXPONENTS))
+
+    def bound(outside: float, sign: float) -> float:
+        inside, a = n_events / n_rows, sign * _EXPONENTS
+        for _ in range(_REFINEMENTS):
+            rates = np.linspace(inside, outside, _GRID_RATES)
+            with np.errstate(divide="ignore"):
+                logs = a * n_events - n_rows * np.log1p(rates[:, None] * np.expm1(a))
+            highest = logs.max(axis=1)
+            wealth = highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))
+            first = min(int(np.count_nonzero(wealth < limit)), _GRID_RATES - 1)  # wealth grows outwards
+            inside, outside = float(rates[max(first - 1, 0)]), float(rates[first])
+        return outside
+
+    return bound(0.0, 1.0), bound(1.0, -1.0)

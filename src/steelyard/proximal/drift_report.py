@@ -1,0 +1,455 @@
+"""Causes of a change between two periods, from class-wise sums: prior, features or concept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from steelyard._types import FloatArray
+from steelyard.base import Label
+from steelyard.exceptions import DataError
+from steelyard.proximal.statistics import ClassStatistics
+
+__all__ = [
+    "ClassMoments",
+    "ColumnChange",
+    "DriftReport",
+    "compare_moments",
+    "compare_statistics",
+    "event_of",
+    "renamed_event",
+]
+
+_MIN_CLASS_ROWS = 20  # classes with fewer rows in a period are only counted
+_PRIOR_ROWS = 20.0  # rows with the variance of all classes that are added to each class
+_MIN_CORRELATION_ROWS = 100  # correlations are compared if every class has so many rows in both periods
+_SIGNIFICANCE = 1e-3  # level of the test of each cause; columns are corrected by Bonferroni's inequality
+_MIN_EFFECT = 0.1  # smaller shifts, in standard deviations, are not reported
+_RIDGE = 1e-6  # relative to the mean variance, for columns that are linearly dependent
+_TINY = 1e-300
+CAUSES = ("prior", "features", "concept")
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Number of rows, sums and sums of products of every class; they add up over machines and periods."""
+
+    counts: Mapping[Label, float]
+    sums: Mapping[Label, FloatArray]
+    products: Mapping[Label, FloatArray]
+
+    @classmethod
+    def of(cls, statistics: ClassStatistics) -> ClassMoments:
+        """Return the moments of exact statistics."""
+        grams = {label: statistics.gram(label) for label in statistics.classes}
+        return cls(
+            {label: float(gram[-1, -1]) for label, gram in grams.items()},
+            {label: -gram[-1, :-1] for label, gram in grams.items()},
+            {label: gram[:-1, :-1] for label, gram in grams.items()},
+        )
+
+    @classmethod
+    def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
+        """Return the moments of rows with class codes."""
+        parts = {label: X[codes == code] for code, label in enumerate(labels)}
+        parts = {label: rows for label, rows in parts.items() if len(rows)}
+        return cls(
+            {label: float(len(rows)) for label, rows in parts.items()},
+            {label: rows.sum(axis=0) for label, rows in parts.items()},
+            {label: rows.T @ rows for label, rows in parts.items()},
+        )
+
+    def __add__(self, other: ClassMoments) -> ClassMoments:
+        def joined(one: Mapping[Label, Any], two: Mapping[Label, Any]) -> dict[Label, Any]:
+            return {
+                label: one[label] + two[label] if label in one and label in two else
+                one[label] if label in one else two[label]
+                for label in {**one, **two}
+            }  # fmt: skip
+
+        return ClassMoments(
+            joined(self.counts, other.counts), joined(self.sums, other.sums),
+            joined(self.products, other.products),
+        )  # fmt: skip
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows of all classes."""
+        return sum(self.counts.values())
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return len(next(iter(self.sums.values())))
+
+    def mean(self, label: Label) -> FloatArray:
+        """Return the mean of each column within a class."""
+        return np.asarray(self.sums[label] / self.counts[label])
+
+    def covariance(self, label: Label) -> FloatArray:
+        """Return the covariance matrix within a class."""
+        mean = self.mean(label)
+        return np.asarray(self.products[label] / self.counts[label] - np.outer(mean, mean))
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """Change of one column.
+
+    Attributes
+    ----------
+    column : str
+        Name of the column.
+    cause : {"features", "concept"}
+        "features": the column moved alike in all classes; "concept": it moved differently within the classes.
+    p_value : float
+        p-value of this column, corrected for the number of columns and tests.
+    shifts : dict of label to float
+        Change of the mean within each class, in standard deviations.
+    scales : dict of label to float
+        Standard deviation after the change divided by the one before, within each class.
+    """
+
+    column: str
+    cause: str
+    p_value: float
+    shifts: dict[Label, float]
+    scales: dict[Label, float]
+
+    def __str__(self) -> str:
+        parts = []
+        for label, shift in self.shifts.items():
+            moved = f"mean {shift:+.2f} sd" if abs(shift) >= _MIN_EFFECT / 2 else "mean unchanged"
+            spread = self.scales[label]
+            parts.append(f"{label}: {moved}" + (f", spread x {spread:.2f}" if abs(spread - 1) > 0.1 else ""))
+        return f"{self.column} ({'; '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """Differences between two periods and their causes.
+
+    Attributes
+    ----------
+    causes : list of str
+        Significant causes, the most significant first: "prior" (class frequencies), "features" (columns moved
+        alike in all classes) and "concept" (columns moved differently within the classes).
+    p_values : dict of str to float
+        p-value of each cause.
+    columns : list of ColumnChange
+        Columns that changed, the most significant first.
+    shares : dict of label to (float, float)
+        Share of each class before and after.
+    n_rows : tuple of (float, float)
+        Rows before and after.
+    plane_correlation : float or None
+        Correlation of the linear scores learned before and after, on the same rows: 1 for the same plane.
+    events : list of dict
+        Drifts that were found while the model learned: ``row``, ``cause``, ``columns`` and ``text``.
+    """
+
+    causes: list[str]
+    p_values: dict[str, float]
+    columns: list[ColumnChange]
+    shares: dict[Label, tuple[float, float]]
+    n_rows: tuple[float, float]
+    plane_correlation: float | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether any cause is significant."""
+        return bool(self.causes)
+
+    def renamed(self, names: Sequence[str]) -> DriftReport:
+        """Return the report with names for columns that were numbered x0, x1, ... because they had none."""
+        return replace(
+            self,
+            columns=[replace(change, column=_renamed(change.column, names)) for change in self.columns],
+            events=[renamed_event(event, names) for event in self.events],
+        )
+
+    def columns_of(self, cause: str) -> list[str]:
+        """Return the names of the columns with this cause, the most significant first."""
+        return [change.column for change in self.columns if change.cause == cause]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_rows[0]:,.0f} rows before, {self.n_rows[1]:,.0f} after: "
+            + (f"changed, cause: {', '.join(self.causes)}." if self.causes else "no significant change.")
+        ]
+        if "prior" in self.causes:
+            moved = [f"{label} {a:.2%} -> {b:.2%}" for label, (a, b) in self.shares.items()]
+            lines.append(f"prior (p = {self.p_values['prior']:.1e}): {', '.join(moved[:8])}")
+        for cause in ("features", "concept"):
+            if cause in self.causes:
+                lines.append(f"{cause} (p = {self.p_values[cause]:.1e}):")
+                lines += [f"  {change}" for change in self.columns if change.cause == cause][:8]
+        if self.plane_correlation is not None:
+            lines.append(f"correlation of the linear scores before and after: {self.plane_correlation:.2f}")
+        lines += [f"row {event['row']:,}: {event['text']}" for event in self.events]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, *lines = str(self).split("\n")
+        items = "".join(f"<li>{escape(line.strip())}</li>" for line in lines)
+        return f"<p><b>{escape(head)}</b></p><ul>{items}</ul>"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values for JSON."""
+        return {
+            "changed": self.has_changed,
+            "causes": list(self.causes),
+            "p_values": dict(self.p_values),
+            "rows": {"before": self.n_rows[0], "after": self.n_rows[1]},
+            "shares": {str(label): list(pair) for label, pair in self.shares.items()},
+            "columns": [
+                {
+                    "column": change.column,
+                    "cause": change.cause,
+                    "p_value": change.p_value,
+                    "shifts": {str(label): shift for label, shift in change.shifts.items()},
+                    "scales": {str(label): scale for label, scale in change.scales.items()},
+                }
+                for change in self.columns
+            ],
+            "plane_correlation": self.plane_correlation,
+            "events": [dict(event) for event in self.events],
+        }
+
+
+_EVENT_TEXTS = {
+    "prior": "the class frequencies changed",
+    "features": "columns moved in all classes",
+    "concept": "columns moved differently within the classes",
+}
+
+
+def event_of(row: int, report: DriftReport) -> dict[str, Any]:
+    """Return row, main cause with its columns, further causes with theirs, and text of a drift."""
+    found = [
+        {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
+        for cause in report.causes or ["unknown"]
+    ]
+    return renamed_event({"row": row, **found[0], "further": found[1:]}, ())
+
+
+def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return an event with names for numbered columns."""
+    parts = [
+        {"cause": part["cause"], "columns": [_renamed(column, names) for column in part["columns"]]}
+        for part in (event, *event["further"])
+    ]
+    texts = [
+        _EVENT_TEXTS.get(part["cause"], "something changed")
+        + (f": {', '.join(part['columns'])}" if part["columns"] else "")
+        for part in parts
+    ]
+    return {"row": event["row"], **parts[0], "further": parts[1:], "text": "; ".join(texts)}
+
+
+def _renamed(column: str, names: Sequence[str]) -> str:
+    number = column[1:]
+    is_number = column.startswith("x") and number.isdecimal() and int(number) < len(names)
+    return str(names[int(number)]) if is_number else column
+
+
+def compare_statistics(
+    before: ClassStatistics, after: ClassStatistics, names: Sequence[str] | None = None
+) -> DriftReport:
+    """Return what changed between two periods, from their exact class statistics.
+
+    Parameters
+    ----------
+    before, after : ClassStatistics
+        Statistics of the two periods; sums over machines or sites are allowed.
+    names : sequence of str, optional
+        Names of the columns.
+
+    Returns
+    -------
+    DriftReport
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from steelyard.proximal import ClassStatistics, compare_statistics
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(4000, 3)), rng.random(4000) < 0.1
+    >>> before, after = ClassStatistics(3), ClassStatistics(3)
+    >>> before.add(X[:2000], y[:2000])
+    >>> after.add(X[2000:] + [0.0, 0.8, 0.0], y[2000:])
+    >>> report = compare_statistics(before, after)
+    >>> report.causes, report.columns_of("features")
+    (['features'], ['x1'])
+    """
+    if before.n_features != after.n_features:
+        raise DataError(
+            f"both periods need the same columns; got {before.n_features} and {after.n_features} of them.",
+            source="compare_statistics",
+        )
+    if not before.classes or not after.classes:
+        raise DataError("both periods need rows; one of them has none.", source="compare_statistics")
+    return compare_moments(ClassMoments.of(before), ClassMoments.of(after), names)
+
+
+def compare_moments(
+    before: ClassMoments, after: ClassMoments, names: Sequence[str] | None = None
+) -> DriftReport:
+    """Return what changed between two periods, from their class moments."""
+    n_features = before.n_features
+    names = [f"x{k}" for k in range(n_features)] if names is None else [str(name) for name in names]
+    labels = sorted({**before.counts, **after.counts})
+    p_prior = _prior_p_value(before, after, labels)
+    compared = [
+        label
+        for label in labels
+        if min(before.counts.get(label, 0), after.counts.get(label, 0)) >= _MIN_CLASS_ROWS
+    ]
+    tests = _column_tests(before, after, compared) if compared else None
+    p_values = {"prior": p_prior, "features": 1.0, "concept": 1.0}
+    columns: list[ColumnChange] = []
+    if tests is not None:
+        columns = _changed_columns(tests, compared, names)
+        for cause in ("features", "concept"):
+            p_values[cause] = min((c.p_value for c in columns if c.cause == cause), default=1.0)
+    causes = [cause for cause in CAUSES if p_values[cause] <= _SIGNIFICANCE]
+    causes.sort(key=lambda cause: p_values[cause])
+    columns = [change for change in columns if change.cause in causes]
+    shares = {
+        label: (before.counts.get(label, 0.0) / before.n_rows, after.counts.get(label, 0.0) / after.n_rows)
+        for label in labels
+    }
+    return DriftReport(
+        causes, p_values, columns, shares, (before.n_rows, after.n_rows),
+        _plane_correlation(before, after, compared),
+    )  # fmt: skip
+
+
+def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float:
+    """Return the p-value of equal class frequencies: G-test with Yates' correction for two classes."""
+    table = np.array([[period.counts.get(label, 0.0) for label in labels] for period in (before, after)])
+    table = table[:, table.sum(axis=0) > 0]
+    if table.shape[1] < 2:
+        return 1.0
+    return float(stats.chi2_contingency(table, lambda_="log-likelihood").pvalue)
+
+
+@dataclass(frozen=True)
+class _Tests:
+    """Log p-values of a common change and of a difference between classes, by test and column."""
+
+    common: FloatArray  # (2, n_features): mean, spread
+    different: FloatArray  # (3, n_features): mean, spread, correlation
+    shifts: FloatArray  # (n_classes, n_features)
+    scales: FloatArray
+
+
+def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> _Tests:
+    n = np.array([[period.counts[label] for label in labels] for period in (before, after)])
+    means = np.array([[period.mean(label) for label in labels] for period in (before, after)])
+    covariances = np.array([[period.covariance(label) for label in labels] for period in (before, after)])
+    variances = np.maximum(np.einsum("pcjj->pcj", covariances), 0.0)
+    # A constant column has no spread; the pooled variance of the column sets the scale of rounding errors.
+    floor = 1e-12 * np.maximum(variances.max(axis=(0, 1)), np.square(means).max(axis=(0, 1))) + _TINY
+    variances = np.maximum(variances, floor)
+    pooled = (variances * n[:, :, None]).sum(axis=0) / n.sum(axis=0)[:, None]
+    # Few rows of a class may have no spread in a column of zeros and ones; their variance is shrunk.
+    overall = (variances * n[:, :, None]).sum(axis=(0, 1)) / n.sum()
+    weight = n[:, :, None]
+    variances = (weight * variances + _PRIOR_ROWS * overall) / (weight + _PRIOR_ROWS)
+    shift, shift_variance = means[1] - means[0], (variances / n[:, :, None]).sum(axis=0)
+    scale = 0.5 * np.log(variances[1] / variances[0])
+    # With kurtosis 5 the variance of the logarithm of a standard deviation is 1 / n; 1 / (2 n) if normal.
+    scale_variance = np.broadcast_to((1.0 / n).sum(axis=0)[:, None], scale.shape)
+    common, different = zip(
+        _split_log_p(shift, shift_variance), _split_log_p(scale, scale_variance), strict=True
+    )
+    return _Tests(
+        np.array(common),
+        np.array([*different, _correlation_log_p(covariances, variances, n)]),
+        shift / np.sqrt(pooled),
+        np.exp(scale),
+    )
+
+
+def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return log p-values of a common change of all classes, and of differences between classes."""
+    weights = 1.0 / variance
+    common = (change * weights).sum(axis=0) / weights.sum(axis=0)
+    z = np.abs(common) * np.sqrt(weights.sum(axis=0))
+    spread = (np.square(change - common) * weights).sum(axis=0)
+    n_classes = len(change)
+    different = stats.chi2.logsf(spread, n_classes - 1) if n_classes > 1 else np.zeros(change.shape[1])
+    return math.log(2.0) + stats.norm.logsf(z), different
+
+
+def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatArray) -> FloatArray:
+    """Return, for each column, the smallest log p-value of a different change of its correlations."""
+    n_features = variances.shape[2]
+    if n_features < 2 or n.shape[1] < 2 or n.min() < _MIN_CORRELATION_ROWS:
+        return np.zeros(n_features)
+    sd = np.sqrt(variances)
+    r = np.clip(covariances / (sd[:, :, :, None] * sd[:, :, None, :]), -0.999, 0.999)
+    change = np.arctanh(r[1]) - np.arctanh(r[0])
+    # Twice the variance under normality, because columns with heavy tails have less certain correlations.
+    variance = np.broadcast_to((2.0 / n).sum(axis=0)[:, None, None], change.shape)
+    shape = (len(change), -1)
+    _, different = _split_log_p(change.reshape(shape), variance.reshape(shape))
+    different = different.reshape(n_features, n_features)
+    np.fill_diagonal(different, 0.0)
+    return np.asarray(different.min(axis=1) + math.log(n_features - 1))
+
+
+def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str]) -> list[ColumnChange]:
+    """Return one entry per column: the cause with the smaller corrected p-value."""
+    n_features = len(names)
+    log_p = {
+        "features": tests.common.min(axis=0) + math.log(len(tests.common) * n_features),
+        "concept": tests.different.min(axis=0) + math.log(len(tests.different) * n_features),
+    }
+    # Moved alike: a change of scale also moves class means differently, so the stronger cause is kept.
+    is_large = (np.abs(tests.shifts).max(axis=0) >= _MIN_EFFECT) | (
+        np.abs(np.log(tests.scales)).max(axis=0) >= _MIN_EFFECT
+    )
+    is_large |= tests.different[-1] + math.log(n_features) < math.log(_SIGNIFICANCE)
+    cause = np.where(log_p["concept"] < log_p["features"], "concept", "features")
+    smallest = np.minimum(log_p["features"], log_p["concept"])
+    order = np.argsort(smallest, kind="stable")
+    return [
+        ColumnChange(
+            names[k],
+            str(cause[k]),
+            float(np.exp(min(smallest[k], 0.0))),
+            dict(zip(labels, tests.shifts[:, k].tolist(), strict=True)),
+            dict(zip(labels, tests.scales[:, k].tolist(), strict=True)),
+        )
+        for k in order.tolist()
+        if is_large[k] and smallest[k] < math.log(_SIGNIFICANCE)
+    ]
+
+
+def _plane_correlation(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float | None:
+    """Return the correlation of both linear scores under the pooled covariance; None unless two classes."""
+    if len(labels) != 2:
+        return None
+    one, other = labels
+    within = [
+        (period.covariance(one) * period.counts[one] + period.covariance(other) * period.counts[other])
+        / period.n_rows
+        for period in (before, after)
+    ]
+    pooled = (within[0] + within[1]) / 2.0
+    ridge = (_RIDGE * np.trace(pooled) / len(pooled) + _TINY) * np.eye(len(pooled))
+    planes = [
+        np.linalg.solve(covariance + ridge, period.mean(labels[1]) - period.mean(labels[0]))
+        for covariance, period in zip(within, (before, after), strict=True)
+    ]
+    lengths = [math.sqrt(max(float(plane @ pooled @ plane), _TINY)) for plane in planes]
+    return float(np.clip(planes[0] @ pooled @ planes[1] / (lengths[0] * lengths[1]), -1.0, 1.0))

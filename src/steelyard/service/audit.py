@@ -1,0 +1,133 @@
+"""Audit log: who changed which model, when, and with which outcome; without contents of rows."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from steelyard.service.commands import Origin, Request, Tick
+from steelyard.service.stores.sql import Store
+
+__all__ = ["AuditEntry", "AuditLog"]
+
+_MAX_UNWRITTEN = 10_000
+_READ_ENTRIES = 500  # stored groups that a query reads at once
+_NO_ORIGIN = Origin(None, None, "")
+_COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # fields of responses with numbers of rows
+
+
+class AuditEntry(NamedTuple):
+    """One change, or one refused change."""
+
+    at: float
+    model: str
+    verb: str
+    key: str | None
+    address: str | None
+    request_id: str
+    outcome: str  # "done", "repeated", or the kind of error
+    rows: int
+    version: int | None
+
+
+class AuditLog:
+    """Audit log in the store; the requests of a group are one record, because a record per row is slow.
+
+    Parameters
+    ----------
+    store : Store
+        Store of the service.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._unwritten: deque[AuditEntry] = deque(maxlen=_MAX_UNWRITTEN)  # of requests without a transaction
+        self._n_in_transaction = 0
+
+    def add(self, entry: AuditEntry) -> None:
+        """Add an entry about a request that no transaction contains; the next one stores it. Thread-safe."""
+        self._unwritten.append(entry)
+
+    def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
+        """Add the requests of a transaction that failed."""
+        for request in requests:
+            if not isinstance(request, Tick):
+                self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
+
+    def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
+        """Store the outcomes of a group, inside its transaction; requests of one kind are one record."""
+        unwritten = list(self._unwritten)
+        self._n_in_transaction = len(unwritten)
+        records: list[tuple[float, str, str, list[tuple[Any, ...]]]] = []
+        records += [(entry.at, entry.model, entry.verb, [tuple(entry[3:])]) for entry in unwritten]
+        last: tuple[str, type[Request]] | None = None
+        for request, outcome in outcomes:
+            kind = type(request)
+            if kind is Tick:
+                continue
+            if last != (request.model, kind):
+                last = (request.model, kind)
+                records.append((now, request.model, _verb(kind), []))
+            if isinstance(outcome, Exception):
+                values = _values(request, type(outcome).__name__, {})
+            else:
+                values = _values(request, "repeated" if request.is_repeated else "done", outcome)
+            records[-1][3].append(values)
+        if records:
+            encode = msgspec.json.encode
+            self._store.add_audit([(at, m, verb, encode(body).decode()) for at, m, verb, body in records])
+
+    def committed(self) -> None:
+        """Remove the entries that the last transaction has stored."""
+        for _ in range(min(self._n_in_transaction, len(self._unwritten))):
+            self._unwritten.popleft()
+        self._n_in_transaction = 0
+
+    def read(
+        self,
+        *,
+        model: str | None = None,
+        since: float = -math.inf,
+        until: float = math.inf,
+        before: int | None = None,
+        limit: int = 100,
+        **equal: Any,
+    ) -> tuple[list[AuditEntry], int | None]:
+        """Return entries, newest first, and the number to continue with; None at the end.
+
+        ``equal`` selects entries by verb, key, address, request_id or outcome. ``since`` and ``until`` are
+        times in seconds. A result can have more entries than ``limit``, because groups are not split.
+        """
+        found: list[AuditEntry] = []
+        number = 2**62 if before is None else before
+        while len(found) < limit:
+            records = self._store.audit(
+                model=model, since=since, until=until, before=number, limit=_READ_ENTRIES
+            )
+            for number, at, name, verb, body in records:
+                entries = [AuditEntry(at, name, verb, *values) for values in msgspec.json.decode(body)]
+                found += [e for e in reversed(entries) if all(getattr(e, k) == v for k, v in equal.items())]
+                if len(found) >= limit:
+                    return found, number
+            if len(records) < _READ_ENTRIES:
+                return found, None
+        return found, number
+
+
+def _verb(kind: type[Request]) -> str:
+    return kind.__name__.lower()
+
+
+def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the fields of an entry after time, model and verb."""
+    key, address, request_id = request.origin or _NO_ORIGIN
+    n_rows = 0
+    for name in _COUNTS:
+        if name in response:
+            n_rows = response[name]
+            break
+    return key, address, request_id, outcome, n_rows, response.get("version")

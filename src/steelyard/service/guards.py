@@ -1,0 +1,73 @@
+"""Guards of a model: allowed classes and ranges of labelled rows, and quotas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steelyard.service import rows as wire
+from steelyard.service.commands import Conflict
+from steelyard.service.engine import Engine
+from steelyard.service.spec import Spec
+from steelyard.tables.columns import ColumnBatch, RowError
+
+__all__ = ["check_quota", "check_rows", "violations"]
+
+_MEGABYTE = 1_000_000
+
+
+def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
+    """Return column and reason of each row that violates a guard; the reason has no value of the row."""
+    found: dict[int, tuple[str, str]] = {}
+    if spec.classes is not None:
+        allowed = {_text(label) for label in spec.classes}
+        for row, label in enumerate(wire.texts(batch, spec.target)):
+            if label not in allowed:
+                found[row] = spec.target, f"the label is not among {', '.join(sorted(allowed))}"
+    for name, (low, high) in (spec.ranges or {}).items():
+        values = batch.columns.get(name)
+        if values is None or values.dtype != np.float64:
+            continue  # a missing column or a text is an error of the row itself
+        outside = np.zeros(batch.n_rows, dtype=bool)
+        if low is not None:
+            outside |= values < low
+        if high is not None:
+            outside |= values > high
+        for row in np.flatnonzero(outside).tolist():
+            found.setdefault(row, (name, f"{name} is outside the range {low} to {high}"))
+    return found
+
+
+def check_rows(spec: Spec, batch: ColumnBatch) -> None:
+    """Raise RowError if a row violates a guard."""
+    found = violations(spec, batch)
+    if found:
+        row = min(found)
+        column, reason = found[row]
+        raise RowError(
+            f"{reason}; nothing was changed.",
+            source=f"row {row} of the request",
+            hint="correct the row; the settings classes and ranges define what is allowed",
+            row=row,
+            column=column,
+        )
+
+
+def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
+    """Raise Conflict if rows would exceed a quota of the model."""
+    spec = engine.spec
+    n_columns = len(engine.column_kinds()) or len(engine.feature_names(batch))
+    used: dict[str, float] = {"columns": max(engine.n_features, n_columns)}
+    if spec.window is None:
+        used["rows"] = engine.n_rows + batch.n_rows
+    used["megabytes"] = state_bytes / _MEGABYTE
+    for name, value in used.items():
+        if value > spec.limit(name):
+            raise Conflict(
+                f"the quota of this model is {spec.limit(name):,g} {name}, and it would have {value:,g}; "
+                "nothing was changed.",
+                hint="an administrator can change quota in the settings of the model",
+            )
+
+
+def _text(label: object) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)

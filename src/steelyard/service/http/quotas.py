@@ -1,0 +1,36 @@
+"""Rates of requests by key and by model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from steelyard.service.commands import QueueFullError
+
+__all__ = ["RateLimits"]
+
+
+class RateLimits:
+    """Token buckets: a rate allows this number of requests per second, and as many at once.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns the time in seconds; it must not go backwards.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}  # requests left, and when
+
+    def check(self, kind: str, name: str, rate: float) -> None:
+        """Count one request; raise QueueFullError if there were too many."""
+        now, burst = self._clock(), max(rate, 1.0)
+        left, then = self._buckets.get((kind, name), (burst, now))
+        left = min(burst, left + (now - then) * rate)
+        self._buckets[kind, name] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
+        if left < 1.0:
+            raise QueueFullError(
+                f"the rate of this {kind} is {rate:g} requests per second; nothing was changed.",
+                hint="send rows in batches, or ask an administrator for a higher rate",
+            )

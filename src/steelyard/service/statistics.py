@@ -1,0 +1,68 @@
+"""Statistics of the writer for the metrics: commits, failures and delays of labels."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+__all__ = ["HistogramCounts", "WriterStatistics"]
+
+_COMMIT_BOUNDS = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+)  # seconds
+
+
+class HistogramCounts:
+    """Counts of values between bounds, with their sum.
+
+    Parameters
+    ----------
+    bounds : sequence of float
+        Upper bounds of the intervals; larger values are counted in a last interval.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Return (upper bound, number of values up to it), as Prometheus expects."""
+        total, found = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+class WriterStatistics:
+    """Counters of one writer; its thread changes them, others read them."""
+
+    def __init__(self) -> None:
+        self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
+        self.write_failures: dict[str, int] = {}  # failed groups by kind of error
+        self.erase_failures = 0
+        self.on_labels: Callable[[str, list[float]], None] | None = None  # model and delays in seconds
+
+    def write_failed(self, error: Exception) -> None:
+        """Count a group that could not be written."""
+        kind = type(error.__cause__ or error).__name__
+        self.write_failures[kind] = self.write_failures.get(kind, 0) + 1

@@ -1,0 +1,38 @@
+"""Upgrades of the store after schema version 2, each one step, written for SQLite and translated."""
+
+from __future__ import annotations
+
+__all__ = ["UPGRADES", "translated"]
+
+# Keys are the schema versions that the steps lead to. A step may only add tables, columns and indexes.
+UPGRADES: dict[int, str] = {
+    # Arrival time and batch of chunks, last versions of deleted models, audit log, quarantine.
+    3: """
+ALTER TABLE chunks ADD COLUMN at REAL;
+ALTER TABLE chunks ADD COLUMN batch TEXT;
+CREATE INDEX chunks_by_batch ON chunks (model, batch) WHERE batch IS NOT NULL;
+CREATE TABLE former_models (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT;
+CREATE TABLE audit (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, model TEXT NOT NULL, verb TEXT NOT NULL,
+  body TEXT NOT NULL) STRICT;
+CREATE INDEX audit_by_model ON audit (model, number);
+CREATE TABLE quarantine (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, id TEXT, subject TEXT,
+  reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE INDEX quarantine_by_model ON quarantine (model, number);
+""",
+}
+_POSTGRES_WORDS = (
+    ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    (" INTEGER", " BIGINT"),
+    (" REAL", " DOUBLE PRECISION"),
+    (" BLOB", " BYTEA"),
+    (") STRICT", ")"),
+)
+
+
+def translated(step: str) -> str:
+    """Return a step in the SQL of PostgreSQL."""
+    for ours, theirs in _POSTGRES_WORDS:
+        step = step.replace(ours, theirs)
+    return step

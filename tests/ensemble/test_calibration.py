@@ -1,0 +1,167 @@
+"""Online calibration, prediction sets and confidence intervals for rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
+from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.prediction_sets import prediction_sets
+from steelyard.exceptions import ParameterError
+from steelyard.metrics import expected_calibration_error, log_loss_score, rate_interval
+
+
+def _labelled(n, slope, bias, seed=0):
+    """Return log-odds that are wrong by a slope and a bias, and labels."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(-2.0, 2.0, n)
+    return (truth - bias) / slope, rng.random(n) < expit(truth)
+
+
+def test_calibration_learns_slope_and_bias():
+    z, y = _labelled(20_000, 0.5, 1.0)
+    calibration = OnlineCalibration().after(z, y)
+    new, labels = _labelled(20_000, 0.5, 1.0, seed=1)
+    p = expit(calibration.log_odds(new))
+    assert expected_calibration_error(labels.astype(int), expit(new)) > 0.04
+    assert expected_calibration_error(labels.astype(int), p) < 0.01
+    assert (np.diff(calibration.log_odds(np.sort(new))) >= 0.0).all()
+
+
+def test_calibration_of_calibrated_log_odds_changes_little():
+    z, y = _labelled(5000, 1.0, 0.0)
+    new, labels = _labelled(5000, 1.0, 0.0, seed=1)
+    p = expit(OnlineCalibration().after(z, y).log_odds(new))
+    assert log_loss_score(labels.astype(int), p) < log_loss_score(labels.astype(int), expit(new)) + 0.003
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=1, max_size=150))
+def test_calibration_is_finite_monotone_and_restored_from_its_state(rows):
+    z, y = (np.array(part) for part in zip(*rows, strict=True))
+    calibration = OnlineCalibration().after(z, y)
+    grid = np.linspace(-20.0, 20.0, 81)
+    values = calibration.log_odds(grid)
+    assert np.isfinite(values).all()
+    assert (np.diff(values) >= -1e-9).all()
+    restored = OnlineCalibration.from_state(calibration.get_state())
+    assert (restored.log_odds(grid) == values).all()
+
+
+def test_corrupt_calibration_raises():
+    state = OnlineCalibration().get_state()
+    with pytest.raises(ValueError, match="corrupt"):
+        OnlineCalibration.from_state({**state, "losses": np.zeros(2)})
+    assert (OnlineCalibration.from_state(None).losses == 0.0).all()
+
+
+def test_stream_probabilities_have_calibration_error_below_one_point():
+    rng = np.random.default_rng(2)
+    n = 6000
+    y = (rng.random(n) < 0.1).astype(int)
+    X = rng.normal(size=(n, 3)) + y[:, None]
+    model, p = StreamClassifier(), np.zeros(n)
+    for begin in range(0, n, 200):
+        part = slice(begin, begin + 200)
+        if begin:
+            p[part] = model.predict_proba(X[part])[:, 1]
+        model.partial_fit(X[part], y[part])
+    assert expected_calibration_error(y[2000:], p[2000:]) < 0.015
+
+
+# -- prediction sets ----------------------------------------------------------------------------------
+
+
+def _members_by_definition(recent, places, new, coverage):
+    """Return the sets by the definition of weighted conformal p-values, row after row."""
+    recent = recent - np.log(np.exp(recent).sum(axis=1, keepdims=True))
+    new = new - np.log(np.exp(new).sum(axis=1, keepdims=True))
+    members = np.zeros(new.shape, dtype=bool)
+    for row in range(len(new)):
+        for k in range(new.shape[1]):
+            own = recent[places == k, k]
+            weights = [0.5 ** (age / 200.0) for age in range(len(own), 0, -1)]
+            below = sum(w for w, score in zip(weights, own, strict=True) if score <= new[row, k])
+            members[row, k] = (below + 1.0) / (sum(weights) + 1.0) > 1.0 - coverage
+    return members
+
+
+def test_sets_agree_with_definition():
+    rng = np.random.default_rng(3)
+    recent, new, places = rng.normal(size=(80, 3)), rng.normal(size=(30, 3)), rng.integers(0, 2, 80)
+    members = prediction_sets(recent, places, new, 0.8)
+    assert (members == _members_by_definition(recent, places, new, 0.8)).all()
+    assert members[:, 2].all()  # a class without recent rows cannot be ruled out
+
+
+@pytest.mark.parametrize(
+    "make",
+    [StreamClassifier, lambda: AdaptiveThresholdClassifier(ProximalSVC())],
+    ids=["ensemble", "wrapper"],
+)
+def test_sets_of_many_classes_contain_every_class_as_often_as_promised(make):
+    rng = np.random.default_rng(4)
+    n = 4000
+    y = rng.choice(4, n, p=[0.6, 0.25, 0.1, 0.05])
+    X = rng.normal(size=(n, 4)) + 1.5 * np.eye(4)[y]
+    model = make()
+    for begin in range(0, 2000, 200):
+        model.partial_fit(X[begin : begin + 200], y[begin : begin + 200])
+    members, rest = model.predict_set(X[2000:], coverage=0.9), y[2000:]
+    assert members.shape == (2000, 4)
+    for k in range(4):
+        assert members[rest == k, k].mean() == pytest.approx(0.9, abs=0.08)
+    assert members.sum(axis=1).mean() < 3.0
+    assert (model.predict_set(X[2000:], coverage=0.99) >= members).all()
+    for wrong in (0.0, 1.0, "much", True):
+        with pytest.raises(ParameterError, match="coverage"):
+            model.predict_set(X[:2], coverage=wrong)
+
+
+# -- probabilities of any classifier --------------------------------------------------------------------
+
+
+def test_wrapper_probabilities_are_calibrated_for_observed_shares():
+    rng = np.random.default_rng(5)
+    n = 6000
+    y = (rng.random(n) < 0.15).astype(int)
+    X = rng.normal(size=(n, 3)) + y[:, None]
+    model = AdaptiveThresholdClassifier(ProximalSVC())
+    for begin in range(0, 3000, 200):
+        model.partial_fit(X[begin : begin + 200], y[begin : begin + 200])
+    P, rest = model.predict_proba(X[3000:]), y[3000:]
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    assert expected_calibration_error(rest, P[:, 1]) < 0.04
+    balanced = model.predict_proba(X[3000:], prior="balanced")[:, 1]
+    assert balanced.mean() > P[:, 1].mean() + 0.1
+    assert (np.diff(P[np.argsort(model.decision_function(X[3000:])), 1]) >= -1e-12).all()
+
+
+# -- confidence intervals of rates ------------------------------------------------------------------------
+
+
+def test_interval_contains_drifting_mean_rate_at_all_times():
+    missed = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        rates = 0.1 + 0.09 * np.sin(np.arange(1500) / 200.0 + seed)
+        events = np.cumsum(rng.random(1500) < rates)
+        means = np.cumsum(rates) / np.arange(1, 1501)
+        at = np.unique(np.geomspace(1, 1500, 25).astype(int)) - 1
+        intervals = [rate_interval(int(events[n]), int(n) + 1) for n in at]
+        missed += any(not low <= means[n] <= high for n, (low, high) in zip(at, intervals, strict=True))
+    assert missed <= 80 * 0.05 + 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_interval_contains_observed_rate_and_shrinks_with_lower_level(n_events, n_others):
+    low, high = rate_interval(n_events, n_events + n_others)
+    narrow = rate_interval(n_events, n_events + n_others, level=0.5)
+    rate = n_events / max(n_events + n_others, 1)
+    assert 0.0 <= low <= narrow[0] <= narrow[1] <= high <= 1.0
+    assert n_events + n_others == 0 or narrow[0] <= rate <= narrow[1]

@@ -1,0 +1,138 @@
+"""Change monitor: conformal p-values, e-detectors, causes of events, saving and forgetting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard import StreamClassifier
+from steelyard.ensemble.change_monitor import (
+    ChangeMonitor,
+    _after_labels,
+    _conformal_p_values,
+    _shiryaev_roberts,
+)
+from steelyard.persistence import from_bytes, to_bytes
+
+
+def make_rows(kind, seed, n=4000, n_columns=4):
+    rng = np.random.default_rng(seed)
+    half = n // 2
+    y = (rng.random(n) < 0.1).astype(np.int64)
+    if kind == "prior":
+        y[half:] = rng.random(n - half) < 0.3
+    X = rng.normal(size=(n, n_columns))
+    X[:, 0] += y
+    if kind == "features":
+        X[half:, 2] += 1.0
+    elif kind == "concept":
+        X[half:, 3] += 2.0 * y[half:]
+    return X, y
+
+
+def monitored(X, y, chunk=100, **options):
+    monitor = ChangeMonitor()
+    for begin in range(0, len(y), chunk):
+        part = slice(begin, begin + chunk)
+        given = {name: values[part] for name, values in options.items()}
+        monitor = monitor.after(X[part], y[part], [0, 1], **given)
+    return monitor
+
+
+@pytest.mark.parametrize(("kind", "column"), [("prior", None), ("features", "x2"), ("concept", "x3")])
+def test_injected_drift_is_found_with_cause_and_column(kind, column):
+    for seed in range(3):
+        events = monitored(*make_rows(kind, seed)).event_list()
+        assert len(events) == 1
+        assert events[0]["cause"] == kind
+        assert events[0]["row"] > 2000
+        assert column is None or column == events[0]["columns"][0]
+
+
+def test_exchangeable_rows_raise_no_event():
+    n_events = sum(len(monitored(*make_rows("none", seed)).events) for seed in range(10))
+    assert n_events == 0  # expected: at most 0.4 in 40,000 rows
+
+
+def test_conformal_p_values_of_exchangeable_rows_are_uniform():
+    rng = np.random.default_rng(0)
+    bins = rng.integers(0, 8, size=(4000, 3))
+    p = _conformal_p_values(bins, np.zeros((3, 8)), rng)
+    for values in p.reshape(2, 4000, 3)[:, :, 0]:
+        counts = np.histogram(values, bins=10, range=(0, 1))[0]
+        assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
+
+
+def test_conformal_p_values_equal_slow_reference():
+    rng = np.random.default_rng(1)
+    bins = rng.integers(0, 8, size=(30, 1))
+    p = _conformal_p_values(bins, np.zeros((1, 8)), np.random.default_rng(2))[0, :, 0]
+    uniform = np.random.default_rng(2).random((2, 30, 1))[0, :, 0]
+    for row in range(30):
+        earlier = bins[:row, 0]
+        below, equal = (earlier < bins[row, 0]).sum(), (earlier == bins[row, 0]).sum()
+        assert p[row] == pytest.approx((below + uniform[row] * (equal + 1)) / (row + 1))
+
+
+def test_shiryaev_roberts_sums_equal_recursion():
+    bets = np.random.default_rng(0).uniform(0.2, 1.8, size=(50, 3))
+    expected = np.array([1.0, 0.0, 5.0])
+    start = expected.copy()
+    for bet in bets:
+        expected = (expected + 1.0) * bet
+    np.testing.assert_allclose(_shiryaev_roberts(start, bets), expected)
+
+
+def test_expected_sum_of_class_shares_is_at_most_number_of_rows():
+    # The guarantee E[S] <= t, on which the false alarm rate rests, averaged over many short streams.
+    sums = []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        codes = (rng.random(20) < 0.3).astype(np.int64)
+        sums.append(_after_labels(np.zeros((2, 2)), np.array([14.0, 6.0]), codes, rng))
+    assert np.mean(sums) < 20 * 1.3
+
+
+def test_daily_cycle_with_times_raises_no_event():
+    rng = np.random.default_rng(0)
+    n = 12_000
+    times = np.arange(n) * 86_400.0 / 1000
+    y = (rng.random(n) < 0.1).astype(np.int64)
+    X = np.column_stack([times / 3600 % 24, rng.normal(size=n)])
+    assert monitored(X, y, times=times).events == ()
+    assert len(monitored(X, y).events) > 0
+
+
+def test_column_that_moves_all_the_time_is_ignored_after_some_events():
+    rng = np.random.default_rng(0)
+    n = 40_000
+    X = np.column_stack([np.sin(np.arange(n) / 500.0), rng.normal(size=n)])
+    monitor = monitored(X, np.zeros(n, dtype=np.int64))
+    assert monitor.restless_columns.tolist() == [0]
+    assert len(monitor.events) <= 6
+
+
+def test_stream_classifier_reports_drift_of_named_column_and_keeps_it_in_files():
+    X, y = make_rows("features", 0)
+    frame = pd.DataFrame(X, columns=["a", "b", "amount", "d"])
+    model = StreamClassifier()
+    for begin in range(0, len(y), 400):
+        model.partial_fit(frame[begin : begin + 400], y[begin : begin + 400])
+    assert [event["columns"] for event in model.drift_events_] == [["amount"]]
+    assert 0.0 <= model.drift_evidence_ < 1.0
+    assert "amount" in str(model.drift_report())
+    loaded = from_bytes(to_bytes(model))
+    assert loaded.drift_events_ == model.drift_events_
+    model.forget(frame[-10:], y[-10:])
+    assert model._changes.reference is None  # sums of forgotten rows are gone
+    assert model.drift_events_ == loaded.drift_events_
+
+
+def test_drift_report_of_unlabelled_rows_names_column_and_score():
+    X, y = make_rows("none", 0)
+    model = StreamClassifier().partial_fit(X, y)
+    rows, _ = make_rows("none", 1, n=1000)
+    assert not model.drift_report(rows).has_changed
+    rows[:, 0] += 2.0
+    assert set(model.drift_report(rows).columns_of("features")) >= {"x0", "score"}

@@ -1,0 +1,386 @@
+"""Promised rates: the theorems of docs/guarantees.md on adversarial streams, and both classifiers."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import steelyard
+from steelyard import AdaptiveThresholdClassifier, ProximalSVC, StreamClassifier
+from steelyard.ensemble.online_threshold import AlarmLog, OnlineThreshold, RateControl, plain_scores
+from steelyard.ensemble.precision_levels import ERROR, LEVELS, PrecisionLevels
+from steelyard.exceptions import DataError, ParameterError
+from steelyard.streams import ArrayStream
+from steelyard.streams.predictions import learn_chunk, predict_chunk
+from steelyard.thresholds import ThresholdChoice, choose_threshold
+from steelyard.windowing import SlidingWindow
+
+
+def _wrapped(**goal):
+    return AdaptiveThresholdClassifier(ProximalSVC(), **goal)
+
+
+def _windowed(**goal):
+    return SlidingWindow(StreamClassifier(**goal), size=500)
+
+
+MAX_EXCESS = 20  # alarms by which any stretch of rows may deviate from the target
+
+
+def _alarms(model, scores, time=None):
+    keys = np.arange(len(scores), dtype=np.uint64)
+    return model.alarms(scores, scores[:, None, None], keys, plain_scores, time)
+
+
+def _largest_deviation(alarms, due):
+    """Return the largest deviation of the number of alarms from the number due, over all stretches."""
+    balance = np.concatenate([[0.0], np.cumsum(alarms - due)])
+    return balance.max() - balance.min()
+
+
+def _adversary(kind, n, rng):
+    """Return scores that a tracker of quantiles handles badly."""
+    at, noise = np.arange(n, dtype=float), rng.normal(size=n)
+    return {
+        "rising": at,
+        "falling": -at,
+        "constant": 0.0 * at,
+        "jumps": noise + 100.0 * (at // 300 % 2),
+        "bursts": noise + np.where(at % 1000 < 200, 50.0, 0.0),
+        "heavy tails": rng.standard_cauchy(n) * 1e6,
+        "ties": np.round(noise),
+    }[kind]
+
+
+KINDS = ["rising", "falling", "constant", "jumps", "bursts", "heavy tails", "ties"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", [0.0, 0.01, 0.3])
+def test_alarms_of_every_stretch_deviate_by_at_most_20_on_adversarial_scores(kind, target):
+    rng = np.random.default_rng(0)
+    scores, model = _adversary(kind, 6000, rng), OnlineThreshold({"alarms": target})
+    sizes = rng.integers(1, 400, 100)
+    parts = [_alarms(model, part) for part in np.split(scores, np.cumsum(sizes)) if len(part)]
+    alarms = np.concatenate(parts)
+    assert len(alarms) == 6000
+    assert _largest_deviation(alarms, target) <= MAX_EXCESS
+    assert model.realised()[0].n_events == alarms.sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    limits=st.lists(st.floats(-9.5, 9.5, exclude_max=True), min_size=1, max_size=60),
+    target=st.floats(0.0, 0.9),
+)
+def test_balance_stays_within_tolerance_for_any_limits(limits, target):
+    log = AlarmLog()
+    for repeat in range(20):
+        log.decide(np.array(limits if repeat % 3 else limits[::-1]), np.full(len(limits), target), 9.5)
+        assert -9.5 - target <= log.balance <= 10.5 - target
+
+
+def test_adversary_that_sees_the_state_cannot_exceed_the_bound():
+    rng = np.random.default_rng(1)
+    model, alarms = OnlineThreshold({"alarms": 0.05}), []
+    for _ in range(3000):
+        # As many alarms as possible while there were few, none while there were many: the worst case.
+        score = 1e6 + rng.random() if model.log.balance > -2.0 else -1e6 * rng.random()
+        alarms.append(bool(_alarms(model, np.array([score]))[0]))
+    assert _largest_deviation(np.array(alarms), 0.05) <= MAX_EXCESS
+
+
+def test_level_and_limits_are_inverse_functions():
+    control = RateControl(0.05, 9.5)
+    for balance in np.linspace(-9.0, 9.0, 25):
+        level = control.level(balance)
+        if 1e-12 < level < 1.0 - 1e-12:
+            assert control.limits(np.array([level]))[0] == pytest.approx(balance, abs=1e-6)
+    assert control.level(9.5) == 0.0
+    assert control.level(-9.5) == 1.0
+    assert control.level(0.0) == pytest.approx(0.05)
+
+
+def test_alarms_per_day_stay_below_the_number_in_every_period():
+    rng = np.random.default_rng(2)
+    hours = np.sort(rng.uniform(0.0, 24.0 * 20, 20_000))
+    hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # nights, and four days without rows
+    model = OnlineThreshold({"alarms_per_day": 50})
+    scores = rng.normal(size=len(hours)) + 2.0 * (rng.random(len(hours)) < 0.02) + 3.0 * (hours > 350)
+    parts = np.array_split(np.arange(len(hours)), 200)
+    alarms = np.concatenate([_alarms(model, scores[part], 3600.0 * hours[part]) for part in parts])
+    days = hours / 24.0
+    excess = np.cumsum(alarms) - 50.0 * (days - days[0])
+    rise = np.max(excess - np.minimum.accumulate(excess))
+    assert rise <= 2 * 5.0 + 3
+    counts = np.bincount(days.astype(int), alarms)
+    assert np.median(counts[counts > 0]) == pytest.approx(50, abs=10)
+
+
+def test_alarms_per_day_without_any_times_raises_with_hint():
+    with pytest.raises(DataError, match="pass time="):
+        _alarms(OnlineThreshold({"alarms_per_day": 10}), np.zeros(3))
+
+
+# -- recall -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0, 500, 5000])
+def test_recall_of_drifting_scores_is_the_promised_one(delay):
+    rng = np.random.default_rng(3)
+    n, share = 40_000, 0.1
+    positive = rng.random(n) < share
+    drift = 2.0 * np.sin(np.arange(n) / 6000.0)
+    scores = rng.normal(size=n) + np.where(positive, 1.5 + drift, drift)
+    keys = np.arange(n, dtype=np.uint64)
+    model, threshold, found = OnlineThreshold({"recall": 0.9}), float("nan"), np.zeros(n, dtype=bool)
+    for begin in range(0, n, 100):
+        part = slice(begin, begin + 100)
+        model.record(scores[part], threshold, scores[part, None, None], keys[part], plain_scores)
+        found[part] = scores[part] > threshold
+        end = begin + 100 - delay
+        if end >= 100:
+            late = slice(end - 100, end)
+            model.learn(scores[late], threshold, keys[late], positive[late])
+            recent = slice(max(0, end - 1000), end)
+            sides = [scores[recent][positive[recent] == flag] for flag in (True, False)]
+            threshold = choose_threshold(sides[0], sides[1], model, share)
+    used = np.arange(n) >= 2 * delay + 1000
+    recall = found[used & positive].mean()
+    assert recall == pytest.approx(0.9, abs=0.01 if delay < 5000 else 0.1)
+    balance = np.cumsum((~found - 0.1)[used & positive])
+    outstanding = 1.3 * share * (delay + 100)
+    tolerance = max(15.0, np.pi * 0.1 * outstanding)
+    assert np.ptp(balance) <= 2 * (tolerance + outstanding) + 1
+
+
+# -- precision ----------------------------------------------------------------------------------------
+
+
+def test_levels_below_promised_precision_are_rarely_accepted_at_any_time():
+    accepted = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        levels = PrecisionLevels(0.8)
+        tails, labels = rng.random(1500), rng.random(1500) < 0.78
+        for part in np.array_split(np.arange(1500), 30):
+            levels = levels.after(tails[part], labels[part])
+            if levels.largest() is not None:
+                accepted += 1
+                break
+    assert accepted <= 60 * ERROR + 4
+
+
+def test_precise_level_is_accepted_and_withdrawn_after_drift():
+    rng = np.random.default_rng(5)
+    tails = rng.random(4000)
+    levels = PrecisionLevels(0.8).after(tails, rng.random(4000) < np.where(tails < 0.25, 0.97, 0.02))
+    assert levels.largest() == 0.25
+    after = levels.after(rng.random(200), np.zeros(200, dtype=bool))
+    assert after.largest() is None or after.largest() <= LEVELS[2]
+
+
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+def test_no_alarm_is_raised_while_labels_are_random(make):
+    rng = np.random.default_rng(6)
+    X, y = rng.normal(size=(2000, 3)), (rng.random(2000) < 0.3).astype(int)
+    model, alarms = make(threshold={"precision": 0.9}), 0
+    for begin in range(0, 2000, 200):
+        part = slice(begin, begin + 200)
+        if begin:
+            alarms += int((model.predict(X[part]) == 1).sum())
+        model.partial_fit(X[part], y[part])
+    assert alarms == 0
+    assert np.isfinite(model.decision_function(X[:5])).all()
+    assert np.isfinite(model.predict_proba(X[:5])).all()
+
+
+# -- classifiers --------------------------------------------------------------------------------------
+
+
+def _stream(n, seed=0):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.1).astype(int)
+    X = rng.normal(size=(n, 3)) + np.where(np.arange(n) < n // 2, 1.5, -1.5)[:, None] * y[:, None]
+    return X, np.where(y == 1, "rare", "ok")
+
+
+def _run(model, X, y, size=100):
+    alarms = []
+    for begin in range(0, len(y), size):
+        part = slice(begin, begin + size)
+        if begin:
+            alarms.append(model.predict(X[part]) == "rare")
+        model.partial_fit(X[part], y[part])
+    return np.concatenate(alarms)
+
+
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+def test_realised_alarm_rate_is_promised_rate_with_drift(make):
+    X, y = _stream(3000)
+    model = make(threshold={"alarms": 0.1})
+    alarms = _run(model, X, y)
+    assert _largest_deviation(alarms, 0.1) <= MAX_EXCESS
+    realised = {rate.name: rate for rate in model.realised_rates_}
+    assert (realised["alarms"].n_events, realised["alarms"].n_rows) == (alarms.sum(), len(alarms))
+    low, high = realised["alarms"].interval
+    assert low < alarms.mean() < high
+    truth = y[100:] == "rare"
+    assert realised["recall"].rate == pytest.approx(alarms[truth].mean(), abs=0.03)
+    assert realised["precision"].rate == pytest.approx(truth[alarms].mean(), abs=0.03)
+    assert not model.labels_follow_scores
+
+
+@pytest.mark.parametrize("goal", [{"alarms": 0.1}, {"recall": 0.9}, {"precision": 0.6}])
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+def test_saved_and_copied_models_continue_with_the_same_state(make, goal, tmp_path):
+    X, y = _stream(1500, seed=1)
+    model = make(threshold=goal)
+    _run(model, X[:1000], y[:1000])
+    steelyard.save(model, tmp_path / "model.steelyard")
+    loaded, copied = steelyard.load(tmp_path / "model.steelyard"), copy.deepcopy(model)
+    expected = _run(model, X[1000:], y[1000:])
+    for other in (loaded, copied):
+        assert (_run(other, X[1000:], y[1000:]) == expected).all()
+        assert other.realised_rates_ == model.realised_rates_
+
+
+def test_decision_function_and_failed_calls_do_not_count():
+    X, y = _stream(1000, seed=2)
+    model = StreamClassifier(threshold={"alarms": 0.1}).partial_fit(X[:500], y[:500])
+    before = model.realised_rates_
+    model.decision_function(X[500:])
+    model.predict_proba(X[500:])
+    with pytest.raises(DataError):
+        model.predict(np.full((2, 3), np.inf))
+    with pytest.raises(DataError):
+        model.partial_fit(np.full((2, 3), np.inf), ["ok", "ok"])
+    assert model.realised_rates_ == before
+    assert "Realised alarms: no rows yet, promised 0.1." in str(model.explain())
+    model.predict(X[500:])
+    assert model.explain().promise[0].n_rows == 500
+
+
+def test_forgotten_rows_leave_the_recent_scores_of_the_log():
+    X, y = _stream(1200, seed=3)
+    model = StreamClassifier(threshold={"alarms": 0.1})
+    _run(model, X, y)
+    n_before = len(model._online_threshold.log.raw)
+    model.forget(X[1000:1050], y[1000:1050])
+    assert len(model._online_threshold.log.raw) == n_before - 50
+    assert model.realised_rates_[0].n_rows == 1100
+
+
+def test_alarms_of_concurrent_predictions_are_all_counted():
+    X, y = _stream(2000, seed=4)
+    model = StreamClassifier(threshold={"alarms": 0.1}).partial_fit(X[:1000], y[:1000])
+    found = []
+
+    def predict():
+        found.extend(
+            int((model.predict(X[begin : begin + 20]) == "rare").sum()) for begin in range(1000, 2000, 20)
+        )
+
+    threads = [threading.Thread(target=predict) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    realised = model.realised_rates_[0]
+    assert (realised.n_rows, realised.n_events) == (3000, sum(found))
+    assert abs(sum(found) - 300) <= MAX_EXCESS
+
+
+def test_changed_goal_starts_a_new_promise():
+    X, y = _stream(1000, seed=5)
+    model = StreamClassifier(threshold={"alarms": 0.1})
+    _run(model, X, y)
+    model.set_params(threshold={"recall": 0.8}).partial_fit(X[:100], y[:100])
+    assert model.realised_rates_[1].target == 0.8
+    model.set_params(threshold="gmean").partial_fit(X[:100], y[:100])
+    assert model.realised_rates_ == []
+
+
+@pytest.mark.parametrize(
+    "goal", [{"recall": 0.9}, {"precision": 0.6}, {"alarms": 0.2}, {"alarms_per_day": 5}]
+)
+def test_promises_of_three_classes_choose_a_threshold_for_each_class(goal):
+    rng = np.random.default_rng(7)
+    y = rng.integers(0, 3, 900)
+    X = rng.normal(size=(900, 3)) + 2.0 * np.eye(3)[y]
+    model = StreamClassifier(threshold=goal).partial_fit(X[:600], y[:600])
+    assert set(model.predict(X[600:])) <= {0, 1, 2}
+    assert np.isfinite(model.decision_function(X[600:])).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"recall": 1.0},
+        {"recall": 0.0},
+        {"precision": 1.5},
+        {"alarms_per_day": 0},
+        {"recall": 0.9, "alarms": 0.1},
+    ],
+)
+def test_impossible_promises_are_refused(wrong):
+    assert not ThresholdChoice().accepts(wrong)
+    with pytest.raises(ParameterError, match="promised rate"):
+        StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "make", [StreamClassifier, _wrapped, _windowed], ids=["ensemble", "wrapper", "window"]
+)
+def test_prequential_evaluation_uses_the_alarms_of_predict(make):
+    X, y = _stream(800, seed=10)
+    model = make(threshold={"alarms": 0.1})
+    first, *others = ArrayStream(X, y, time=60.0 * np.arange(800), chunk=100)
+    learn_chunk(model, first)
+    parts = []
+    for chunk in others:
+        parts.append(predict_chunk(model, chunk).labels)
+        learn_chunk(model, chunk)
+    alarms = np.concatenate(parts) == "rare"
+    assert len(alarms) == 700
+    assert _largest_deviation(alarms, 0.1) <= MAX_EXCESS
+
+
+# -- costs per row --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+def test_expensive_rows_are_alarms_at_lower_probability(make):
+    X, y = _stream(1000, seed=8)
+    model = make(threshold={"miss": 1.0, "alarm": 10.0}).partial_fit(X[:200], y[:200])
+    model.partial_fit(X[200:800], y[200:800])
+    cost = np.where(np.arange(200) % 2, 1000.0, 1.0)
+    p = model.predict_proba(X[800:])[:, 1]
+    assert ((model.predict(X[800:], sample_cost=cost) == "rare") == (p * cost > (1.0 - p) * 10.0)).all()
+    for wrong in (cost[:5], -cost, np.full(200, np.nan)):
+        with pytest.raises(DataError, match="sample_cost"):
+            model.predict(X[800:], sample_cost=wrong)
+
+
+def test_threshold_uses_mean_cost_of_recent_positive_rows(tmp_path):
+    X, y = _stream(600, seed=9)
+    prices = {"miss": 1.0, "alarm": 10.0}
+    amounts = np.where(y == "rare", 200.0, 7.0)
+    plain, costly, equal = (StreamClassifier(threshold=prices) for _ in range(3))
+    equal.set_params(threshold={"miss": 200.0, "alarm": 10.0})
+    for begin in range(0, 600, 100):
+        part = slice(begin, begin + 100)
+        plain.partial_fit(X[part], y[part])
+        equal.partial_fit(X[part], y[part])
+        costly.partial_fit(X[part], y[part], sample_cost=amounts[part])
+    assert (costly.predict(X) == equal.predict(X)).all()
+    assert (costly.predict(X) == "rare").sum() > (plain.predict(X) == "rare").sum()
+    steelyard.save(costly, tmp_path / "model.steelyard")
+    assert steelyard.load(tmp_path / "model.steelyard")._row_costs == costly._row_costs
+    with pytest.raises(ParameterError, match="prices"):
+        StreamClassifier().fit(X, y).predict(X, sample_cost=amounts)
