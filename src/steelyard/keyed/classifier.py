@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from steelyard._validation import check_magnitude, check_started, validate_rows
 from steelyard.base import (
     Batch,
     ForgettingMixin,
+    Label,
     MergingMixin,
     Traits,
     sorted_classes,
@@ -53,8 +55,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
     borrow : float or "auto", default="auto"
         Number of rows of each class that the statistics of all keys count for. "auto" keeps the sums of each
         key in two folds and selects the number, or the model of all rows, by the error on held-out rows of up
-        to 2,000 keys. The selection happens at the next prediction, and again after rows were forgotten or
-        merged and when the number of rows has doubled. A change between "auto" and a number takes effect
+        to 2,000 keys. The selection happens at the next prediction, and again when the number of rows has
+        doubled or has become smaller. A change between "auto" and a number takes effect
         with the next :meth:`fit`.
     quantizer : Quantizer, optional
         Steps to which features are rounded. If not given, the first 256 rows determine them: the largest
@@ -110,7 +112,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         "borrow": AnyOf(Positive(), OneOf("auto")),
         "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
     }
-    _traits = Traits(exact=True, bounded_memory=False)
+    _traits = Traits(
+        exact=True,
+        bounded_memory=False,
+        exempt={"merge_equals_learning_together": "only learners with equal quantizers can be merged"},
+    )
     _in_place = ("_state",)
     _state: KeyedSums
     _texts: tuple[str, ...] = ()  # keys of the current call, if they are text; X contains their positions
@@ -175,7 +181,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             )
         self._has_text_keys = bool(self._texts)
         self._state = KeyedSums(width - 1, 2 if self.borrow == "auto" else 1, self.quantizer)
-        self._selected: tuple[float, float] | None = None  # number of borrowed rows, and of learned rows
 
     def _learn(self, batch: Batch) -> None:
         self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
@@ -189,7 +194,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             self._state.add(added, source)
         if forgotten is not None:
             self._state.remove(forgotten, source)
-            self._selected = None
 
     @transactional
     def forget_key(self, key: Key) -> Self:
@@ -213,7 +217,6 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """
         check_started(self, "forget_key")
         self._state.remove_key(_plain_key(key), "KeyedClassifier.forget_key")
-        self._selected = None
         return self
 
     @transactional
@@ -237,13 +240,11 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         check_started(other, "merge")
         if not self._is_started():
             self._set_features(other._features())
-            self._has_text_keys, self._selected = other._has_text_keys, None
-            quantizer = self.quantizer or other.quantizer_
-            self._state = KeyedSums(other._state.n_features, other._state.n_folds, quantizer)
+            self._has_text_keys = other._has_text_keys
+            self._state = KeyedSums(other._state.n_features, other._state.n_folds, self.quantizer)
         self._check_same_features(other, "merge")
         self._check_key_type("merge", is_text=other._has_text_keys)
         self._state.merge(other._state, "KeyedClassifier.merge")
-        self._selected = None
         return self
 
     # -- keys ---------------------------------------------------------------------------------------
@@ -416,9 +417,10 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         if sums.n_folds == 1 or len(sums.classes()) < 2:
             return float("inf")
         n_rows = float(self.group_.class_count_.sum())
-        if self._selected is None or n_rows >= 2.0 * self._selected[1]:
-            self._selected = self._system().select_borrow(), n_rows
-        return self._selected[0]
+        state = self._state
+        if state.selected is None or not state.selected[1] <= n_rows < 2.0 * state.selected[1]:
+            state.selected = self._system().select_borrow(), n_rows
+        return state.selected[0]
 
     # -- prediction ---------------------------------------------------------------------------------
 
@@ -428,24 +430,22 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return super().decision_function(X)
 
     @synchronized
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the probabilities of the classes, if they were equally frequent.
-
-        Scores are converted as by the model of all rows, which assumes normal scores.
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Return the probabilities of the classes; scores are converted as by the model of all rows.
 
         Parameters
         ----------
         X : {array-like, table} of shape (n_samples, n_features)
             Rows with their keys.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of all rows, equal ones, or the given proportions.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        scores, classes = self._scored(X, "predict_proba")
-        if len(classes) == 1:
-            return np.ones((len(scores), 1))
-        return self.group_._predictor().planes.probabilities(scores)
+        scores, _ = self._scored(X, "predict_proba")
+        return self.group_._probabilities_of(scores, prior)
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         check_started(self, method)
@@ -490,7 +490,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
                 "labels": early.labels,
                 "weights": early.weights,
             },
-            "selected": self._selected,
+            "selected": sums.selected,
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -518,9 +518,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         sums.add_triangles(keys, labels, places, columns, triangles, "KeyedClassifier")
         if quantizer is None and state["early"] is not None:
             sums.early = _restored_rows(state["early"], n_features)
-        self._state = sums
-        selected = state["selected"]
-        self._selected = None if selected is None else (float(selected[0]), float(selected[1]))
+        self._state, selected = sums, state["selected"]
+        sums.selected = None if selected is None else (float(selected[0]), float(selected[1]))
 
 
 def _plain_key(key: Any) -> Key:

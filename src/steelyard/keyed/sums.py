@@ -107,6 +107,7 @@ class KeyedSums:
         self.labels: list[Label] = []
         self.early: KeyedRows | None = None  # the first rows, before there is a quantizer
         self.cache: dict[str, Any] = {}  # results of one version
+        self.selected: tuple[float, float] | None = None  # numbers of borrowed rows, and of learned rows
         self._numbers: dict[Key, int] = {}
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 is the group
         self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)  # 0: the key has no such rows
@@ -163,18 +164,24 @@ class KeyedSums:
 
     def merge(self, other: KeyedSums, source: str) -> None:
         """Add all sums of another object with the same quantizer; on error no sum changes."""
-        if self.quantizer is None and self.early is None:
-            self._become(KeyedSums(self.n_features, self.n_folds, other.frozen().quantizer))
-        mine, theirs = self.frozen(), other.frozen()
-        if mine.quantizer != theirs.quantizer or mine.n_folds != theirs.n_folds:
+        if other.quantizer is None:
+            if other.early is not None:
+                self.add(other.early, source)
+            return
+        if self.quantizer is None:
+            mine = KeyedSums(self.n_features, self.n_folds, other.quantizer)
+            if self.early is not None:
+                mine._change(self.early, 1, source)
+            mine.merge(other, source)
+            self._become(mine)
+            return
+        if self.quantizer != other.quantizer or self.n_folds != other.n_folds:
             raise DataError(
                 "the two learners round their rows differently; nothing was changed.",
                 source=source,
                 hint="create both with the same quantizer= and the same kind of borrow",
             )
-        mine.add_triangles(*theirs.triangles(), source)
-        if mine is not self:
-            self._become(mine)
+        self.add_triangles(*other.triangles(), source)
 
     def _replace_early(self, early: KeyedRows) -> None:
         self.version += 1
@@ -196,6 +203,7 @@ class KeyedSums:
     def _frozen(self, rows: KeyedRows, source: str) -> KeyedSums:
         quantizer = _fitted_quantizer(rows.X[:QUANTIZER_ROWS])
         frozen = KeyedSums(self.n_features, self.n_folds, quantizer)
+        frozen.selected = self.selected
         frozen._change(rows, 1, source)
         return frozen
 
