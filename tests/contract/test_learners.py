@@ -81,7 +81,7 @@ def _expected_failures_of_weights(learner):
     if isinstance(learner, KeyedClassifier):
         return {
             "check_classifiers_train": "the first column is the key, and its values are no feature",
-            "check_sample_weight_equivalence_on_dense_data": "the first rows determine the rounding of values",
+            "check_sample_weight_equivalence_on_dense_data": "the first rows determine the rounding",
         }
     if getattr(learner, "objective", None) == "auc":
         reason = "the objective weights both classes of a pair equally, so class weights have no effect"

@@ -162,7 +162,7 @@ def test_any_history_equals_fit_on_remaining_rows(history, quantizer):
     X, y = panel(rng, n_keys=4, n_rows=300, n_features=2)
     start = 0 if quantizer is not None else 256  # the first rows determine the quantizer, and stay
     model = KeyedClassifier(quantizer=quantizer)
-    kept = list(range(start)) + [260]
+    kept = [*range(start), 260]
     model.partial_fit(X[kept], y[kept])
     for call, place, size in history:
         rows = list(range(260 + place, min(260 + place + size, 300)))
@@ -262,7 +262,7 @@ def test_copies_and_files_have_equal_digest_and_scores(rng, n_rows):
     for model, rows in (
         (KeyedClassifier().fit(X, y), X),
         (KeyedClassifier("customer").fit(tabled(X), y), tabled(X)),
-        (KeyedClassifier(borrow=30.0).fit(X + [0.5, 0, 0, 0], y), X),
+        (KeyedClassifier(borrow=30.0).fit(X + np.array([0.5, 0.0, 0.0, 0.0]), y), X),
     ):
         for again in (pickle.loads(pickle.dumps(model)), copy.copy(model), from_bytes(to_bytes(model))):
             assert again.digest() == model.digest()

@@ -26,7 +26,7 @@ from steelyard.base import (
 )
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.keyed.planes import GroupSystem
-from steelyard.keyed.sums import Key, KeyedRows, KeyedSums
+from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
 from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
 from steelyard.persistence import storable
 from steelyard.proximal import ProximalSVC, Quantizer
@@ -158,13 +158,15 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     @transactional
     def _change(self, add: Any, forget: Any, method: str) -> Self:
-        sides = [side if side is None else self._triple(side, method) for side in (add, forget)]
-        numeric = [
-            side if side is None else (self._with_numeric_keys(side[0], method), *side[1:]) for side in sides
-        ]
-        super()._change(*numeric, method)
+        super()._change(self._with_numeric_side(add, method), self._with_numeric_side(forget, method), method)
         self._texts = ()
         return self
+
+    def _with_numeric_side(self, rows: Any, method: str) -> Any:
+        if rows is None:
+            return None
+        X, *others = self._triple(rows, method)
+        return self._with_numeric_keys(X, method), *others
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
@@ -187,7 +189,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         source = f"KeyedClassifier.{method}"
-        added, forgotten = (None if side is None else self._keyed_rows(side, method) for side in (add, forget))
+        added = None if add is None else self._keyed_rows(add, method)
+        forgotten = None if forget is None else self._keyed_rows(forget, method)
         if added is not None and forgotten is not None:
             self._state = deepcopy(self._state)  # both changes become visible together, or none
         if added is not None:
@@ -515,7 +518,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         valid &= all(0 <= place < len(keys) and 0 <= c < len(labels) * n_folds for place, c in pairs)
         if not valid:
             raise ValueError("the sums do not match the keys and classes")
-        sums.add_triangles(keys, labels, places, columns, triangles, "KeyedClassifier")
+        sums.add_triangles(Triangles(keys, labels, places, columns, triangles), "KeyedClassifier")
         if quantizer is None and state["early"] is not None:
             sums.early = _restored_rows(state["early"], n_features)
         self._state, selected = sums, state["selected"]

@@ -53,7 +53,7 @@ class GroupSystem:
         squares = [total[k * (k + 3) // 2] for k in range(d)]
         variance = [(count * q - s * s) / count**2 for q, s in zip(squares, firsts, strict=True)]
         deviation = np.sqrt(np.array(variance))
-        scale = np.append(np.where(deviation > 0.0, 1.0 / np.where(deviation > 0.0, deviation, 1.0), 1.0), 1.0)
+        scale = np.append(1.0 / np.where(deviation > 0.0, deviation, 1.0), 1.0)
         center = np.array([s / count for s in firsts]) * scale[:d]
         penalty = np.outer(np.append(center, 1.0), np.append(center, 1.0))
         penalty[np.arange(d), np.arange(d)] += 1.0
@@ -145,8 +145,9 @@ def _targets(n_classes: int) -> FloatArray:
 
 def _unpacking(size: int) -> IntArray:
     """Return for each entry of a symmetric matrix its place in the packed lower triangle."""
-    high, low = np.maximum.outer(np.arange(size), np.arange(size)), np.minimum.outer(
-        np.arange(size), np.arange(size)
+    high, low = (
+        np.maximum.outer(np.arange(size), np.arange(size)),
+        np.minimum.outer(np.arange(size), np.arange(size)),
     )
     places: IntArray = high * (high + 1) // 2 + low
     return places

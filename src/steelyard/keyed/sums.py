@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from steelyard.proximal.quantizer import QUANTIZER_ROWS
 from steelyard.proximal.row_ledger import fold_numbers
 from steelyard.proximal.statistics import label_bytes, never_learned
 
-__all__ = ["Key", "KeyedRows", "KeyedSums"]
+__all__ = ["Key", "KeyedRows", "KeyedSums", "Triangles", "fitted_quantizer"]
 
 Key = Any  # str, int or float
 Sums = NDArray[np.int64]
@@ -81,6 +81,16 @@ class KeyedRows:
     def _identities(self) -> Iterable[tuple[Key, Label, bytes, int]]:
         values = (row.tobytes() for row in self.X + 0.0)  # + 0.0 turns -0.0 into 0.0
         return zip(self.keys, self.labels, values, self.weights.tolist(), strict=True)
+
+
+class Triangles(NamedTuple):
+    """Sums of all keys: for each triangle, the place of its key in the list and its column."""
+
+    keys: list[Key]
+    labels: list[Label]
+    places: IntArray
+    columns: IntArray
+    sums: Sums
 
 
 class KeyedSums:
@@ -181,7 +191,7 @@ class KeyedSums:
                 source=source,
                 hint="create both with the same quantizer= and the same kind of borrow",
             )
-        self.add_triangles(*other.triangles(), source)
+        self.add_triangles(other.triangles(), source)
 
     def _replace_early(self, early: KeyedRows) -> None:
         self.version += 1
@@ -201,7 +211,7 @@ class KeyedSums:
         return result
 
     def _frozen(self, rows: KeyedRows, source: str) -> KeyedSums:
-        quantizer = _fitted_quantizer(rows.X[:QUANTIZER_ROWS])
+        quantizer = fitted_quantizer(rows.X)
         frozen = KeyedSums(self.n_features, self.n_folds, quantizer)
         frozen.selected = self.selected
         frozen._change(rows, 1, source)
@@ -330,11 +340,11 @@ class KeyedSums:
         changed[len(sums) :] += np.array(totals)
         if (np.abs(changed) >= _MAX_SUM).any():
             raise _too_large(source)
-        self._check_possible(changed, numbers, columns, source)
+        self._check_possible(changed, columns, source)
         self.version += 1
         self._sums[slots] = changed
 
-    def _check_possible(self, sums: Sums, numbers: IntArray, columns: IntArray, source: str) -> None:
+    def _check_possible(self, sums: Sums, columns: IntArray, source: str) -> None:
         """Raise DataError for sums that no rows can have."""
         d = self.n_features
         counts, firsts = sums[:, -1].astype(np.float64), sums[:, -1 - d : -1].astype(np.float64)
@@ -359,28 +369,21 @@ class KeyedSums:
             self._table[numbers[missing], columns[missing]] = slots[missing]
         return slots
 
-    def triangles(self) -> tuple[list[Key], list[Label], IntArray, IntArray, Sums]:
-        """Return keys, labels, and for all sums the places of their keys, their columns and the sums."""
+    def triangles(self) -> Triangles:
+        """Return all sums."""
         keys = list(self._numbers)
         table = self._table[self.numbers(keys)]
         table = table * (self._sums[table, -1] != 0)
         places, columns = np.nonzero(table)
-        return keys, self.labels, places, columns, self._sums[table[places, columns]]
+        return Triangles(keys, self.labels, places, columns, self._sums[table[places, columns]])
 
-    def add_triangles(
-        self,
-        keys: list[Key],
-        labels: Sequence[Label],
-        places: IntArray,
-        columns: IntArray,
-        sums: Sums,
-        source: str,
-    ) -> None:
-        """Add sums, given as :meth:`triangles` returns them."""
-        if not len(places):
+    def add_triangles(self, added: Triangles, source: str) -> None:
+        """Add sums with the same quantizer and folds."""
+        if not len(added.places):
             return
-        mine = np.add.outer(self._columns(labels), np.arange(self.n_folds)).ravel()
-        self._add_sums(self._registered(keys)[places], mine[columns], sums, source)
+        columns = np.add.outer(self._columns(added.labels), np.arange(self.n_folds)).ravel()
+        numbers = self._registered(added.keys)
+        self._add_sums(numbers[added.places], columns[added.columns], added.sums, source)
 
     def digest(self) -> str:
         """Return a hash of the quantizer, the keys and the sums of all keys and classes."""
@@ -400,8 +403,9 @@ class KeyedSums:
         return name.hexdigest()
 
 
-def _fitted_quantizer(X: FloatArray) -> Quantizer:
-    """Return steps from the first rows: the largest deviation from the median has 2**12 to 2**13 steps."""
+def fitted_quantizer(X: FloatArray) -> Quantizer:
+    """Return steps from the first 256 rows: their largest deviation from the median has at most 2**13."""
+    X = X[:QUANTIZER_ROWS]
     center = np.median(X, axis=0)
     deviation = np.abs(X - center).max(axis=0)
     deviation = np.where(deviation > 0.0, deviation, np.maximum(np.abs(center), 1.0))
