@@ -195,9 +195,10 @@ def test_table_model_invalid_table_raises(call, message, people):
         call(TableModel(ProximalSVC()), *people)
 
 
-def test_table_model_explain_needs_an_estimator_that_explains(people):
-    with pytest.raises(DataError, match=r"ProximalSVC has no explain\(\)"):
+def test_table_model_explain_without_rows_raises_unless_the_estimator_is_an_ensemble(people):
+    with pytest.raises(DataError, match=r"explains rows; got none"):
         TableModel(ProximalSVC()).fit(*people).explain()
+    assert TableModel(StreamClassifier()).fit(*people).explain().experts
 
 
 def test_encoder_of_earlier_version_loads_without_replacements():

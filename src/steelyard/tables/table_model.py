@@ -296,6 +296,12 @@ class TableModel(ClassifierMixin, BaseEstimator):
         if X is None:
             if not hasattr(self.estimator, "explain"):
                 raise _no_method(self.estimator, "explain")
+            if not getattr(self.estimator, "describes_itself", False):
+                raise DataError(
+                    f"a model of class {type(self.estimator).__name__} explains rows; got none.",
+                    source="TableModel.explain",
+                    hint="pass a table: explain(X)",
+                )
             return self.estimator.explain()
         if _is_source(X):
             kept = list(self.encoder.columns_)
