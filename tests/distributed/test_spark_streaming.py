@@ -146,7 +146,7 @@ def test_killed_driver_continues_with_digest_of_uninterrupted_stream(spark, rows
     root = Path(__file__).parents[2]
     arguments = [sys.executable, "-c", script, str(folder), str(tmp_path)]
     none = subprocess.DEVNULL  # the Java process of Spark would keep a pipe open
-    killed = subprocess.run(arguments, cwd=root, check=False, stdout=none, stderr=none, timeout=120)
+    killed = subprocess.run(arguments, cwd=root, check=False, stdout=none, stderr=none, timeout=400)
     assert killed.returncode == -signal.SIGKILL
     assert engine.load_stream(str(tmp_path)).class_count_.sum() == 400
     model = run(spark, MODELS["ProximalSVC"](), folder, tmp_path)
