@@ -253,6 +253,22 @@ def test_all_rows_forgotten_raises_at_prediction(rng):
     assert model.partial_fit(X, y).predict(X).shape == (300,)
 
 
+def test_contributions_of_key_and_columns_add_up_to_score(rng):
+    X, y = panel(rng)
+    model = KeyedClassifier("customer", borrow=20.0).fit(tabled(X), y)
+    questions = tabled(np.vstack([X[:10], [[99.0, 1.0, 2.0, 3.0]]]))
+    found = model.explain(questions)
+    np.testing.assert_allclose(
+        found.contributions.sum(axis=1) + found.base, model.decision_function(questions)
+    )
+    assert found.contributions[-1, 0] == pytest.approx(0.0, abs=1e-9)  # an unknown key
+    assert np.abs(found.contributions[:10, 0]).min() > 1e-3
+    numeric = KeyedClassifier(borrow=20.0).fit(X, y)
+    np.testing.assert_allclose(numeric.explain(X[:10]).contributions, found.contributions[:10], atol=1e-9)
+    with pytest.raises(ParameterError, match="changes=True is not available"):
+        model.explain(questions, changes=True)
+
+
 # -- copies and files -----------------------------------------------------------------------------------
 
 

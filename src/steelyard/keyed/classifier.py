@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard._concurrency import lock_of
 from steelyard._labels import all_forgotten_error, restored_labels
 from steelyard._threads import limit_blas
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
 from steelyard._validation import check_magnitude, check_started, validate_rows
 from steelyard.base import (
     Batch,
@@ -24,7 +24,10 @@ from steelyard.base import (
     synchronized,
     transactional,
 )
-from steelyard.exceptions import DataError, DataTypeError
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.explanation import RowExplanations
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.explain import dense_rows
 from steelyard.keyed.planes import GroupSystem
 from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
 from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
@@ -170,7 +173,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
-        self._key_column(width)
+        self._place = self._key_column(width)
         if width < 2:
             raise DataError(
                 "at least one column beside the key is required; got n_features = 1.",
@@ -243,7 +246,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         check_started(other, "merge")
         if not self._is_started():
             self._set_features(other._features())
-            self._has_text_keys = other._has_text_keys
+            self._has_text_keys, self._place = other._has_text_keys, self._key_column(self.n_features_in_)
             self._state = KeyedSums(other._state.n_features, other._state.n_folds, self.quantizer)
         self._check_same_features(other, "merge")
         self._check_key_type("merge", is_text=other._has_text_keys)
@@ -304,9 +307,8 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _separated(self, X: FloatArray, texts: tuple[str, ...] | list[str]) -> tuple[FloatArray, list[Key]]:
         """Return the features and the keys of validated rows."""
-        place = self._key_column(X.shape[1])
-        column = X[:, place]
-        features = np.ascontiguousarray(np.delete(X, place, axis=1), dtype=np.float64)
+        column = X[:, self._place]
+        features = np.ascontiguousarray(np.delete(X, self._place, axis=1), dtype=np.float64)
         if texts:
             return features, [texts[int(position)] for position in column.tolist()]
         whole = np.floor(column) == column
@@ -458,15 +460,85 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             rows = validate_rows(self, X, method)
             self._check_key_type(method, is_text=bool(texts))
             features, keys = self._separated(rows, texts)
-            sums = self._state.frozen()
-            classes = sums.classes()
-            if not classes:
-                raise all_forgotten_error(f"KeyedClassifier.{method}")
-            if len(classes) == 1:
-                return self.group_._scored(features, method)
-            with limit_blas(sums.n_features):
-                scores = self._system().scores(features, sums.numbers(keys), self._borrowed())
-            return scores, sorted_classes(classes)
+            return self._scores_of(features, self._state.frozen().numbers(keys), method)
+
+    def _scores_of(
+        self, features: FloatArray, numbers: IntArray, method: str
+    ) -> tuple[FloatArray, NDArray[Any]]:
+        """Return the scores of features with the planes of numbered keys, and the classes."""
+        sums = self._state.frozen()
+        classes = sums.classes()
+        if not classes:
+            raise all_forgotten_error(f"KeyedClassifier.{method}")
+        if len(classes) == 1:
+            return self.group_._scored(features, method)
+        with limit_blas(sums.n_features):
+            scores = self._system().scores(features, numbers, self._borrowed())
+        return scores, sorted_classes(classes)
+
+    # -- explanation --------------------------------------------------------------------------------
+
+    @synchronized
+    def explain(
+        self, X: ArrayLike, *, background: ArrayLike | None = None, changes: bool | None = None
+    ) -> RowExplanations:
+        """Explain the predictions of rows: what the key and each column contribute to the score.
+
+        The reference is the score of the model of all rows at the mean of all rows. The contribution of the
+        key is the change of this score by the plane of the key; the contribution of a column is that of its
+        difference from the mean. They add up to the score.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to explain.
+        background : array-like of shape (n_background, n_features), optional
+            Rows whose mean replaces the mean of all rows.
+        changes : bool, optional
+            Not available: changes that lead to another prediction are not searched.
+
+        Returns
+        -------
+        RowExplanations
+            Its ``values`` contain the number of a key in this learner in place of the key; 0 if unknown.
+        """
+        if changes:
+            raise ParameterError(
+                "changes=True is not available for models per key.",
+                source="KeyedClassifier.explain",
+                hint="leave it out, or explain group_, the model of all rows",
+            )
+        return super().explain(X, background=background, changes=False)
+
+    def _explained_rows(self, X: Any) -> FloatArray:
+        """Return validated rows with the number of each key in place of the key."""
+        X, texts = self._split_texts(X, "explain")
+        rows = dense_rows(self, X).copy()
+        self._check_key_type("explain", is_text=bool(texts))
+        rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])
+        return rows
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        """Return the scores of rows of :meth:`_explained_rows`, and the classes."""
+        numbers = X[:, self._place].astype(np.intp)
+        return self._scores_of(np.delete(X, self._place, axis=1), numbers, "explain")
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        features, place = np.delete(X, self._place, axis=1), self._place
+        mean = np.delete(background, place, axis=1).mean(axis=0) if background is not None else None
+        if mean is None:
+            mean = self.group_.statistics_.mean_offset()[0]
+        at_mean = np.tile(mean, (len(X) + 1, 1))
+        numbers = np.append(X[:, place], 0.0).astype(np.intp)
+        reference = self._scores_of(at_mean, numbers, "explain")[0]
+        contributions = np.empty((*X.shape, reference.shape[1]))
+        contributions[:, place] = reference[:-1] - reference[-1]
+        for column in range(features.shape[1]):
+            moved = at_mean[:-1].copy()
+            moved[:, column] = features[:, column]
+            change = self._scores_of(moved, numbers[:-1], "explain")[0] - reference[:-1]
+            contributions[:, column + (column >= place)] = change
+        return Attribution(contributions, reference[-1])
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -507,7 +579,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             raise ValueError("the numbers of features and folds, or the quantizer, are invalid")
         if quantizer is not None and quantizer.n_features != n_features:
             raise ValueError("the quantizer has another number of features")
-        self._key_column(self.n_features_in_)
+        self._place = self._key_column(self.n_features_in_)
         sums = KeyedSums(n_features, n_folds, quantizer)
         keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
