@@ -580,7 +580,9 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         if quantizer is not None and quantizer.n_features != n_features:
             raise ValueError("the quantizer has another number of features")
         self._place = self._key_column(self.n_features_in_)
-        sums = KeyedSums(n_features, n_folds, quantizer)
+        early = None if state["early"] is None else _restored_rows(state["early"], n_features)
+        if quantizer is None and early is None:
+            raise ValueError("there are neither first rows nor a quantizer")
         keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
         places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
         triangles = np.array(state["sums"], dtype=np.int64)
@@ -590,9 +592,9 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         valid &= all(0 <= place < len(keys) and 0 <= c < len(labels) * n_folds for place, c in pairs)
         if not valid:
             raise ValueError("the sums do not match the keys and classes")
+        sums = KeyedSums(n_features, n_folds, quantizer)
         sums.add_triangles(Triangles(keys, labels, places, columns, triangles), "KeyedClassifier")
-        if quantizer is None and state["early"] is not None:
-            sums.early = _restored_rows(state["early"], n_features)
+        sums.early = early if quantizer is None else None
         self._state, selected = sums, state["selected"]
         sums.selected = None if selected is None else (float(selected[0]), float(selected[1]))
 

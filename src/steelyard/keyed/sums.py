@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._memory import check_fits_memory
 from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.exceptions import DataError
@@ -121,7 +122,9 @@ class KeyedSums:
         self._numbers: dict[Key, int] = {}
         self._n_numbers, self._free_numbers = 1, list[int]()  # number 0 is the group
         self._table: NDArray[np.int32] = np.zeros((16, 0), dtype=np.int32)  # 0: the key has no such rows
-        self._sums: Sums = np.zeros((16, (n_features + 1) * (n_features + 2) // 2), dtype=np.int64)
+        n_sums = (n_features + 1) * (n_features + 2) // 2
+        check_fits_memory(8 * n_sums, f"sums of {n_features:,} features for each key", "use fewer columns")
+        self._sums: Sums = np.zeros((1, n_sums), dtype=np.int64)
         self._n_slots, self._free_slots = 1, list[int]()  # slot 0 is always zero
 
     def __getstate__(self) -> dict[str, Any]:
