@@ -4,8 +4,8 @@
     python .ci/wheel.py find [--out dist]      print the wheel of this commit that this Python can install
     python .ci/wheel.py compare                build twice in two folders and compare the bytes
 
-A wheel is built from an export of the commit, so files that are not in the commit cannot get into it. The time
-of the commit is the time of all files in the wheel. A file beside the wheel, with the suffix ``.commit``, names
+A wheel is built from an export of the commit, so files that are not in the commit cannot get into it. All
+files in the wheel have the time of the commit. A file beside the wheel, with the suffix ``.commit``, names
 its commit.
 """
 
@@ -49,7 +49,9 @@ def build(project: Path, out: Path) -> Path:
     """Build a wheel of the current commit and return its path."""
     commit = commit_of(project)
     if not commit:
-        raise SystemExit("no wheel was built: files of the package are not committed.\nhint: commit them first")
+        raise SystemExit(
+            "no wheel was built: files of the package are not committed.\nhint: commit them first"
+        )
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "source", Path(folder) / "wheel"
         source.mkdir()

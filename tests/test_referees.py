@@ -66,7 +66,7 @@ def test_table_names_cases_in_which_we_are_not_first(referees):
     lines = referees.table(figures).splitlines()
     assert lines[0] == "Not first in 1 of 2 cases: a: F1."
     assert lines[4] == "| a: F1 | .800 | peer .900 | peer .700 | 2 of 3 |"
-    assert lines[5] == "| b: F1 | **.900** | – | peer .900 | 1 of 2 |"
+    assert lines[5] == "| b: F1 | **.900** | none | peer .900 | 1 of 2 |"
 
 
 def test_rows_are_predicted_before_they_are_learned(referees):

@@ -298,14 +298,14 @@ def survey(options: Options) -> Iterator[Figure]:
 
 
 def papers(options: Options) -> Iterator[Figure]:
-    """Yield the share of printed numbers that one experiment (quick) or all of them reach or exceed."""
+    """Run all experiments of the papers, which write their own tables, and yield a line that says where."""
     if options.quick:
         return
     if options.data is None:
         raise MissingDataError("not run: --data is missing")
     command = [sys.executable, "-m", "papers", "run", "all", "--quick", "--data-dir", str(options.data)]
     subprocess.run([*command, "--output", "build/papers"], check=True)
-    yield Figure("papers: see build/papers", "experiments run", 1.0, ours=True)
+    yield Figure("five papers", "printed and computed numbers side by side in build/papers", float("nan"))
 
 
 REFEREES = {
@@ -326,13 +326,13 @@ REFEREES = {
     "handbook": Referee(
         "Fraud Detection Handbook",
         "four test weeks, labels seven days late, defrauded customers left out",
-        "Le Borgne, Siblini, Lebichot, Bontempi: Reproducible machine learning for credit card fraud detection",
+        "Le Borgne, Siblini, Lebichot, Bontempi, chapters 4 and 5",
         "code GPL-3; the simulated data has no licence file, so it is not distributed here",
         handbook,
     ),
     "survey": Referee(
         "generators of the survey on imbalanced streams, ensembles of stream-learn",
-        f"{GENERATOR_ROWS:,} rows, 1 % positives, chunks of {GENERATOR_CHUNK}, means over windows of 500 rows",
+        f"{GENERATOR_ROWS:,} rows, 1 % positives, chunks of {GENERATOR_CHUNK}, means over windows of 500",
         "Aguiar, Krawczyk, Cano (2023); generators of river, ensembles of stream-learn 0.9.2",
         "stream-learn GPL-3, river BSD-3; both are installed, not distributed",
         survey,
@@ -350,24 +350,33 @@ REFEREES = {
 # -- the table --------------------------------------------------------------------------------------------
 
 
+def rivals_of(figures: list[Figure]) -> list[Figure]:
+    """Return printed figures and peers, without other settings of our own learner."""
+    return [one for one in figures if not one.ours and not one.method.startswith(OURS)]
+
+
+def place_of(figures: list[Figure]) -> int | None:
+    """Return our place among printed figures and peers; None without a figure of ours."""
+    own = next((one.value for one in figures if one.ours), None)
+    return None if own is None else 1 + sum(one.value > own for one in rivals_of(figures))
+
+
 def case_line(case: str, figures: list[Figure]) -> str:
     """Return a line of the table: ours, the best printed figure, the best peer run here, our place."""
-    ours = [one for one in figures if one.ours]
-    if not ours:
+    place, rivals = place_of(figures), rivals_of(figures)
+    if place is None:
         return f"| {case} | | | | {figures[0].method} |"
-    (own,) = ours
-    others = [one for one in figures if one.origin == PRINTED or not one.method.startswith(OURS)]
-    others = [one for one in others if not one.ours]
-    place = 1 + sum(one.value > own.value for one in others)
-    best = {
-        origin: max((o for o in others if o.origin == origin), key=lambda o: o.value, default=None)
-        for origin in (PRINTED, HERE)
-    }
-    cells = [
-        f"{one.method.removesuffix(', printed')} {_short(one.value)}" if one else "–" for one in best.values()
-    ]
-    own_text = f"**{_short(own.value)}**" if place == 1 else _short(own.value)
-    return f"| {case} | {own_text} | {cells[0]} | {cells[1]} | {place} of {len(others) + 1} |"
+    cells = [_best([one for one in rivals if one.origin == origin]) for origin in (PRINTED, HERE)]
+    own = _short(next(one.value for one in figures if one.ours))
+    own = f"**{own}**" if place == 1 else own
+    return f"| {case} | {own} | {cells[0]} | {cells[1]} | {place} of {len(rivals) + 1} |"
+
+
+def _best(figures: list[Figure]) -> str:
+    if not figures:
+        return "none"
+    best = max(figures, key=lambda one: one.value)
+    return f"{best.method.removesuffix(', printed')} {_short(best.value)}"
 
 
 def _short(value: float) -> str:
@@ -376,8 +385,9 @@ def _short(value: float) -> str:
 
 def first_line(cases: dict[str, list[Figure]]) -> str:
     """Return the sentence above the table: in how many cases we are not first, and in which."""
-    compared = {case: figures for case, figures in cases.items() if any(one.ours for one in figures)}
-    behind = [case for case, figures in compared.items() if not case_line(case, figures).startswith(f"| {case} | **")]
+    places = {case: place_of(figures) for case, figures in cases.items()}
+    compared = [case for case, place in places.items() if place is not None]
+    behind = [case for case in compared if places[case] != 1]
     if not behind:
         return f"First in all {len(compared)} cases."
     return f"Not first in {len(behind)} of {len(compared)} cases: {'; '.join(behind)}."

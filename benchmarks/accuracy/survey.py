@@ -141,7 +141,9 @@ def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
 
 def report(cells: Cells, streams: list[str], names: list[str], setting: Setting) -> str:
     """A table over all streams and one for each kind of experiment."""
-    contenders = [one for one in [*CONTENDERS, *STREAM_LEARN, *moa_contenders(MoaClient(""))] if one.name in names]
+    contenders = [
+        one for one in [*CONTENDERS, *STREAM_LEARN, *moa_contenders(MoaClient(""))] if one.name in names
+    ]
     found = gathered(cells, streams, contenders, setting)
     there = complete(found, streams)
     if OURS not in found or len(there) < 2:
