@@ -45,9 +45,9 @@ def export(project: Path, commit: str, folder: Path) -> None:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
 
 
-def build(project: Path, out: Path) -> Path:
-    """Build a wheel of the current commit and return its path."""
-    commit = commit_of(project)
+def build(project: Path, out: Path, commit: str | None = None) -> Path:
+    """Build a wheel of a commit, by default the current one, and return its path."""
+    commit = commit_of(project) if commit is None else commit
     if not commit:
         raise SystemExit(
             "no wheel was built: files of the package are not committed.\nhint: commit them first"
@@ -103,7 +103,8 @@ def main() -> None:
         print(build(ROOT, options.out))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            wheels = [build(ROOT, Path(folder) / name).read_bytes() for name in ("one", "two")]
+            commit = commit_of()
+            wheels = [build(ROOT, Path(folder) / name, commit).read_bytes() for name in ("one", "two")]
         digests = [hashlib.sha256(wheel).hexdigest() for wheel in wheels]
         print(*digests, sep="\n")
         if wheels[0] != wheels[1]:
