@@ -25,7 +25,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-failover torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: referee wheel test-wheel torture torture-service torture-failover torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo "make bench-table      measure the table of docs/benchmarks.md"
 	@echo "make bench-levels     measure AVX-512, AVX2 and the baseline instruction set"
 	@echo "make papers           run every experiment of the papers quickly (DATA=folder with data sets)"
+	@echo "make referee          compute published results again beside their printed figures (DATA=folder, REFEREE=name)"
 	@echo "make call-trace       list files and functions that typical calls enter"
 	@echo "make test-native      run the native tests; test-clang, test-aarch64: with another compiler or processor"
 	@echo "make test-lowest      run all tests with the oldest supported dependencies"
@@ -51,6 +52,7 @@ help:
 	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
 	@echo "make torture-failover kill one of several learners of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
+	@echo "make wheel            build a reproducible wheel of this commit in dist/; test-wheel: build twice and compare"
 	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
 	@echo "make lock             pin the versions and hashes for CI"
 
@@ -85,7 +87,14 @@ $(VENV)/.dev: $(VENV)/.built pyproject.toml
 
 # -- jobs ---------------------------------------------------------------------------------------------
 
-demo: $(VENV)/.built
+# A wheel of this commit in dist/ is installed without a compiler, unless the package is already built here.
+FOUND_WHEEL := $(if $(wildcard $(VENV)/.built),,$(if $(wildcard dist/*.whl),$(shell $(PYTHON) .ci/wheel.py find)))
+
+$(VENV)/.wheel: $(VENV)/.created $(FOUND_WHEEL)
+	$(PIP) $(FOUND_WHEEL)
+	@touch $@
+
+demo: $(if $(FOUND_WHEEL),$(VENV)/.wheel,$(VENV)/.built)
 	$(BIN)/steelyard stream --report build/report.html
 
 $(VENV)/.service: $(VENV)/.built pyproject.toml
@@ -207,6 +216,11 @@ bench-levels: $(VENV)/.dev
 papers: $(VENV)/.dev
 	$(BIN)/python -m papers run all --quick --output build/papers $(if $(DATA),--data-dir $(DATA))
 
+# Published results beside ours; DATA: folder with the data that is not distributed, REFEREE: the name of one.
+referee: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accuracy/referees.py $(if $(DATA),--data $(DATA)) \
+	  $(if $(REFEREE),--only $(REFEREE)) $(REFEREE_OPTIONS)
+
 call-trace: $(VENV)/.dev
 	$(BIN)/python docs/call_trace.py
 
@@ -231,6 +245,13 @@ test-lowest:
 .PHONY: release-check lock
 release-check: $(VENV)/.dev
 	$(BIN)/python .ci/release_check.py $(STEPS)
+
+# The same commit gives the same bytes; test-wheel builds twice and compares.
+wheel: $(VENV)/.tools
+	$(BIN)/python .ci/wheel.py build
+
+test-wheel: $(VENV)/.tools
+	$(BIN)/python .ci/wheel.py compare
 
 # Exact versions and hashes for CI, without the address of a package index.
 lock: $(VENV)/.dev

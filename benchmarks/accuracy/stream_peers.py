@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from moa_client import MoaClient
 from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import GaussianNB
 from stream_data import FloatArray, IntArray
 
 from steelyard import IncrementalSVC, ProximalSVC, StreamClassifier
@@ -56,6 +59,30 @@ class Refitted(Learner):
         if not hasattr(self.model, "classes_"):
             return np.full(len(X), self.own_cut)
         return np.asarray(self.model.predict_proba(X))[:, 1]
+
+
+class StreamLearnEnsemble(Learner):
+    """An ensemble of stream-learn with ten naive Bayes members.
+
+    The ensembles overwrite the first labels of a chunk that lacks a class, so rows wait here until both
+    classes are among them.
+    """
+
+    def __init__(self, name: str, seed: int = 0) -> None:
+        # stream-learn 0.9.2 imports wget, which downloads data sets, without requiring it.
+        sys.modules.setdefault("wget", ModuleType("wget"))
+        from strlearn import ensembles
+
+        super().__init__(getattr(ensembles, name)(GaussianNB(), n_estimators=10), 0.5)
+        np.random.seed(seed)  # noqa: NPY002  the ensembles draw from the global generator
+        self._waiting: list[tuple[FloatArray, IntArray]] = []
+
+    def learn(self, X: FloatArray, y: IntArray) -> None:
+        self._waiting.append((X, y))
+        rows, labels = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
+        if len(np.unique(labels)) == 2:
+            self.model.partial_fit(rows, labels, classes=np.array([0, 1]))
+            self._waiting.clear()
 
 
 def _balanced_forest() -> Any:
@@ -174,6 +201,12 @@ milliseconds a row even with ten; here they grow Hoeffding trees, as the other e
 def moa_contenders(client: MoaClient, names: Iterable[str] = MOA_LEARNERS) -> list[Contender]:
     """Learners of MOA, run by a worker."""
     return [Contender(name, moa=MOA_LEARNERS[name], client=client) for name in names]
+
+
+STREAM_LEARN = [
+    Contender(f"stream-learn's {name}", lambda name=name: StreamLearnEnsemble(name))
+    for name in ("ROSE", "KUE", "OOB", "UOB")
+]
 
 
 def _window_svc() -> Any:

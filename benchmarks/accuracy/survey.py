@@ -13,7 +13,8 @@ rows (200,000 in the survey), in the same number of stages. As there, windows ha
 are G-mean and AUC; here both are taken in windows that have both classes. The learners of the survey that
 MOA itself has are the peers, with its parameters but for ten trees a forest, each with its own cut and with
 that of :class:`steelyard.AdaptiveThresholdClassifier`; columns of categories are given to them as such, and
-to StreamClassifier as indicators.
+to StreamClassifier as indicators. ROSE, KUE, OOB and UOB are those of stream-learn; they learn in chunks, so
+choose ``--chunk 500`` to compare them.
 
 ``--chunk 1`` tests and trains row by row, as the survey does; larger chunks give labels later to all. Every
 cell is a line of JSON in ``--out`` when it is there; what has a line is not run again, and ``--tables``
@@ -33,7 +34,7 @@ import numpy as np
 from moa_client import MoaClient
 from stream_cells import WINDOWS, Cells, Setting, measured
 from stream_data import FloatArray, IntArray
-from stream_peers import CONTENDERS, OURS, moa_contenders
+from stream_peers import CONTENDERS, OURS, STREAM_LEARN, moa_contenders
 from stream_tables import by_stream, complete, missing, table, verdicts
 
 from streams import gathered
@@ -140,7 +141,9 @@ def rows_of(stream: str, limit: int, out: Path, client: MoaClient) -> Path:
 
 def report(cells: Cells, streams: list[str], names: list[str], setting: Setting) -> str:
     """A table over all streams and one for each kind of experiment."""
-    contenders = [one for one in [*CONTENDERS, *moa_contenders(MoaClient(""))] if one.name in names]
+    contenders = [
+        one for one in [*CONTENDERS, *STREAM_LEARN, *moa_contenders(MoaClient(""))] if one.name in names
+    ]
     found = gathered(cells, streams, contenders, setting)
     there = complete(found, streams)
     if OURS not in found or len(there) < 2:
@@ -185,7 +188,7 @@ def main() -> None:
         if what == one and name in (options.generator or GENERATORS)
     ]
     with MoaClient(options.moa or "") as client:
-        contenders = [one for one in CONTENDERS if one.name == OURS] + moa_contenders(client)
+        contenders = [one for one in CONTENDERS if one.name == OURS] + STREAM_LEARN + moa_contenders(client)
         wanted = options.only or [one.name for one in contenders]
         contenders = [one for one in contenders if one.name in wanted and one.name not in options.skip]
         for stream in [] if options.tables else streams:
