@@ -21,6 +21,7 @@ from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
     Challenge,
     Conflict,
+    Consume,
     Delete,
     Drop,
     Forget,
@@ -37,6 +38,7 @@ from steelyard.service.commands import (
     Tick,
     Unavailable,
 )
+from steelyard.service.consumption import consume
 from steelyard.service.engine import PublishedModel
 from steelyard.service.idempotency import Response, run_once
 from steelyard.service.pool import PooledSession, new_session, recover_session
@@ -455,6 +457,8 @@ class Writer:
             return {"version": session.engine.version, **request.prediction, "ids": ids}
         if isinstance(request, Label):
             return self._label(session, request, now)
+        if isinstance(request, Consume):
+            return consume(session, request, self.max_remembered, now)
         if isinstance(request, Publish | Drop):
             return self._update_sites(session, request, now)
         assert isinstance(request, Forget)

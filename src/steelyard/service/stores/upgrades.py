@@ -21,6 +21,15 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
 """,
+    # Positions in topics of message brokers, and labels that arrived before their rows.
+    4: """
+CREATE TABLE positions (
+  model TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL, position TEXT NOT NULL,
+  PRIMARY KEY (model, topic, part)) STRICT;
+CREATE TABLE early_labels (
+  model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
+  PRIMARY KEY (model, id)) STRICT;
+""",
 }
 _POSTGRES_WORDS = (
     ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
