@@ -43,7 +43,7 @@ __all__ = ["Consumer", "consumers_of"]
 
 _log = logging.getLogger("steelyard.service")
 _READ_SECONDS = 0.5  # how long a read waits for the first message
-_LAG_SECONDS = 2.0  # interval at which the lag is measured
+_LAG_SECONDS = 1.0  # interval at which the lag is measured
 _FIRST_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 30.0
 _JOIN_SECONDS = 15.0

@@ -42,6 +42,8 @@ class _Connection:
             user=address.username,
             password=address.password,
             connect_timeout=int(_CONNECT_SECONDS),
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
             allow_reconnect=False,  # the consumer opens the topic again, at the stored position
             error_cb=_ignore,
         )

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from steelyard.brokers.address import Address
 from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
@@ -32,6 +34,7 @@ def _connect(address: Address) -> Any:
         ssl=address.uses_tls,
         socket_connect_timeout=_CONNECT_SECONDS,
         health_check_interval=30,
+        retry=Retry(NoBackoff(), 0),  # the consumer opens the topic again, with backoff
     )
 
 

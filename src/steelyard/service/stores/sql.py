@@ -10,6 +10,7 @@ from typing import Any
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
     BackgroundWork,
+    EarlyLabel,
     Event,
     PendingRow,
     QuarantinedRow,
