@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "encode_labels",
     "is_plain_labels",
     "numpy_labels",
+    "positive_class",
     "restored_labels",
     "sorted_classes",
     "too_many_rows_error",
@@ -35,6 +36,52 @@ Codes = NDArray[np.intp]
 PLAIN_LABEL_KINDS = "iubU"  # NumPy kinds that need no further checks: integers, booleans and strings
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_LOOKUP_RANGE = 10_000  # largest range of integer labels that a lookup table covers
+
+
+_POSITIVE_LABELS = frozenset({"1", "1.0", "True", "true"})
+_NEGATIVE_LABELS = frozenset({"0", "0.0", "-1", "-1.0", "False", "false"})
+_HELD_FACTOR = 2.0  # a class stays the positive one until it has twice as many rows as the other
+
+
+def positive_class(
+    counts: Mapping[Label, float], given: Label | None = None, held: Label | None = None
+) -> Label | None:
+    """Return the positive class; None if there are not exactly two classes and none is given.
+
+    Parameters
+    ----------
+    counts : mapping of label to float
+        Rows of each class so far.
+    given : label, optional
+        The class that the user named. It also matches a label whose text it is.
+    held : label, optional
+        The class returned before. It stays the positive one until it has twice as many rows as the other.
+
+    Returns
+    -------
+    label or None
+        The given class; of two classes 1, True or "1" if the other is 0, -1, False or their text; otherwise
+        the rarer class, the larger label if both have equally many rows.
+
+    Examples
+    --------
+    >>> positive_class({"fraud": 12, "ok": 300}), positive_class({0: 3, 1: 40})
+    ('fraud', 1)
+    >>> positive_class({"down": 40, "up": 60}, held="up"), positive_class({"down": 40, "up": 90}, held="up")
+    ('up', 'down')
+    """
+    if given is not None:
+        return next((label for label in counts if label == given or str(label) == str(given)), given)
+    if len(counts) != 2:
+        return None
+    first, second = sorted(counts)
+    for label, other in ((second, first), (first, second)):
+        if str(label) in _POSITIVE_LABELS and str(other) in _NEGATIVE_LABELS:
+            return label
+    if held in counts:
+        other = first if held == second else second
+        return held if counts[held] <= _HELD_FACTOR * counts[other] else other
+    return second if counts[second] <= counts[first] else first
 
 
 class LabelEncoder:

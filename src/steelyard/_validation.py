@@ -42,6 +42,7 @@ __all__ = [
     "canonical_csr",
     "check_finite",
     "check_magnitude",
+    "check_not_infinite",
     "check_started",
     "checked_times",
     "is_plain",
@@ -81,7 +82,14 @@ def check_started(learner: BatchLearner, method: str) -> None:
 
 
 def validate_batch(
-    learner: BatchLearner, X: Any, y: Any, sample_weight: Any, method: str, *, reset: bool = False
+    learner: BatchLearner,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    method: str,
+    *,
+    reset: bool = False,
+    forget: bool = False,
 ) -> Batch:
     """Return validated rows, labels and weights for learning.
 
@@ -95,6 +103,8 @@ def validate_batch(
         Name of the method that is called, for error messages.
     reset : bool, default=False
         Whether these are the first rows that the learner sees.
+    forget : bool, default=False
+        Whether the rows are to be forgotten, so that they contain no new columns or categories.
     """
     source = _source(learner, method)
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
@@ -103,7 +113,7 @@ def validate_batch(
         return Batch(X if learner._finds_nonfinite else check_finite(learner, X, method), labels, codes, None)
     if y is None:
         raise DataError("requires y to be passed, but the target y is None.", source=source)
-    X = _validate_table(learner, X, method, reset=reset)
+    X = _validate_table(learner, X, method, reset=reset, learn=not forget)
     try:
         y = _check_y(column_or_1d(numpy_labels(y), warn=True), estimator=learner)
         n_rows = len(X) if isinstance(X, list) else X.shape[0]
@@ -136,7 +146,7 @@ def validate_rows(learner: BatchLearner, X: Any, method: str) -> Any:
     """Return rows to score; they must have the learned number and names of features and be finite."""
     check_started(learner, method)
     if not is_plain(learner, X):
-        return _validate_table(learner, X, method, reset=False)
+        return _validate_table(learner, X, method, reset=False, learn=False)
     return X if learner._finds_nonfinite else check_finite(learner, X, method)
 
 
@@ -168,6 +178,13 @@ def check_finite(learner: BatchLearner, X: Any, method: str) -> Any:
     if is_suspicious and not np.isfinite(values).all():
         raise nonfinite_error(learner, X, method)
     return X
+
+
+def check_not_infinite(learner: BatchLearner, X: FloatArray, method: str) -> None:
+    """Raise DataError if X has infinite values; NaN is a missing value."""
+    infinite = np.isinf(X)
+    if infinite.any():
+        raise nonfinite_error(learner, np.where(infinite, X, 0.0), method)
 
 
 def largest_magnitude(X: Any) -> float:
@@ -210,10 +227,13 @@ def _source(learner: BatchLearner, method: str) -> str:
     return f"{type(learner).__name__}.{method}"
 
 
-def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool) -> Any:
+def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, learn: bool) -> Any:
     source, kernel = _source(learner, method), learner._sequence_kernel()
     if kernel is not None:
         return _validate_sequences(learner, kernel, X, source, reset=reset)
+    coded = learner._encode_table(X, source, reset=reset, learn=learn)
+    if coded is not None:
+        return coded
     try:
         X = validate_data(
             learner,
@@ -297,13 +317,28 @@ def nonfinite_error(learner: BatchLearner, X: Any, method: str) -> DataError:
     else:
         row, column = map(int, np.argwhere(~np.isfinite(X))[0])
         value = X[row, column]
-    kind = "NaN" if np.isnan(value) else "inf (infinity)"
+    is_missing = bool(np.isnan(value))
+    kind = "NaN" if is_missing else "inf (infinity)"
     names = learner.__dict__.get("feature_names_in_")
     place = f"column {column}" if names is None else f"column {column} ({str(names[column])!r})"
     return DataError(
         f"X has {kind} in row {row}, {place}; only finite numbers can be used, and nothing was changed.",
         source=source,
-        hint="fill in or drop missing values first, for example with sklearn.impute.SimpleImputer",
+        hint=_nonfinite_hint(learner, is_missing=is_missing),
+    )
+
+
+def _nonfinite_hint(learner: BatchLearner, *, is_missing: bool) -> str:
+    name = type(learner).__name__
+    if learner.__sklearn_tags__().input_tags.allow_nan:
+        if is_missing:
+            return "pass dense rows: in an array NaN is a missing value"
+        return "replace infinite values by NaN, which is a missing value: X[np.isinf(X)] = np.nan"
+    if not is_missing:
+        return "replace infinite values by finite numbers, for example np.clip(X, -1e9, 1e9)"
+    return (
+        f"steelyard.TableModel({name}()) and StreamClassifier learn rows with missing values; for {name} "
+        "itself fill them in first, for example with sklearn.impute.SimpleImputer"
     )
 
 

@@ -35,7 +35,7 @@ from steelyard._validation import MAX_FEATURE, Batch, check_started, validate_ba
 from steelyard.exceptions import DataError
 from steelyard.explanation import RowExplanations
 from steelyard.explanation.attribution import Attribution, explain_function
-from steelyard.explanation.explain import dense_rows, explain_rows
+from steelyard.explanation.explain import column_names, dense_rows, explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, check_params
 
@@ -218,6 +218,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         """Return validated rows with one number per column."""
         return dense_rows(self, X)
 
+    def _explained_names(self, n_columns: int) -> list[str]:
+        """Return the names of the columns of explained rows."""
+        return column_names(self, n_columns)
+
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores, one column per decision function, and the classes; nothing is recorded."""
         return self._scored(X, "explain")
@@ -290,6 +294,10 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         self._checked_params = values
 
     # -- features -----------------------------------------------------------------------------------
+
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:  # noqa: ARG002
+        """Return a table as numbers; None if the learner takes X only as an array of numbers."""
+        return None
 
     def _features(self) -> dict[str, Any]:
         """Return the number and the names of the features."""
@@ -461,7 +469,7 @@ class ForgettingMixin(Learner):
                 self._start_stream(added)
         if forget is not None:
             check_started(self, method)
-            forgotten = validate_batch(self, *self._triple(forget, method), method)
+            forgotten = validate_batch(self, *self._triple(forget, method), method, forget=True)
         if added is not None or forgotten is not None:
             self._apply(added, forgotten, method)
         return self

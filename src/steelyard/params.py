@@ -6,11 +6,12 @@ error for the first violation. A constraint is any object with a ``description``
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ __all__ = [
     "Fraction",
     "Instance",
     "Integer",
+    "LabelOrNone",
     "ListOf",
     "NonNegative",
     "OneOf",
@@ -34,12 +36,14 @@ __all__ = [
     "Positive",
     "RandomSeed",
     "Switch",
+    "absent_parameters",
     "check_params",
     "class_factors",
     "prior_factors",
 ]
 
 
+T = TypeVar("T")
 MAX_COUNT = 2**31 - 1  # native code uses 32-bit counts for objects in memory
 
 
@@ -230,6 +234,41 @@ class Former:
     def hint(self, value: object) -> str | None:
         """Return the replacement for a value that earlier versions accepted."""
         return self.hints.get(value) if isinstance(value, str) else None
+
+
+@dataclass(frozen=True)
+class LabelOrNone:
+    """A class label, or None."""
+
+    description: str = "a label (text, a whole number or a boolean) or None"
+
+    def accepts(self, value: object) -> bool:
+        return value is None or isinstance(value, str | int | float | np.integer | np.bool_)
+
+
+def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
+    """Let a class explain parameters that it does not have but that similar classes have.
+
+    Parameters
+    ----------
+    **advice : tuple of str
+        Maps the name of a parameter to the reason why it is absent, and to a hint.
+    """
+
+    def mark(thing: type[T]) -> type[T]:
+        init = thing.__init__
+
+        @functools.wraps(init)
+        def explained(*args: Any, **kwargs: Any) -> None:
+            for name in advice.keys() & kwargs.keys():
+                reason, hint = advice[name]
+                raise ParameterError(f"there is no {name}: {reason}", source=thing.__name__, hint=hint)
+            init(*args, **kwargs)
+
+        thing.__init__ = explained  # type: ignore[method-assign]
+        return thing
+
+    return mark
 
 
 @dataclass(frozen=True)

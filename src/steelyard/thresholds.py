@@ -8,7 +8,7 @@ distributions (:func:`normal_gmean_threshold`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ __all__ = [
     "alarm_indices",
     "choose_threshold",
     "gmean_threshold",
+    "mirrored_threshold",
     "normal_gmean_threshold",
-    "positive_place",
     "smooth_gmean_threshold",
 ]
 
@@ -134,15 +134,9 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
 # -- the positive class -------------------------------------------------------------------------------------
 
 
-def positive_place(classes: Sequence[Any]) -> int:
-    """Return the index of the positive class of two sorted classes; its scores are high for positive rows."""
-    return len(classes) - 1
-
-
-def alarm_indices(alarms: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the indices of the predicted classes: the positive class for alarms, the other one elsewhere."""
-    place = positive_place((0, 1))
-    return np.where(alarms, place, 1 - place)
+def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
+    """Return the indices of the predicted classes; mirrored if the first of two classes is positive."""
+    return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
 
 
 # -- thresholds from recent out-of-sample scores ----------------------------------------------------------
@@ -207,6 +201,15 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     else:
         quality = -threshold["miss"] * share * misses - threshold["alarm"] * (1.0 - share) * alarms
     return float(thresholds[int(np.argmax(quality))])
+
+
+def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
+    """Return the best threshold if the positive class is the one with the low scores.
+
+    Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
+    """
+    best = choose_threshold(-first, -second, threshold, 1.0 - share)
+    return float(np.nextafter(-best, -np.inf))  # a score of -best belongs to the other class
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

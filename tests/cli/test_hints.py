@@ -102,11 +102,11 @@ def test_predict_with_missing_value_hints_at_option_of_fit(tmp_path):
     (tmp_path / "c.csv").write_text("a,b\n1,1\n,1\n")
     model = str(tmp_path / "m")
     assert (
-        cli_runner().invoke(main, ["fit", str(tmp_path / "a.csv"), "--target", "y", "-o", model]).exit_code
+        cli_runner()
+        .invoke(main, ["fit", str(tmp_path / "a.csv"), "--target", "y", "--missing", "refuse", "-o", model])
+        .exit_code
         == 0
     )
     result = cli_runner().invoke(main, ["predict", model, str(tmp_path / "c.csv")])
     assert result.exit_code == 1
-    assert (
-        "hint: fill gaps with --missing mean or --missing zero (option of `steelyard fit`)" in result.stderr
-    )
+    assert "hint: learn from gaps with --missing indicator, or fill them with --missing zero" in result.stderr

@@ -114,7 +114,8 @@ def test_merge_aligns_categories_of_statistics(run, tmp_path):
 def test_statistics_missing_value_error_names_file_and_column(run, tmp_path):
     table = tmp_path / "site.csv"
     table.write_text("a,b,label\n1,2,x\n1,,y\n", encoding="utf-8")
-    result = run("statistics", table, "--target", "label", "-o", tmp_path / "part.stats")
+    options = ("--target", "label", "--missing", "refuse")
+    result = run("statistics", table, *options, "-o", tmp_path / "part.stats")
     assert result.exit_code == 1
     assert "site.csv" in result.stderr
     assert "'b'" in result.stderr

@@ -257,9 +257,9 @@ def test_decision_function_and_failed_calls_do_not_count():
     model.decision_function(X[500:])
     model.predict_proba(X[500:])
     with pytest.raises(DataError):
-        model.predict(np.full((2, 3), np.nan))
+        model.predict(np.full((2, 3), np.inf))
     with pytest.raises(DataError):
-        model.partial_fit(np.full((2, 3), np.nan), ["ok", "ok"])
+        model.partial_fit(np.full((2, 3), np.inf), ["ok", "ok"])
     assert model.realised_rates_ == before
     assert "Realised alarms: no rows yet, promised 0.1." in str(model.explain())
     model.predict(X[500:])

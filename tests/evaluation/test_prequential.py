@@ -412,9 +412,10 @@ def _scored_by_hand(X, y, window):
 @pytest.mark.parametrize("flip", [False, True])
 def test_score_measures_of_a_window_equal_the_batch_functions_for_either_positive_class(flip):
     X, y = _rare_rows(flip)
-    result = prequential(ProximalSVC(), X, y, metrics=SCORE_METRICS + PROBABILITY_METRICS, window=800, k=50)
-    positive = result.positive
-    assert positive == (0 if flip else 1)
+    positive = 0 if flip else 1
+    metrics = SCORE_METRICS + PROBABILITY_METRICS
+    result = prequential(ProximalSVC(), X, y, metrics=metrics, window=800, k=50, positive=positive)
+    assert result.positive == positive
     true, predicted, scores, probabilities = _scored_by_hand(X, y, 800)
     if flip:
         scores, probabilities = -scores, 1 - probabilities

@@ -209,7 +209,7 @@ def test_table_model_failing_partial_fit_changes_nothing():
     frame, y = _frame()
     model = TableModel(ProximalSVC()).fit(frame, y)
     before = model.decision_function(frame)
-    bad = pd.DataFrame({"a": [1.0, np.nan], "kind": ["new", "x"]})
+    bad = pd.DataFrame({"a": [1.0, np.inf], "kind": ["new", "x"]})
     for call in (lambda: model.partial_fit(bad, ["ok", "bad"]), lambda: model.fit(bad, ["ok", "bad"])):
         with pytest.raises(SteelyardError):
             call()

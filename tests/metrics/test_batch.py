@@ -127,7 +127,11 @@ def test_integer_weight_equals_repeated_row():
 
 
 def test_default_pos_label_is_the_rarer_class():
-    assert sensitivity_score([1, 1, 1, 0], [1, 1, 0, 0]) == 1.0
+    assert sensitivity_score(["b", "b", "b", "a"], ["b", "b", "a", "a"]) == 1.0
+
+
+def test_default_pos_label_of_zero_and_one_is_one():
+    assert sensitivity_score([1, 1, 1, 0], [1, 1, 0, 0]) == pytest.approx(2 / 3)
 
 
 def test_default_pos_label_of_equal_classes_is_the_larger_label():

@@ -63,7 +63,7 @@ def test_database_table_is_read_as_a_stream(address):
 
 def test_missing_value_raises_with_column(address):
     with pytest.raises(DataError, match="column 'n items': a value is missing"):
-        list(open_stream(address + TABLE, "fraud", drop="at"))
+        list(open_stream(address + TABLE, "fraud", drop="at", missing="refuse"))
 
 
 def test_unknown_table_or_column_error_suggests_similar_name(address):

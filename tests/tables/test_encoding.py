@@ -63,9 +63,9 @@ def test_encoding_does_not_depend_on_chunks(values, chunk, seed):
 
 def test_missing_value_raises_with_row_and_column():
     with pytest.raises(DataError, match="row 3, column 'a': a value is missing"):
-        _read(_frame([1.0, 2.0, np.nan, 4.0]))
+        _read(_frame([1.0, 2.0, np.nan, 4.0]), missing="refuse")
     with pytest.raises(DataError, match="row 2, column 'c': a value is missing"):
-        _read(_frame([1.0, 2.0], c=["x", None]))
+        _read(_frame([1.0, 2.0], c=["x", None]), missing="refuse")
 
 
 def test_missing_mean_uses_mean_of_earlier_values():

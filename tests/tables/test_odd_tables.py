@@ -45,7 +45,7 @@ LINES = [f"{i % 7},2024-01-01,{'ab'[i % 2]},{i % 3}" for i in range(300)]
 
 
 @pytest.mark.parametrize("chunk", [40, 1000])
-@pytest.mark.parametrize("missing", ["refuse", "mean"])
+@pytest.mark.parametrize("missing", ["refuse", "mean", "indicator"])
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -68,13 +68,13 @@ def test_rows_before_a_bad_row_are_returned_first(chunk, missing, line, message,
 @pytest.mark.parametrize("line", [",2024-01-01,a,0", "1,2024-01-01,,0"], ids=["number", "category"])
 def test_rows_before_a_missing_value_are_returned_first(line, engine):
     table = "\n".join(["x,when,colour,y", *LINES[:250], line, *LINES[250:]])
-    rows, found = _until_error(table, time="when")
+    rows, found = _until_error(table, time="when", missing="refuse")
     assert rows == 250
     assert "line 252" in found
 
 
 def test_first_of_two_bad_rows_raises(engine):
-    rows, found = _until_error("a,b,y\n1,2,0\n,2,1\n3,4,\n")
+    rows, found = _until_error("a,b,y\n1,2,0\n,2,1\n3,4,\n", missing="refuse")
     assert rows == 1
     assert "line 3, column 'a': a value is missing" in found
 

@@ -72,11 +72,13 @@ def check_errors_change_nothing(learner: BatchLearner) -> None:
     model = clone(learner).fit(stream.X, stream.y)
     learning = [getattr(model, name) for name in ("fit", "partial_fit") if hasattr(model, name)]
     bad = stream.X.copy()
-    bad[-1, -1] = np.nan
+    is_nan_allowed = model.__sklearn_tags__().input_tags.allow_nan
+    bad[-1, -1] = np.inf if is_nan_allowed else np.nan
     infinite = stream.X.copy()
     infinite[7, 2] = np.inf
     wide = np.column_stack([stream.X, stream.X[:, 0]])
-    for X, what in ((bad, "NaN in the last row"), (infinite, "infinity"), (stream.X[:5], "too few rows")):
+    cases = ((bad, "NaN or infinity in the last row"), (infinite, "infinity"), (stream.X[:5], "too few rows"))
+    for X, what in cases:
         for call in learning:
             assert_raises_and_keeps_state(model, partial(call, X, stream.y), f"{call.__name__} with {what}")
     if isinstance(model, Learner):
@@ -84,10 +86,10 @@ def check_errors_change_nothing(learner: BatchLearner) -> None:
             model, lambda: model.partial_fit(wide, stream.y), "partial_fit of wrong width"
         )
     assert_raises_and_keeps_state(model, lambda: model.predict(wide), "predict of wrong width")
-    assert_raises_and_keeps_state(model, lambda: model.predict(bad), "predict with NaN")
+    assert_raises_and_keeps_state(model, lambda: model.predict(bad), "predict with NaN or infinity")
     fresh = clone(learner)
     first = fresh.partial_fit if isinstance(fresh, Learner) else fresh.fit
-    assert_raises_and_keeps_state(fresh, lambda: first(bad, stream.y), "first call with NaN")
+    assert_raises_and_keeps_state(fresh, lambda: first(bad, stream.y), "first call with NaN or infinity")
     assert not hasattr(fresh, "n_features_in_"), "a failed first call leaves n_features_in_ behind"
 
 

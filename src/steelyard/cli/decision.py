@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
 if TYPE_CHECKING:
@@ -108,11 +106,7 @@ threshold_option: Callable[[Any], Any] = click.option(
 
 
 def probabilities(learner: Any, X: FloatArray) -> FloatArray:
-    """Return class probabilities for the class frequencies that the learner has seen.
-
-    ``predict_proba`` of a class-balanced learner assumes equally frequent classes, so the probabilities are
-    weighted by the class counts. Learners with ``prior="observed"`` have done this already.
-    """
+    """Return the class probabilities of rows, for the class frequencies that the learner has seen."""
     if not hasattr(learner, "predict_proba"):
         raise ParameterError(
             f"--proba, --cost: a model of class {type(learner).__name__} has no probabilities.",
@@ -120,15 +114,7 @@ def probabilities(learner: Any, X: FloatArray) -> FloatArray:
         )
     import numpy as np
 
-    balanced = np.asarray(learner.predict_proba(X), dtype=np.float64)
-    inner = inner_learner(learner)
-    counts = getattr(inner, "class_count_", None)
-    prior = inspect.signature(inner.predict_proba).parameters.get("prior")
-    if counts is None or (prior is not None and prior.default == "observed"):
-        return balanced
-    weighted = balanced * np.asarray(counts, dtype=np.float64)
-    sums = weighted.sum(axis=1, keepdims=True)
-    return np.divide(weighted, sums, out=balanced, where=sums > 0)
+    return np.asarray(learner.predict_proba(X), dtype=np.float64)
 
 
 @dataclass(frozen=True)

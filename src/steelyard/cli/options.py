@@ -42,7 +42,7 @@ __all__ = [
     "time_option",
 ]
 
-MISSING = ("refuse", "mean", "zero")  # copied from TableEncoder, whose import takes a second
+MISSING = ("indicator", "refuse", "mean", "zero")  # copied from TableEncoder, whose import takes a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -152,12 +152,15 @@ drop_option: Decorator = click.option(
 missing_option: Decorator = click.option(
     "--missing",
     type=click.Choice(MISSING),
-    default="refuse",
+    default="indicator",
     show_default=True,
-    help="Missing values: report an error, use the running mean of the column, or use zero.",
+    help="Missing values: learn from them by an indicator, report an error, use the running mean of the "
+    "column, or use zero.",
 )
 positive_option: Decorator = click.option(
-    "--positive", metavar="LABEL", help="Positive class. Default: the rarer of two classes."
+    "--positive",
+    metavar="LABEL",
+    help="Positive class. Default: 1 or true, otherwise the rarer of two classes.",
 )
 report_option: Decorator = click.option(
     "--report", type=OUT_FILE, metavar="FILE.html", help="Write an HTML report."

@@ -1,10 +1,13 @@
-"""The positive class of a command: the one given with ``--positive``, or the rarer of two classes."""
+"""The positive class of a command: the one given with ``--positive``, or the default of two classes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from steelyard._labels import positive_class
 from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
@@ -25,10 +28,10 @@ def positive_of(learner: Any, text: str | None) -> Any:
             if str(label) == text:
                 return label
         raise _unknown_label(text, labels)
-    if len(labels) != 2:
-        return None
-    counts = getattr(inner, "class_count_", None)
-    return labels[0] if counts is not None and counts[0] < counts[1] else labels[1]
+    if getattr(inner, "positive_", None) is not None:
+        return inner.positive_
+    counts = getattr(inner, "class_count_", np.ones(len(labels)))
+    return positive_class(dict(zip(labels, np.asarray(counts).tolist(), strict=True)))
 
 
 def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:

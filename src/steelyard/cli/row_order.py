@@ -31,17 +31,27 @@ def ordered_chunks(stream: TableStream, shuffle: int | None) -> Iterable[Chunk]:
 def _shuffled(stream: TableStream, seed: int) -> Iterator[Chunk]:
     import numpy as np
 
-    from steelyard.streams.chunks import concatenated
-
     chunks = list(stream)
-    rows = concatenated(chunks)
+    rows = _joined(chunks)
     unlabelled = [chunk.unlabelled for chunk in chunks if chunk.unlabelled is not None]
     rows = rows.rearranged(np.random.default_rng(seed).permutation(len(rows)))
     for begin in range(0, len(rows), stream.chunk):
         part = rows.take(begin, begin + stream.chunk)
         if unlabelled and begin + stream.chunk >= len(rows):
-            part.unlabelled = concatenated(unlabelled)
+            part.unlabelled = _joined(unlabelled)
         yield part
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    """Return some chunks of a table as one."""
+    from steelyard.streams.chunks import concatenated
+    from steelyard.tables.frames import concat_tables
+
+    rows = concatenated(chunks)
+    if any(chunk.columns is not None for chunk in chunks):
+        parts = [chunk.X if chunk.columns is None else chunk.columns for chunk in chunks]
+        rows.columns = concat_tables(parts)
+    return rows
 
 
 def parse_delay(text: str) -> tuple[int, float | None]:

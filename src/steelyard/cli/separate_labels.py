@@ -60,4 +60,4 @@ def join_labels(
         known = np.array([label is not None for label in found])
         filler = next((label for label in found if label is not None), 0)
         y = np.array([filler if label is None else label for label in found])
-        yield Chunk(chunk.X, y, chunk.first_row, chunk.time, chunk.fixed).split(known)
+        yield Chunk(chunk.X, y, chunk.first_row, chunk.time, chunk.fixed, columns=chunk.columns).split(known)

@@ -101,7 +101,8 @@ def statistics_command(
 
     if columns.missing == "mean":
         raise ParameterError(
-            "--missing: the running mean differs between machines.", hint="use --missing refuse or zero"
+            "--missing: the running mean differs between machines.",
+            hint="use --missing indicator, refuse or zero",
         )
     if data is None and forget is None:
         raise ParameterError("no rows given.", hint="give DATA to learn, --forget DATA, or both")

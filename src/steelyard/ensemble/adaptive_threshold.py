@@ -15,6 +15,7 @@ from sklearn.base import clone
 from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._deprecation import renamed_attribute, renamed_parameters
+from steelyard._labels import positive_class
 from steelyard._types import FloatArray
 from steelyard._validation import (
     check_finite,
@@ -41,9 +42,9 @@ from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import Constraint, prior_factors
+from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, alarm_indices, choose_threshold, positive_place
+from steelyard.thresholds import ThresholdChoice, alarm_indices, choose_threshold, mirrored_threshold
 
 __all__ = ["AdaptiveThresholdClassifier"]
 
@@ -76,6 +77,8 @@ class AdaptiveThresholdClassifier(Learner):
         :class:`~steelyard.evaluation.RiverPeer`.
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the threshold, as for :class:`~steelyard.StreamClassifier`.
+    positive : label or None, default=None
+        The class that alarms are about, as for :class:`~steelyard.StreamClassifier`.
 
     Attributes
     ----------
@@ -86,6 +89,8 @@ class AdaptiveThresholdClassifier(Learner):
         there are too few recent rows, so that the classifier's default threshold is used.
     classes_ : ndarray of shape (n_classes,)
         Labels of the classes that the classifier knows.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes.
 
     Notes
     -----
@@ -116,7 +121,10 @@ class AdaptiveThresholdClassifier(Learner):
     True
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {"threshold": ThresholdChoice()}
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "threshold": ThresholdChoice(),
+        "positive": LabelOrNone(),
+    }
     _traits = Traits(
         bounded_memory=False,  # the memory of the classifier is unknown
         exempt={
@@ -137,9 +145,16 @@ class AdaptiveThresholdClassifier(Learner):
     classifier_ = renamed_attribute("estimator_", "classifier_")
     cuts_ = renamed_attribute("thresholds_", "cuts_")
 
-    def __init__(self, estimator: Any, *, threshold: str | dict[str, float] = "gmean") -> None:
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        threshold: str | dict[str, float] = "gmean",
+        positive: Label | None = None,
+    ) -> None:
         self.estimator = estimator
         self.threshold = threshold
+        self.positive = positive
 
     @transactional
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # type: ignore[override]
@@ -215,16 +230,18 @@ class AdaptiveThresholdClassifier(Learner):
 
         def after(now: list[Any]) -> _Known:
             buffer, keys = before.buffer.copy(), _native.row_hashes(rows)
-            promise = OnlineThreshold.updated(before.promise, self.threshold)
+            buffer.set_classes(now)
+            positive = self._find_positive(buffer)
+            sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
+            promise = OnlineThreshold.updated(before.promise, self.threshold, sign)
             if promise is not None:
                 promise.log.note_times(times, predicted=False)
-            buffer.set_classes(now)
             place_of = {label: place for place, label in enumerate(now)}
             places = np.array([place_of.get(label, -1) for label in labels.tolist()], dtype=np.int64)
             aligned = None if scores is None else align(scores[:, None, :], known, now)
             buffer.push(places, aligned, keys)
             if promise is not None and scores is not None and known == now and len(now) == 2:
-                promise.learn(scores[:, 0], before.thresholds[0], keys, places == positive_place(now))
+                promise.learn(scores[:, 0], before.thresholds[0], keys, places == (0 if sign < 0.0 else 1))
             return _Known(buffer, self._thresholds(buffer, promise), promise)
 
         later = None
@@ -255,6 +272,9 @@ class AdaptiveThresholdClassifier(Learner):
     def _thresholds(self, buffer: ScoreBuffer, promise: OnlineThreshold | None) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
+        self._positive = self._find_positive(buffer)
+        is_mirrored = self._is_mirrored(buffer.classes)
+        choose = mirrored_threshold if is_mirrored else choose_threshold
         goal: Any = promise or self.threshold
         if promise is not None and len(buffer.classes) > 2:
             goal = promise.per_row
@@ -264,10 +284,27 @@ class AdaptiveThresholdClassifier(Learner):
             if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
                 thresholds.append(np.nan)
             else:
-                thresholds.append(choose_threshold(positive, negative, goal, sides.share))
+                thresholds.append(choose(positive, negative, goal, sides.share))
         if isinstance(goal, OnlineThreshold) and not np.isnan(thresholds[0]):
-            thresholds = [goal.threshold(plain_scores)]
+            thresholds = [goal.sign * goal.threshold(plain_scores)]
         return np.array(thresholds)
+
+    def _is_mirrored(self, classes: list[Any]) -> bool:
+        """Return whether the first of two classes is the positive one."""
+        return len(classes) == 2 and bool(classes[0] == self.__dict__.get("_positive"))
+
+    def _find_positive(self, buffer: ScoreBuffer) -> Label | None:
+        counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
+        if len(counts) != 2:
+            return None
+        return positive_class(counts, self.positive, self.__dict__.get("_positive"))
+
+    @property
+    @synchronized
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive(self._now[0])
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -374,17 +411,18 @@ class AdaptiveThresholdClassifier(Learner):
         check_started(self, "predict")
         if sample_cost is not None:
             source = f"{type(self).__name__}.predict"
-            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
-            return self.classes_[alarm_indices(alarms)]
+            is_mirrored = self._is_mirrored(self.classes_.tolist())
+            probabilities = self.predict_proba(X)
+            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
+            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
         _, thresholds, promise = self._now
         if promise is not None and promise.decides_rows and len(self.classes_) == 2:
             rows = self._checked_finite(X, "predict")
             times = None if time is None else checked_times(time, len(rows))
             scores = _scores(self.estimator_, rows)
             keys = _native.row_hashes(rows)
-            return self.classes_[
-                alarm_indices(promise.alarms(scores[:, 0], scores[:, None], keys, plain_scores, times))
-            ]
+            alarms = promise.alarms(scores[:, 0], scores[:, None], keys, plain_scores, times)
+            return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
         promises_precision = promise is not None and promise.levels is not None
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
             return _predict_unlocked(self, X)
@@ -464,6 +502,7 @@ class AdaptiveThresholdClassifier(Learner):
             return {}
         buffer, thresholds, promise = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
+        names["positive"] = self.__dict__.get("_positive")
         scores = {"evidence": buffer.get_state(), "cuts": thresholds}
         saved = None if promise is None else promise.get_state()
         return {"classifier": self.estimator_, **scores, "promise": saved, **names}
@@ -471,7 +510,7 @@ class AdaptiveThresholdClassifier(Learner):
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.estimator_ = state["classifier"]
+        self.estimator_, self._positive = state["classifier"], state.get("positive")
         n_features = state.get("n_features")  # files of version 0.1 store it only in the estimator
         n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})

@@ -84,13 +84,15 @@ class Explanation:
     experts : list of ExpertRecord
         All experts.
     classes : list of ClassRecord
-        The second class if there are two, otherwise every class.
+        The positive class if there are two, otherwise every class.
     limits : dict of str to str
         Restrictions by the compute budget, by the name of the expert or step.
     drifts : list of int
         Rows at which a drift was detected, the latest last.
     promise : list of RealisedRate
         Realised rates of alarms, recall and precision, with intervals; empty if no rate is promised.
+    positive : label or None
+        The positive class; None if there are not exactly two classes.
     """
 
     n_rows: int
@@ -100,6 +102,7 @@ class Explanation:
     limits: dict[str, str]
     drifts: list[int]
     promise: list[RealisedRate] = field(default_factory=list)
+    positive: Label | None = None
 
     planes = renamed_attribute("classes", "planes")
     spared = renamed_attribute("limits", "spared")
@@ -116,7 +119,8 @@ class Explanation:
             f"{expert.n_rows} rows  {expert.description}"
             for expert in self._by_weight()
         ]
-        classes = [_class_line(record) for record in self.classes[:_MAX_TEXT_CLASSES]]
+        word = "Class" if self.positive is None else "Positive class"
+        classes = [_class_line(record, word) for record in self.classes[:_MAX_TEXT_CLASSES]]
         if len(self.classes) > _MAX_TEXT_CLASSES:
             classes.append(f"... and {len(self.classes) - _MAX_TEXT_CLASSES} more classes.")
         limits = [f"Budget, {name}: {limit}." for name, limit in self.limits.items()]
@@ -199,6 +203,7 @@ def explain_ensemble(
     n_pending: int,
     drifts: Sequence[int],
     promise: OnlineThreshold | None = None,
+    positive: Label | None = None,
 ) -> Explanation:
     """Return the explanation of a snapshot and its experts."""
     weights, n = snapshot.weights, len(experts)
@@ -208,7 +213,8 @@ def explain_ensemble(
     elif isinstance(weights, MulticlassWeights):
         quality, shown, thresholds = weights.recall, weights.weights, weights.thresholds.tolist()
     else:
-        quality, shown, thresholds = weights.auc, weights.weights, [weights.threshold, weights.threshold]
+        # Scores of the first class are the negative scores of the second.
+        quality, shown, thresholds = weights.auc, weights.weights, [-weights.threshold, weights.threshold]
     # An expert may have lost its rule since the experts were weighed.
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
@@ -222,10 +228,11 @@ def explain_ensemble(
             f"disabled: {budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
         )
     classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares.tolist(), strict=True)]
-    classes = classes[1:] if len(labels) == 2 else classes
+    if len(labels) == 2:
+        classes = classes[:1] if positive == labels[0] else classes[1:]
     realised = [] if promise is None else promise.realised()
     n_rows = stream.n_seen + n_pending
-    return Explanation(n_rows, threshold, records, classes, limits, list(drifts), realised)
+    return Explanation(n_rows, threshold, records, classes, limits, list(drifts), realised, positive)
 
 
 def _goal(threshold: Any, n_classes: int) -> str:
@@ -247,8 +254,8 @@ def _number(value: float) -> str:
     return "none" if np.isnan(value) else f"{value:.3f}"
 
 
-def _class_line(record: ClassRecord) -> str:
-    share = f"Class {record.label!r}, recently {100 * record.share:.1f} % of the rows"
+def _class_line(record: ClassRecord, word: str) -> str:
+    share = f"{word} {record.label!r}, recently {100 * record.share:.1f} % of the rows"
     if record.threshold is None:
         return f"{share}, has no threshold yet."
     return f"{share}, is predicted above a combined score of {record.threshold:.2f}."

@@ -25,7 +25,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.thresholds import choose_threshold
+from steelyard.thresholds import choose_threshold, mirrored_threshold
 
 __all__ = ["ExpertWeights", "weigh", "weigh_experts"]
 
@@ -109,19 +109,27 @@ _NO_TABLE = (np.zeros(1), np.zeros(1))
 
 
 def weigh(
-    buffer: ScoreBuffer, threshold: Any, priors: FloatArray, *, is_long: bool = False
+    buffer: ScoreBuffer,
+    threshold: Any,
+    priors: FloatArray,
+    *,
+    is_long: bool = False,
+    is_mirrored: bool = False,
 ) -> ExpertWeights | MulticlassWeights | None:
-    """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight."""
+    """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight.
+
+    ``is_mirrored`` says that the first of two classes is the positive one, for which the threshold is chosen.
+    """
     if len(buffer.classes) < 2:
         return None
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(sides, threshold, priors, is_long=is_long)
+    return weigh_experts(sides, threshold, priors, is_long=is_long, is_mirrored=is_mirrored)
 
 
 def weigh_experts(
-    sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False
+    sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False, is_mirrored: bool = False
 ) -> ExpertWeights | None:
     """Return the expert weights for two classes; None if a class has too few recent rows."""
     n_positive, n_experts = len(sides.positive), len(priors)
@@ -140,7 +148,8 @@ def weigh_experts(
     for line, expert in enumerate(judged):
         tables[expert] = fitted.table(line)
     total = (weights[judged, None] * fitted.log_odds).sum(axis=0)
-    best = choose_threshold(total[:n_positive], total[n_positive:], threshold, sides.share)
+    choose = mirrored_threshold if is_mirrored and threshold != "gmean" else choose_threshold
+    best = choose(total[:n_positive], total[n_positive:], threshold, sides.share)
     if threshold == "gmean":  # at 0 both classes are about equally likely
         is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust

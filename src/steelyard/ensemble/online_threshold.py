@@ -181,14 +181,17 @@ class AlarmLog:
         return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
 
     def tails(
-        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any
+        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
     ) -> FloatArray:
-        """Return the share of recent predicted rows that score at least as high, by the current weights."""
+        """Return the share of recent predicted rows that score at least as high, by the current weights.
+
+        ``scores`` are combined scores times ``sign``.
+        """
         if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
             return np.asarray(default(scores))
         cached, key = self._sorted, getattr(combine, "__self__", combine)
         if cached is None or cached[0] is not key or self.n_rows - cached[1] >= _REFRESH_ROWS:
-            cached = self._sorted = (key, self.n_rows, np.sort(combine(self.raw)))
+            cached = self._sorted = (key, self.n_rows, np.sort(sign * combine(self.raw)))
         ascending = cached[2]
         n_as_high = len(ascending) - np.searchsorted(ascending, scores, side="left")
         return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
@@ -259,10 +262,14 @@ class OnlineThreshold:
     goal : mapping
         ``{"alarms": share}``, ``{"alarms_per_day": number}``, ``{"recall": share}`` or
         ``{"precision": share}``.
+    sign : {1.0, -1.0}, default=1.0
+        -1 if the first of two classes is the positive one. Scores passed to the methods are high for the
+        second class; :meth:`choose` and :meth:`threshold` use scores times ``sign``.
     """
 
-    def __init__(self, goal: Mapping[str, float]) -> None:
+    def __init__(self, goal: Mapping[str, float], sign: float = 1.0) -> None:
         ((self.name, self.target),) = goal.items()
+        self.sign = sign
         self.log = AlarmLog()
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
         self.balance = 0.0  # missed positives minus missed positives due
@@ -272,12 +279,19 @@ class OnlineThreshold:
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
 
     @classmethod
-    def updated(cls, current: OnlineThreshold | None, goal: Any) -> OnlineThreshold | None:
-        """Return a copy of the current state, a new one if the goal changed, None if nothing is promised."""
+    def updated(
+        cls, current: OnlineThreshold | None, goal: Any, sign: float | None = None
+    ) -> OnlineThreshold | None:
+        """Return a copy of the current state, or a new one if goal or positive class changed.
+
+        Without ``sign`` the positive class is that of the current state. None if nothing is promised.
+        """
         if not is_promise(goal):
             return None
-        if current is None or {current.name: current.target} != dict(goal):
-            return cls(goal)
+        if sign is None:
+            sign = 1.0 if current is None else current.sign
+        if current is None or {current.name: current.target} != dict(goal) or current.sign != sign:
+            return cls(goal, sign)
         return current.copy()
 
     def copy(self) -> OnlineThreshold:
@@ -334,7 +348,7 @@ class OnlineThreshold:
         time : ndarray of shape (n_rows,), optional
             Times of the rows in seconds.
         """
-        log = self.log
+        log, scores = self.log, self.sign * scores
         with lock_of(log):
             gaps = log.note_times(time, predicted=True)
             share = self._alarm_share()
@@ -342,7 +356,7 @@ class OnlineThreshold:
             if self.name == "alarms_per_day" and gaps is not None:
                 due = self.target * gaps / _SECONDS_PER_DAY
             control = RateControl(share, self._alarm_tolerance())
-            tails = log.tails(scores, combine, self._labelled_tails)
+            tails = log.tails(scores, combine, self._labelled_tails, self.sign)
             alarms = log.decide(control.limits(tails), due, control.tolerance)
             log.append(raw, keys)
             log.record(keys, alarms, tails)
@@ -374,21 +388,22 @@ class OnlineThreshold:
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
         """Count the decisions of predicted rows, which were made by the threshold of the snapshot."""
-        log, tails = self.log, None
+        log, tails, scores = self.log, None, self.sign * scores
         with lock_of(log):
             if self.levels is not None:
                 tails = self._top_tails(scores, combine)
                 log.append(raw, keys)
-            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > threshold), tails)
+            log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
         """Return the decisions of rows before there is a threshold: no alarms if precision is promised."""
-        return decisions - _FAR * (1.0 + np.abs(decisions)) if self.levels is not None else decisions
+        far = self.sign * _FAR * (1.0 + np.abs(decisions))
+        return decisions - far if self.levels is not None else decisions
 
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return ranks from the top, the lower one of those among labelled and among predicted rows."""
         tails = self._labelled_tails(scores)
-        return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails))
+        return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -406,6 +421,7 @@ class OnlineThreshold:
         is_positive : ndarray of shape (n_rows,)
             The labels.
         """
+        scores, threshold = self.sign * scores, self.sign * threshold
         alarms, numbers, tails = self.log.take(keys).T
         is_new = np.isnan(numbers)
         alarms = np.where(is_new, np.where(np.isnan(threshold), np.nan, scores > threshold), alarms)
@@ -462,7 +478,7 @@ class OnlineThreshold:
         tails = self._labelled_tails(scores)
         if combine is not None and self.log.raw is not None:
             with lock_of(self.log):
-                scores = np.unique(np.concatenate([scores, combine(self.log.raw)]))
+                scores = np.unique(np.concatenate([scores, self.sign * combine(self.log.raw)]))
                 tails = self._top_tails(scores, combine)
         n_below = int(np.count_nonzero(tails > level))  # tails fall with the score
         return far if n_below == len(scores) else float(scores[max(n_below - 1, 0)])
@@ -487,6 +503,7 @@ class OnlineThreshold:
         """Return everything as arrays and plain values."""
         return {
             "goal": {self.name: self.target},
+            "sign": self.sign,
             "log": self.log.get_state(),
             **{name: getattr(self, name) for name in _NUMBERS},
             "wealth": None if self.levels is None else self.levels.wealth,
@@ -500,7 +517,7 @@ class OnlineThreshold:
             return None
         if not is_promise(state["goal"]) or len(state["goal"]) != 1:
             raise ValueError("corrupt threshold: unknown goal")
-        made = cls(state["goal"])
+        made = cls(state["goal"], float(state["sign"]))
         made.log = AlarmLog.from_state(state["log"])
         for name in _NUMBERS:
             setattr(made, name, type(getattr(made, name))(state[name]))

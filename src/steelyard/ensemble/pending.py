@@ -32,6 +32,10 @@ class PendingRows:
         """Return these rows with another block at the end."""
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
 
+    def widened(self, n_columns: int) -> PendingRows:
+        """Return these rows with further columns of missing values at the end."""
+        return PendingRows(tuple(block.widened(n_columns) for block in self.blocks), self.scores, self.n_rows)
+
     def together(self) -> tuple[Block, FloatArray]:
         """Return all rows as one block, and their scores."""
         return self.blocks[0].joined(*self.blocks[1:]), np.concatenate(self.scores)
@@ -49,7 +53,7 @@ class PendingRows:
         return {**parts, "scores": scores}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], n_experts: int) -> PendingRows:
+    def from_state(cls, state: dict[str, Any], n_experts: int, n_first: int | None = None) -> PendingRows:
         """Return the rows that :meth:`get_state` described; raise ValueError if they are inconsistent."""
         if not state:
             return cls()
@@ -61,4 +65,4 @@ class PendingRows:
         if X.ndim != 2 or scores.ndim != 3 or {len(part) for part in (X, weights, times, scores)} != {n}:
             raise ValueError("pending rows, their labels and scores must have the same length")
         X = np.ascontiguousarray(X, dtype=np.float64)
-        return cls((Block.from_rows(X, codes, weights, times),), (scores,), n)
+        return cls((Block.from_rows(X, codes, weights, times, n_first=n_first),), (scores,), n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 
-__all__ = ["Block", "RowBuffer"]
+__all__ = ["Block", "RowBuffer", "last_rows", "row_keys"]
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
+_MISSING_KEY = 1.5e-310  # hashed in place of a missing value
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,15 @@ class Block:
         codes: IntArray,
         weights: FloatArray | None = None,
         times: FloatArray | None = None,
+        *,
         first: int = 0,
+        n_first: int | None = None,
     ) -> Block:
-        """Return a block whose row numbers begin at ``first``."""
+        """Return a block whose row numbers begin at ``first``; for ``n_first`` see :func:`row_keys`."""
         n = len(codes)
         weights = np.ones(n) if weights is None else weights
         times = np.zeros(n) if times is None else times
-        return cls(X, codes, weights, times, np.arange(first, first + n), _native.row_hashes(X))
+        return cls(X, codes, weights, times, np.arange(first, first + n), row_keys(X, n_first))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -62,6 +65,12 @@ class Block:
         """Return the same rows with row numbers that begin at ``first``."""
         numbers = np.arange(first, first + len(self))
         return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys)
+
+    def widened(self, n_columns: int) -> Block:
+        """Return the same rows with further columns of missing values at the end."""
+        X = np.full((len(self), n_columns), np.nan)
+        X[:, : self.X.shape[1]] = self.X
+        return replace(self, X=X)
 
     def training_rows(self, X: FloatArray | None = None) -> tuple[Any, ...]:
         """Return features (or ``X`` instead), codes and, if they are not all 1, weights."""
@@ -163,6 +172,10 @@ class RowBuffer:
             np.take(getattr(self._store, name), places, axis=0, out=getattr(store, name)[:n], mode="clip")
         return RowBuffer(store, 0, n)
 
+    def widened(self, n_columns: int) -> RowBuffer:
+        """Return a buffer whose rows have further columns of missing values at the end."""
+        return RowBuffer(self.block.widened(n_columns), 0, len(self))
+
     def without(self, places: NDArray[np.intp]) -> RowBuffer:
         """Return a buffer without the rows at these positions."""
         kept = np.delete(np.arange(self._begin, self._end), places)
@@ -180,7 +193,7 @@ class RowBuffer:
                 if (
                     held.codes[place] == wanted.codes[row]
                     and held.weights[place] == wanted.weights[row]
-                    and np.array_equal(held.X[place], wanted.X[row])
+                    and np.array_equal(held.X[place], wanted.X[row], equal_nan=True)
                 ):
                     candidates[key].remove(place)
                     found[row] = place
@@ -193,19 +206,38 @@ class RowBuffer:
         return {name: getattr(block, name).copy() for name in _SAVED}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> RowBuffer:
+    def from_state(cls, state: Mapping[str, Any], n_first: int | None = None) -> RowBuffer:
         """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
         parts = {name: np.asarray(state[name]) for name in _SAVED}
         n = len(parts["codes"])
         if parts["X"].ndim != 2 or {len(part) for part in parts.values()} != {n}:
             raise ValueError("rows, labels, weights and times must have the same length")
         X, codes, weights, times, numbers = parts.values()
-        if not (np.isfinite(X).all() and np.isfinite(weights).all()):
-            raise ValueError("rows and weights must be finite numbers")
+        if np.isinf(X).any() or not np.isfinite(weights).all():
+            raise ValueError("rows must be finite or missing numbers, weights finite numbers")
         if (np.diff(numbers) <= 0).any():
             raise ValueError("row numbers must be ascending")
         X = np.ascontiguousarray(X, dtype=np.float64)
-        return cls(Block(X, codes, weights, times, numbers, _native.row_hashes(X)), 0, n)
+        return cls(Block(X, codes, weights, times, numbers, row_keys(X, n_first)), 0, n)
+
+
+def row_keys(X: FloatArray, n_first: int | None = None) -> NDArray[np.uint64]:
+    """Return a hash of each row; missing values in the columns from ``n_first`` on do not change it.
+
+    So a row has the same hash before and after a table gets further columns.
+    """
+    if not _native.all_finite(X):
+        missing = np.isnan(X)
+        known = np.where(missing, _MISSING_KEY, X)
+        if n_first is not None and n_first < X.shape[1]:
+            late = X[:, n_first:]  # zeros do not change a hash
+            late = np.where(late == 0.0, _MISSING_KEY, late)
+            known[:, n_first:] = np.where(missing[:, n_first:], 0.0, late)
+        X = known
+    elif n_first is not None and n_first < X.shape[1]:
+        X = X.copy()
+        X[:, n_first:][X[:, n_first:] == 0.0] = _MISSING_KEY
+    return _native.row_hashes(X)
 
 
 def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, low: int) -> IntArray:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.thresholds import positive_place
 
 __all__ = ["RowCosts", "cost_alarms", "is_prices"]
 
@@ -74,7 +73,9 @@ class RowCosts:
         return cls({label: (float(total), float(n)) for label, (total, n) in pairs})
 
 
-def cost_alarms(probabilities: FloatArray, sample_cost: Any, goal: Any, source: str) -> NDArray[np.bool_]:
+def cost_alarms(
+    probabilities: FloatArray, sample_cost: Any, goal: Any, source: str, *, is_mirrored: bool = False
+) -> NDArray[np.bool_]:
     """Return the rows for which an alarm has the lower expected cost (Elkan 2001).
 
     The cost of a miss is the price of a miss times the cost of the row; that of a false alarm its price.
@@ -88,5 +89,5 @@ def cost_alarms(probabilities: FloatArray, sample_cost: Any, goal: Any, source: 
     if probabilities.shape[1] != 2:
         raise DataError(f"sample_cost needs two classes; there are {probabilities.shape[1]}.", source=source)
     costs = _checked_costs(sample_cost, len(probabilities), source)
-    p = probabilities[:, positive_place((0, 1))]
+    p = probabilities[:, 0 if is_mirrored else 1]
     return np.asarray(p * goal["miss"] * costs > (1.0 - p) * goal["alarm"])

@@ -8,7 +8,11 @@ score.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.mixing import ExpertWeights
@@ -16,8 +20,13 @@ from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import HashedView, TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_softmax
+from steelyard.explanation.neighbors import Change
+from steelyard.explanation.rows import RowExplanations
 
-__all__ = ["explain_snapshot", "unhashed"]
+if TYPE_CHECKING:
+    from steelyard.tables.schema import Schema
+
+__all__ = ["explain_snapshot", "unhashed", "with_table_values"]
 
 
 def explain_snapshot(
@@ -68,7 +77,6 @@ def _expert_part(
     rule = snapshot.rules[expert]
     assert rule is not None
     part = rule.attribution(rows, others)
-    part = part.by_source(snapshot.views.sources(part.contributions.shape[1]), rows.X.shape[1])
     contributions = align(part.contributions, rule.classes, snapshot.classes)
     base = align(part.base[None], rule.classes, snapshot.classes)[0]
     unknown = np.isnan(base)
@@ -121,3 +129,52 @@ def unhashed(part: Attribution, X: FloatArray, view: HashedView) -> Attribution:
         where=total[:, places] > 0.0,
     )
     return Attribution(part.contributions[:, places] * share[:, :, None], part.base)
+
+
+def with_table_values(found: RowExplanations, schema: Schema) -> RowExplanations:
+    """Return an explanation of coded rows with the values of the table instead of category codes.
+
+    A change of a category is listed if it is the code of a category.
+    """
+    texts = {column: schema.categories_of(column) for column in schema.categorical}
+    if not texts:
+        return found
+    names = dict(enumerate(found.column_names))
+    by_name = {names[column]: values for column, values in texts.items() if column in names}
+
+    def decoded(rows: NDArray[Any]) -> NDArray[Any]:
+        values = rows.astype(object)
+        for column, known in texts.items():
+            if column < rows.shape[-1]:
+                values[..., column] = np.array([*known, None], dtype=object)[
+                    _place(rows[..., column], len(known))
+                ]
+        return values
+
+    def decoded_change(change: Change) -> Change | None:
+        values = dict(change.values)
+        for name in values.keys() & by_name.keys():
+            code = values[name]
+            if not (float(code).is_integer() and 0 <= code < len(by_name[name])):
+                return None
+            values[name] = by_name[name][int(code)]
+        return replace(change, values=values)
+
+    return replace(
+        found,
+        values=decoded(found.values),
+        nearest=[
+            [near if near.values is None else replace(near, values=decoded(near.values)) for near in rows]
+            for rows in found.nearest
+        ],
+        changes=[
+            [known for change in rows if (known := decoded_change(change)) is not None]
+            for rows in found.changes
+        ],
+    )
+
+
+def _place(codes: FloatArray, n_known: int) -> NDArray[np.int64]:
+    """Return the codes of categories; one more than the last for a missing or unknown category."""
+    known = (codes >= 0) & (codes < n_known)
+    return np.where(known, np.nan_to_num(codes), n_known).astype(np.int64)

@@ -142,8 +142,13 @@ class ScoreBuffer:
         for key in keys:
             keep[of_class[keep[of_class] & (known[of_class] == key)][:1]] = False
         self._log = self._log.take(keep)
+        # Only recent rows count for the shares; older ones have decayed.
+        n_kept = np.count_nonzero(keep[of_class])
+        count = self._counts[place] - (len(of_class) - n_kept)
+        if count <= 0.0 and n_kept:
+            count = self._counts[place] * n_kept / len(of_class)
         self._counts = self._counts.copy()
-        self._counts[place] = max(0.0, self._counts[place] - len(keys))
+        self._counts[place] = max(0.0, count)
 
     def shares(self) -> FloatArray:
         """Return the share of each class among recent rows."""

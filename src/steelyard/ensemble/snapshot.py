@@ -81,7 +81,7 @@ class EnsembleSnapshot:
 
     def raw_scores(self, X: FloatArray) -> FloatArray:
         """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none."""
-        if len(X) == 1 and len(self.classes) == 2:
+        if len(X) == 1 and len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
             return self.single.scores(self, X)
         scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
         rows = TransformedRows(X, self.views)

@@ -20,6 +20,7 @@ from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.views import Views
+from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
     from steelyard.ensemble.stream_classifier import StreamClassifier
@@ -50,27 +51,34 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "row_costs": model._row_costs.get_state(),
         "calibration": model._calibration.get_state(),
         "promise": None if model._online_threshold is None else model._online_threshold.get_state(),
+        "positive": model._positive,
+        "first_width": model._first_width,
+        "schema": None if model._schema is None else model._schema.get_state(),
     }
 
 
 def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     """Restore a state that :func:`get_state` returned; raise ValueError if it is inconsistent."""
     model._set_features(state)
-    model._hashed = model._hashed_view(model.n_features_in_)
+    model._schema = Schema.from_state(state["schema"]) if state.get("schema") else None
+    model._first_width = int(state.get("first_width", model.n_features_in_))
+    model._hashed = model._hashed_view(model._first_width)
     model._labels = restored_labels(state["labels"])
+    model._positive = state.get("positive")
     model._code_of = {label: code for code, label in enumerate(model._labels)}
     model._counts = np.zeros(len(model._labels), dtype=np.int64)
     model._counts[state["class_numbers"]] = state["class_counts"]
     model._n_seen, model._low, model._weighed_at, model._views_at = (
         int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
     )
-    model._rows = RowBuffer.from_state(state["recent"])
+    model._views = Views.from_state(state["views"])
+    n_first = None if model._views.layout is None else model._views.layout.n_first
+    model._rows = RowBuffer.from_state(state["recent"], n_first)
     numbers = model._rows.numbers
     is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < model._n_seen)
     if not 0 <= model._low <= model._n_seen or not is_seen:
         raise ValueError("rows are remembered that have not been seen yet")
     model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
-    model._views = Views.from_state(state["views"])
     model._drift = DriftDetector.from_state(state.get("watch", {}))
     model._changes = ChangeMonitor.from_state(state.get("changes", {}))
     model._experts = [config.make(config) for config in EXPERTS]
@@ -87,7 +95,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     model._calibration = OnlineCalibration.from_state(state.get("calibration"))
     # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
     model._online_threshold = OnlineThreshold.from_state(state.get("promise"))
-    model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS))
+    model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), n_first)
     if len(model._pending):
         model._snapshot = model._snapshot.after_labels(model._pending.codes())
 

@@ -16,10 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error, winners
+from steelyard._labels import all_forgotten_error, positive_class, winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
-from steelyard._validation import check_finite, check_started, checked_times, validate_batch, validate_rows
+from steelyard._validation import (
+    check_finite,
+    check_not_infinite,
+    check_started,
+    checked_times,
+    validate_batch,
+    validate_rows,
+)
 from steelyard.base import (
     Batch,
     ForgettingMixin,
@@ -36,29 +43,41 @@ from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
 from steelyard.ensemble.explanation import explain_ensemble
+from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
-from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_buffer import Block, RowBuffer, row_keys
 from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
-from steelyard.ensemble.row_explanation import explain_snapshot, unhashed
+from steelyard.ensemble.row_explanation import explain_snapshot, unhashed, with_table_values
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedView, TransformedRows, Views
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows, Views
 from steelyard.exceptions import DataError, SteelyardError
 from steelyard.explanation.attribution import Attribution, sampled_rows
 from steelyard.explanation.explain import dense_rows, explain_rows
 from steelyard.explanation.neighbors import RememberedRows
-from steelyard.params import AnyOf, Constraint, Integer, OneOf, Positive, prior_factors
+from steelyard.params import (
+    AnyOf,
+    Constraint,
+    Integer,
+    LabelOrNone,
+    OneOf,
+    Positive,
+    absent_parameters,
+    prior_factors,
+)
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
 from steelyard.proximal.drift_report import ClassMoments, compare_moments
-from steelyard.thresholds import ThresholdChoice, alarm_indices, positive_place
+from steelyard.tables.frames import is_table
+from steelyard.tables.schema import Schema
+from steelyard.thresholds import ThresholdChoice, alarm_indices
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
@@ -84,6 +103,12 @@ class _WindowChoice:
         return True
 
 
+@absent_parameters(
+    class_weight=(
+        "classes count alike by default, because the threshold is chosen for the largest G-mean.",
+        'for other costs of errors use threshold={"miss": 20, "alarm": 1}',
+    )
+)
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
 class StreamClassifier(ForgettingMixin):
@@ -98,9 +123,9 @@ class StreamClassifier(ForgettingMixin):
     threshold : "gmean", "kappa", "f1" or dict, default="gmean"
         Goal of the decision threshold: the largest geometric mean of the recalls, Cohen's kappa or F1 score;
         the lowest cost for prices such as ``{"miss": 20, "alarm": 1}``; or the largest recall with a budget
-        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the second
-        class of ``classes_``, a miss is a row of that class without an alarm. With more than two classes,
-        "gmean" means the largest mean recall, and the other goals apply to every class against the rest.
+        of alarms such as ``{"alarms": 0.01}`` (share of all rows). An alarm is a prediction of the class
+        ``positive_``, a miss is a row of that class without an alarm. With more than two classes, "gmean"
+        means the largest mean recall, and the other goals apply to every class against the rest.
     window : "auto", int, timedelta or str, default="auto"
         Rows or time after which rows are forgotten. "auto" lets each expert choose its own memory, the
         longest of which covers all rows. A length of time such as "30d" needs ``time`` in
@@ -115,6 +140,9 @@ class StreamClassifier(ForgettingMixin):
         result.
     random_state : int, default=0
         Seed of the random features and of the samples that boosted trees remember.
+    positive : label or None, default=None
+        The class that alarms are about, if there are two classes. None: 1, True or "1" if the other label is
+        0, -1 or False; otherwise the rarer class so far, until it has twice as many rows as the other.
 
     Attributes
     ----------
@@ -132,8 +160,11 @@ class StreamClassifier(ForgettingMixin):
     linear_ : ProximalSVC
         A copy of the linear expert over all rows, which shows the effect of each feature. Its labels are
         integers that number the labels of the stream in the order of their first occurrence.
+    positive_ : label or None
+        The positive class; None if there are not exactly two classes. As in scikit-learn,
+        ``decision_function`` is greater than 0 for the second class of ``classes_``, whichever is positive.
     n_features_in_ : int
-        Number of features seen.
+        Number of features or columns seen.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, when all names are strings.
 
@@ -180,6 +211,7 @@ class StreamClassifier(ForgettingMixin):
         "window": _WindowChoice(),
         "compute_budget": AnyOf(OneOf("auto"), Positive()),
         "random_state": Integer(0),
+        "positive": LabelOrNone(),
     }
     _traits = Traits(
         exact=False,
@@ -189,11 +221,20 @@ class StreamClassifier(ForgettingMixin):
                 "a chunk is scored before it is learned, and weights and threshold depend on these scores; "
                 "so the size of the chunks is the delay of the labels"
             ),
+            "data_frames": "columns of a table are matched by name, in any order",
         },
     )
     _accepts_sparse = True
     _finds_nonfinite = True  # the method _dense checks the rows
     _row_costs: RowCosts
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
+            raise AttributeError(
+                f"StreamClassifier has no {name}(): its experts depend on the order of the rows. "
+                "ProximalSVC and TableModel(ProximalSVC()) can be merged."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(
         self,
@@ -202,11 +243,13 @@ class StreamClassifier(ForgettingMixin):
         window: str | int | timedelta = "auto",
         compute_budget: str | float = "auto",
         random_state: int = 0,
+        positive: Label | None = None,
     ) -> None:
         self.threshold = threshold
         self.window = window
         self.compute_budget = compute_budget
         self.random_state = random_state
+        self.positive = positive
 
     # -- learning -----------------------------------------------------------------------------------
 
@@ -257,16 +300,18 @@ class StreamClassifier(ForgettingMixin):
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
+        self._first_width = width  # coded columns of the first rows
         self._hashed = self._hashed_view(width)
         self._labels: list[Label] = []  # label of each class code, in the order of first occurrence
         self._code_of: dict[Label, int] = {}
         self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
         self._n_seen = 0
         self._low = 0  # number of the oldest row in the window
+        self._positive: Label | None = None
         self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
         self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
         self._recent_scores = ScoreBuffer(len(EXPERTS))
-        self._views = Views()
+        self._views = Views()  # its layout is that of plain numbers until the first gap or category
         self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
         self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
         self._predicted = PredictedScores()
@@ -277,9 +322,101 @@ class StreamClassifier(ForgettingMixin):
         self._drift = DriftDetector()
         self._changes = ChangeMonitor()
 
-    def _hashed_view(self, width: int) -> HashedView | None:
+    def _hashed_view(self, width: int) -> HashedView | HashedTable | None:
         n_columns = SETTINGS.max_columns
-        return HashedView(width, n_columns, self.random_state) if width > n_columns else None
+        if width <= n_columns:
+            return None
+        if self._schema is not None:
+            return HashedTable(n_columns, self.random_state, width)
+        return HashedView(width, n_columns, self.random_state)
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
+        """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
+        schema: Schema | None = None if reset else self.__dict__.get("_schema")
+        if not is_table(X):
+            self._schema = schema
+            return None if schema is None else self._positional(X, schema, source)
+        if schema is None and not reset:
+            return self._unnamed(X, source)
+        schema = Schema() if schema is None else schema.copy() if learn else schema
+        coded = schema.encode(X, source, learn=learn)
+        if learn:
+            self._schema = schema
+            self.n_features_in_ = len(schema.names)
+            self.__dict__.pop("feature_names_in_", None)
+            if not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping):
+                self.feature_names_in_ = np.array(schema.names, dtype=object)
+        return coded
+
+    def reads_table(self, rows: Any) -> bool:
+        """Return whether rows of a table can be learned as they are.
+
+        Models of version 0.2 have learned categories as hash features.
+        """
+        if not self._is_started() or self._schema is not None:
+            return True
+        return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
+
+    def _positional(self, X: Any, schema: Schema, source: str) -> FloatArray:
+        """Return an array of numbers as rows of the table that was learned before."""
+        rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
+            raise DataError(
+                f"the model has learned tables with the columns {', '.join(map(repr, schema.names[:8]))}"
+                f"{', ...' if len(schema.names) > 8 else ''}; got an array of shape {rows.shape}.",
+                source=source,
+                hint="pass a table with these columns",
+            )
+        if schema.categorical:
+            raise DataError(
+                f"column {schema.coded_names[schema.categorical[0]]!r} contains categories; got an array of "
+                "numbers.",
+                source=source,
+                hint="pass a table with the same columns",
+            )
+        return np.ascontiguousarray(rows)
+
+    def _unnamed(self, X: Any, source: str) -> FloatArray:
+        """Return a table as rows of a model that has learned arrays: columns are matched by position."""
+        schema = Schema()
+        coded = schema.encode(X, source, learn=True)
+        text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)
+        if text is not None:
+            raise DataError(
+                f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
+                source=source,
+                hint="learn tables from the first call on",
+            )
+        if coded.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {coded.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input.",
+                source=source,
+            )
+        return coded
+
+    def _extend_layout(self, X: FloatArray) -> None:
+        """Take notice of new columns, gaps and categories in rows that will be learned."""
+        layout = self._views.layout
+        categorical = self._categorical()
+        if layout is None:
+            if not categorical and X.shape[1] == self._rows.n_columns and _native.all_finite(X):
+                return
+            first = self._rows.block.X if self._n_seen or len(self._pending) else X
+            layout = Layout.of_rows(first, categorical if first is X else ())
+        if X.shape[1] > self._rows.n_columns:
+            self._rows = self._rows.widened(X.shape[1])
+            self._pending = self._pending.widened(X.shape[1])
+        earlier = self._rows.block.X
+        layout = layout.extended(X, earlier, categorical)
+        if layout is not self._views.layout:
+            self._views = self._views.with_layout(layout)
+            self._snapshot = replace(self._snapshot, views=self._views)
+
+    def _categorical(self) -> tuple[int, ...]:
+        return () if self._schema is None or self._hashed is not None else self._schema.categorical
 
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "fit")
@@ -327,18 +464,47 @@ class StreamClassifier(ForgettingMixin):
             codes = self._code_of = {label: code for code, label in enumerate(self._labels)}
         row_codes = np.array([codes[label] for label in batch.labels], dtype=np.int64)[batch.codes]
         times = self._checked_times(time, len(row_codes), method)
-        block = Block.from_rows(self._dense(batch.X, method), row_codes, batch.weights, times)
+        X = self._dense(batch.X, method)
+        if method == "forget":
+            self._check_known_categories(X)
+        else:
+            self._extend_layout(X)
+        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first())
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
 
+    def _check_known_categories(self, X: FloatArray) -> None:
+        """Raise DataError for categories that were never learned."""
+        for column in self._categorical():
+            if (X[:, column] < 0).any():
+                assert self._schema is not None
+                name, row = self._schema.coded_names[column], int((X[:, column] < 0).argmax())
+                raise DataError(
+                    f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
+                )
+
+    def _n_first(self) -> int | None:
+        return None if self._views.layout is None else self._views.layout.n_first
+
     def _dense(self, X: Any, method: str) -> FloatArray:
-        """Return finite, dense rows with at most `max_columns` columns."""
-        if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
+        """Return dense rows of finite numbers or NaN with at most `max_columns` columns."""
+        if sp.issparse(X):
             X = check_finite(self, X, method)
+        else:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+            if not _native.all_finite(X):
+                check_not_infinite(self, X, method)
+        if isinstance(self._hashed, HashedTable):
+            assert self._schema is not None
+            return self._hashed.apply(X, self._schema.categorical)
         if self._hashed is not None:
             return self._hashed.apply(X)
-        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        n_columns = self._rows.n_columns
+        if X.shape[1] < n_columns:  # a positional array after a table
+            X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
+        return X
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
@@ -423,7 +589,7 @@ class StreamClassifier(ForgettingMixin):
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
         self._changes = self._changes.after(
-            block.X, block.codes, self._labels, self._column_names(), block.times
+            self._monitored(block.X), block.codes, self._labels, self._column_names(), block.times
         )
         block = block.numbered(n_before)
         self._count(block, 1)
@@ -455,9 +621,10 @@ class StreamClassifier(ForgettingMixin):
         """Update the online threshold and the calibration by out-of-sample scores of two classes."""
         snapshot = self._snapshot
         totals, threshold = snapshot.score_and_threshold(scores)
-        is_positive = block.codes == snapshot.classes[positive_place(snapshot.classes)]
-        if self._online_threshold is not None:
-            self._online_threshold.learn(totals, threshold, block.keys, is_positive)
+        promise = self._online_threshold
+        if promise is not None:
+            is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
+            promise.learn(totals, threshold, block.keys, is_positive)
         if isinstance(snapshot.weights, ExpertWeights):
             log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
             is_second = block.codes == snapshot.classes[1]
@@ -533,13 +700,31 @@ class StreamClassifier(ForgettingMixin):
         """Return weights from the recent scores; experts without a rule get none."""
         priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
         is_long = self._n_seen >= SETTINGS.long_stream_rows
+        self._positive = self._find_positive()
+        classes = self._recent_scores.classes
+        is_mirrored = self._is_mirrored(classes)
+        self._online_threshold = OnlineThreshold.updated(
+            self._online_threshold, self.threshold, -1.0 if is_mirrored else 1.0
+        )
         goal: Any = self._online_threshold or self.threshold
-        if is_prices(goal) and len(self._recent_scores.classes) == 2:
-            place = positive_place(self._recent_scores.classes)
-            goal = self._row_costs.prices(goal, self._labels[self._recent_scores.classes[place]])
-        if isinstance(goal, OnlineThreshold) and len(self._recent_scores.classes) > 2:
+        if is_prices(goal) and len(classes) == 2:
+            goal = self._row_costs.prices(goal, self._labels[classes[0 if is_mirrored else 1]])
+        if isinstance(goal, OnlineThreshold) and len(classes) > 2:
             goal = goal.per_row
-        return weigh(self._recent_scores, goal, priors, is_long=is_long)
+        return weigh(self._recent_scores, goal, priors, is_long=is_long, is_mirrored=is_mirrored)
+
+    def _is_mirrored(self, classes: list[int]) -> bool:
+        """Return whether the first of two classes is the positive one."""
+        return len(classes) == 2 and bool(self._labels[classes[0]] == self._positive)
+
+    def _find_positive(self) -> Label | None:
+        """Return the positive class of two classes."""
+        counts = {self._labels[code]: int(self._counts[code]) for code in self._class_codes()}
+        if len(counts) != 2:
+            return None
+        if self.positive is not None and positive_class(counts, self.positive) not in counts:
+            return None  # the given class has no rows yet
+        return positive_class(counts, self.positive, self._positive)
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -584,7 +769,8 @@ class StreamClassifier(ForgettingMixin):
         if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
             return
         n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
-        self._views = Views.fit(self._rows.block.X, n_mapped, self.random_state)
+        block = self._rows.block
+        self._views = self._views.fit(block.X, block.codes, n_mapped, self.random_state)
         self._views_at = self._n_seen
         # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
         self._experts = [
@@ -669,6 +855,13 @@ class StreamClassifier(ForgettingMixin):
         self._need("classes_")
         return self._classes_of(self._snapshot)
 
+    @property
+    @snapshot_read
+    def positive_(self) -> Label | None:
+        """The positive class of two classes; None if there are more, or fewer."""
+        self._need("positive_")
+        return self._find_positive()
+
     def _classes_of(self, snapshot: EnsembleSnapshot) -> NDArray[Any]:
         return sorted_classes([self._labels[code] for code in snapshot.classes])
 
@@ -714,7 +907,7 @@ class StreamClassifier(ForgettingMixin):
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X), _native.row_hashes(X)
+        raw, keys = snapshot.raw_scores(X), row_keys(X, self._n_first())
         if len(snapshot.classes) > 1:
             self._predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
@@ -753,8 +946,10 @@ class StreamClassifier(ForgettingMixin):
         """
         if sample_cost is not None:
             source = f"{type(self).__name__}.predict"
-            alarms = cost_alarms(self.predict_proba(X), sample_cost, self.threshold, source)
-            return self.classes_[alarm_indices(alarms)]
+            is_mirrored = self._is_mirrored(self._snapshot.classes) if self._is_started() else False
+            probabilities = self.predict_proba(X)
+            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
+            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
         promise = self._online_threshold if self._is_started() else None
         if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
             scores, classes = self._scored(X, "predict")
@@ -763,7 +958,7 @@ class StreamClassifier(ForgettingMixin):
         times = None if time is None else checked_times(time, len(keys))
         totals, _ = snapshot.score_and_threshold(raw)
         alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
-        return self._classes_of(snapshot)[alarm_indices(alarms)]
+        return self._classes_of(snapshot)[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -881,7 +1076,8 @@ class StreamClassifier(ForgettingMixin):
         """
         check_started(self, "explain")
         if X is not None:
-            return explain_rows(self, X, background, changes)
+            found = explain_rows(self, X, background, changes)
+            return found if self._schema is None else with_table_values(found, self._schema)
         return explain_ensemble(
             self._snapshot,
             self._experts,
@@ -892,10 +1088,19 @@ class StreamClassifier(ForgettingMixin):
             n_pending=len(self._pending),
             drifts=self._drift.drifts,
             promise=self._online_threshold,
+            positive=self._find_positive(),
         )
 
     def _explained_rows(self, X: Any) -> FloatArray:
-        return dense_rows(self, X)
+        if sp.issparse(X):
+            return dense_rows(self, X)
+        rows = np.ascontiguousarray(validate_rows(self, X, "explain"), dtype=np.float64)
+        check_not_infinite(self, rows, "explain")
+        return rows
+
+    def _explained_names(self, n_columns: int) -> list[str]:
+        schema = self._schema
+        return super()._explained_names(n_columns) if schema is None else schema.coded_names[:n_columns]
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
         snapshot = self._snapshot
@@ -907,7 +1112,15 @@ class StreamClassifier(ForgettingMixin):
         rows, snapshot = self._dense(X, "explain"), self._snapshot
         others = self._recent_rows().X if background is None else self._dense(background, "explain")
         part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
-        return part if self._hashed is None else unhashed(part, X, self._hashed)
+        if self._hashed is None:
+            return part
+        if isinstance(self._hashed, HashedTable):
+            raise DataError(
+                f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
+                source="StreamClassifier.explain",
+                hint="select the columns that matter before learning",
+            )
+        return unhashed(part, X, self._hashed)
 
     def _recent_rows(self) -> Block:
         """Return the last rows, and the last rows of each class, in the row buffer."""
@@ -981,18 +1194,29 @@ class StreamClassifier(ForgettingMixin):
     def _unlabelled_report(self, X: FloatArray) -> DriftReport:
         """Compare rows without labels, and their scores, with the rows in the row buffer."""
         known, snapshot = self._rows.block.X, self._snapshot
+        both = [known, X]
+        known, X = map(self._monitored, both)
         names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
         if len(snapshot.classes) == 2:
-            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in (known, X)]
+            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]
             known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
             names = [*names, "score"]
         before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
         return compare_moments(before, after, names)
 
+    def _monitored(self, X: FloatArray) -> FloatArray:
+        """Return the columns of the first rows for the tests of drift; a missing value counts as 0."""
+        X = X[:, : min(self._first_width, X.shape[1])]
+        return np.ascontiguousarray(np.nan_to_num(X) if self._views.layout is not None else X)
+
     def _column_names(self) -> list[str] | None:
-        """Return the names of the columns; None if there are none or columns are hashed."""
+        """Return the names of the monitored columns; None if there are none or columns are hashed."""
+        if self._hashed is not None:
+            return None
+        if self._schema is not None:
+            return self._schema.coded_names[: self._first_width]
         names = getattr(self, "feature_names_in_", None)
-        return None if names is None or self._hashed is not None else list(map(str, names))
+        return None if names is None else list(map(str, names))
 
     # -- files and copies ---------------------------------------------------------------------------
 
@@ -1002,6 +1226,11 @@ class StreamClassifier(ForgettingMixin):
             if self._is_started():
                 state["_experts"] = [FrozenState(expert) for expert in self._copied_experts()]
             return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _get_state(self) -> dict[str, Any]:
         return get_state(self) if self._is_started() else {}

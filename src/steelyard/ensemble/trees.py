@@ -172,18 +172,23 @@ class TreeRule:
 
     def scores(self, rows: Any) -> FloatArray:
         """Return the scores of rows, one column per output."""
-        scores: FloatArray = self._trees.scores(rows.X)
+        scores: FloatArray = self._trees.scores(self._columns(rows.X))
         return scores
 
     def contributions(self, rows: Any) -> FloatArray:
         """Return SHAP values of shape (n_rows, n_outputs, n_features + 1); the last is the expected score."""
-        values: FloatArray = self._trees.contributions(rows.X, num_threads())
+        values: FloatArray = self._trees.contributions(self._columns(rows.X), num_threads())
         return values
 
     def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows
         """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
         values = self.contributions(rows).transpose(0, 2, 1)
-        return Attribution(values[:, :-1], values[0, -1])
+        known = np.arange(self.n_features)  # there may be columns that are newer than the trees
+        return Attribution(values[:, :-1], values[0, -1]).by_source(known, rows.X.shape[1])
+
+    def _columns(self, X: FloatArray) -> FloatArray:
+        """Return the columns that the trees know; a table may have got more since."""
+        return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
 
     def join(self, experts: _native.RowExperts, number: int) -> bool:
         """Add the trees to the experts that score single rows in one call."""

@@ -7,21 +7,28 @@ exactly. Every row is transformed independently of the other rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.layout import Layout
 from steelyard.explanation.attribution import Attribution
 from steelyard.features import RandomFeatures
 
-__all__ = ["HashedView", "RankView", "TransformedRows", "Views"]
+__all__ = ["CodedView", "HashedTable", "HashedView", "RankView", "TransformedRows", "Views"]
 
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
+_MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
+_SMOOTHING_ROWS = 2.0  # rows with the class shares of all rows that are added to every category
+_SHRINKAGE = 0.05  # of the covariance of normal scores towards the identity
+_IMPUTATION_SWEEPS = 3
+_MIN_GAP_DEVIATION = 3.0  # standard deviations by which the gaps of a class must differ for an indicator
 _MIN_SPREAD = 0.3  # standard deviation of normal scores below which a column is not scaled up
 
 
@@ -40,7 +47,7 @@ class RankView:
     @classmethod
     def fit(cls, X: FloatArray) -> RankView:
         """Return the transformation fitted on these rows."""
-        columns = [_column_knots(np.sort(column)) for column in X.T]
+        columns = [_column_knots(np.sort(column[~np.isnan(column)])) for column in X.T]
         knots, values = (np.column_stack(parts) for parts in zip(*columns, strict=True))
         steps = np.diff(knots, axis=0)
         slopes = np.divide(np.diff(values, axis=0), steps, out=np.zeros_like(steps), where=steps > 1e-290)
@@ -48,7 +55,13 @@ class RankView:
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the transformed rows."""
+        if X.shape[1] > self.knots.shape[1]:  # columns that a table got later have no ranks
+            X = np.ascontiguousarray(X[:, : self.knots.shape[1]])
         # The product of slope and distance stays finite: it is at most the difference of two knot values.
+        if not _native.all_finite(X):
+            missing = np.isnan(X)
+            known = np.where(missing, self.knots[0], X)
+            return np.where(missing, 0.0, _native.rank_rows(known, self.knots, self.values, self.slopes))
         return _native.rank_rows(X, self.knots, self.values, self.slopes)
 
     def get_state(self) -> dict[str, Any]:
@@ -59,6 +72,151 @@ class RankView:
     def from_state(cls, state: Mapping[str, Any]) -> RankView:
         """Return the transformation with these arrays."""
         return cls(*(np.asarray(state[name], dtype=np.float64) for name in ("knots", "values", "slopes")))
+
+
+@dataclass(frozen=True)
+class CodedView:
+    """Rank transformation of coded rows, which have missing values and category codes.
+
+    A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian
+    copula), and columns whose gaps depend on the class have an indicator. A category becomes its smoothed
+    class log-odds, from the counts of the rows that the view was fitted on.
+    """
+
+    numeric: IntArray  # columns of numbers
+    ranks: RankView  # of the columns of numbers
+    regressions: FloatArray  # (n_numeric, n_numeric): each line predicts a column from the other ones
+    gaps: IntArray  # columns with an indicator of missing values
+    gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
+    categorical: IntArray  # columns of category codes
+    tables: list[FloatArray]  # for each of them (n_codes + 1, n_statistics); the last line: unknown codes
+
+    @classmethod
+    def fit(cls, X: FloatArray, codes: IntArray, layout: Layout) -> CodedView:
+        """Return the transformation fitted on these rows."""
+        is_category = np.zeros(X.shape[1], dtype=bool)
+        is_category[list(layout.categorical)] = True
+        missing = np.isnan(X)
+        numeric = np.flatnonzero(~is_category & ~missing.all(axis=0))
+        gaps = np.flatnonzero(_depends_on_class(missing, codes) & ~missing.all(axis=0))
+        means = missing[:, gaps].mean(axis=0)
+        scales = np.stack([means, np.maximum(np.sqrt(means * (1.0 - means)), _MIN_SPREAD)])
+        categorical = np.flatnonzero(is_category & ~missing.all(axis=0))
+        tables = [_category_table(X[:, column], codes) for column in categorical.tolist()]
+        numbers = np.ascontiguousarray(X[:, numeric])
+        ranks = _fit_ranks(numbers)
+        regressions = _regressions(ranks.apply(numbers), missing[:, numeric])
+        return cls(numeric, ranks, regressions, gaps, scales, categorical, tables)
+
+    def apply(self, X: FloatArray) -> FloatArray:
+        """Return the transformed rows."""
+        parts = [self._numbers(np.ascontiguousarray(X[:, self.numeric]))] if len(self.numeric) else []
+        if len(self.gaps):
+            parts.append((np.isnan(X[:, self.gaps]) - self.gap_scales[0]) / self.gap_scales[1])
+        for column, table in zip(self.categorical.tolist(), self.tables, strict=True):
+            values = np.nan_to_num(X[:, column], nan=-1.0).astype(np.int64)
+            is_known = (values >= 0) & (values < len(table) - 1)
+            parts.append(table[np.where(is_known, values, len(table) - 1)])
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(X), 1))
+
+    @property
+    def sources(self) -> IntArray:
+        """For each transformed column the column of the row that it was computed from."""
+        widths = [table.shape[1] for table in self.tables]
+        sources = np.concatenate([self.numeric, self.gaps, np.repeat(self.categorical, widths)])
+        return sources.astype(np.int64) if len(sources) else np.zeros(1, dtype=np.int64)
+
+    def _numbers(self, X: FloatArray) -> FloatArray:
+        """Return the normal scores of the columns of numbers, with conditional means of missing ones."""
+        scores = np.ascontiguousarray(self.ranks.apply(X))
+        missing = np.isnan(X)
+        columns = np.flatnonzero(missing.any(axis=0)).tolist()
+        for _ in range(_IMPUTATION_SWEEPS if columns else 0):  # Gauss-Seidel iterations
+            for column in columns:
+                rows = np.flatnonzero(missing[:, column])
+                # This product has the same bits for a row alone and in a batch.
+                filled = np.empty((len(rows), 1))
+                weights = self.regressions[column : column + 1]
+                _native.linear_scores(scores[rows], weights, np.zeros(1), filled, 1)
+                scores[rows, column] = filled[:, 0]
+        return scores
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the arrays."""
+        names = ("numeric", "regressions", "gaps", "gap_scales", "categorical", "tables")
+        return {"coded": {name: getattr(self, name) for name in names}, **self.ranks.get_state()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CodedView:
+        """Return the transformation with these arrays."""
+        coded = state["coded"]
+        numeric, gaps, categorical = (
+            np.asarray(coded[name], dtype=np.int64) for name in ("numeric", "gaps", "categorical")
+        )
+        scales = np.asarray(coded["gap_scales"], dtype=np.float64)
+        tables = [np.asarray(table, dtype=np.float64) for table in coded["tables"]]
+        regressions = np.ascontiguousarray(coded["regressions"], dtype=np.float64)
+        if regressions.shape != (len(numeric), len(numeric)):
+            raise ValueError("corrupt view: every column of numbers needs its regression")
+        if scales.shape != (2, len(gaps)) or len(tables) != len(categorical):
+            raise ValueError("corrupt view: every column needs its scale or table")
+        return cls(numeric, RankView.from_state(state), regressions, gaps, scales, categorical, tables)
+
+
+def _regressions(scores: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
+    """Return the coefficients that predict each column from all others, from covariances of known pairs."""
+    known = np.where(missing, 0.0, scores)
+    n_pairs = (~missing).T.astype(np.float64) @ ~missing
+    covariance = known.T @ known / np.maximum(n_pairs, 1.0)
+    shrunk = (1.0 - _SHRINKAGE) * covariance + _SHRINKAGE * np.eye(len(covariance))
+    values, vectors = np.linalg.eigh(0.5 * (shrunk + shrunk.T))
+    precision = (vectors / np.maximum(values, _SHRINKAGE)) @ vectors.T
+    coefficients = -precision / np.diag(precision)[:, None]
+    np.fill_diagonal(coefficients, 0.0)
+    return np.ascontiguousarray(coefficients)
+
+
+def _depends_on_class(missing: NDArray[np.bool_], codes: IntArray) -> NDArray[np.bool_]:
+    """Return whether the share of missing values of a column differs between the classes (a z-test)."""
+    share, is_dependent = missing.mean(axis=0), np.zeros(missing.shape[1], dtype=bool)
+    for code in np.unique(codes).tolist():
+        rows = missing[codes == code]
+        deviation = np.sqrt(np.maximum(share * (1.0 - share), 1e-12) / len(rows))
+        is_dependent |= np.abs(rows.mean(axis=0) - share) > _MIN_GAP_DEVIATION * deviation
+    return is_dependent
+
+
+def _fit_ranks(X: FloatArray) -> RankView:
+    """Return the rank transformation of columns that may have missing values."""
+    if not X.shape[1]:
+        return RankView(*(np.zeros((_N_KNOTS, 0)) for _ in range(3)))
+    return RankView.fit(X)
+
+
+def _category_table(values: FloatArray, codes: IntArray) -> FloatArray:
+    """Return the class statistics of each category and, in the last line, of an unknown one.
+
+    The statistics are smoothed log-ratios of the frequency of a category within a class and within the other
+    classes, for all classes but the first (at most `_MAX_STATISTICS`), with mean 0 and about variance 1.
+    """
+    is_known = values >= 0
+    categories, classes = values[is_known].astype(np.int64), codes[is_known]
+    n_codes, n_classes = int(categories.max(initial=-1)) + 1, int(codes.max(initial=0)) + 1
+    counts = np.zeros((n_codes, n_classes))
+    np.add.at(counts, (categories, classes), 1.0)
+    totals = counts.sum(axis=0)
+    order = [code for code in np.argsort(totals, kind="stable").tolist() if totals[code]]
+    table = np.zeros((n_codes + 1, max(1, min(len(order) - 1, _MAX_STATISTICS))))
+    n_rows = counts.sum(axis=1)
+    for k, code in enumerate(order[: table.shape[1]] if len(order) > 1 else ()):
+        share = totals[code] / totals.sum()
+        own = counts[:, code] + _SMOOTHING_ROWS * share
+        other = n_rows - counts[:, code] + _SMOOTHING_ROWS * (1.0 - share)
+        log_ratio = np.log(own / other) - np.log(share / (1.0 - share))
+        mean = float((n_rows * log_ratio).sum() / n_rows.sum())
+        spread = float(np.sqrt((n_rows * (log_ratio - mean) ** 2).sum() / n_rows.sum()))
+        table[:-1, k] = np.where(n_rows > 0, (log_ratio - mean) / max(spread, _MIN_SPREAD), 0.0)
+    return table
 
 
 def _column_knots(sorted_column: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -96,7 +254,12 @@ class HashedView:
         return places, rng.choice([-1.0, 1.0], size=self.n_features)
 
     def apply(self, X: Any) -> FloatArray:
-        """Return the hashed rows."""
+        """Return the hashed rows; a missing value is 0 and has an indicator, which is hashed too."""
+        if isinstance(X, np.ndarray) and not _native.all_finite(X):
+            missing = np.isnan(X)
+            gaps = sp.csr_matrix(missing.astype(np.float64))
+            indicators = HashedView(self.n_features, self.n_columns, self.seed + 1)
+            return self.apply(np.where(missing, 0.0, X)) + indicators.apply(gaps)
         places, signs = self.sketch()
         sketch = sp.csr_matrix(
             (signs, (np.arange(self.n_features), places)), shape=(self.n_features, self.n_columns)
@@ -106,36 +269,71 @@ class HashedView:
 
 
 @dataclass(frozen=True)
+class HashedTable:
+    """Feature hashing of coded rows: numbers by column, categories and missing values by column and code."""
+
+    n_columns: int
+    seed: int
+    n_first: int  # columns of the first rows; in later columns missing values leave no trace
+
+    def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
+        """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
+        missing = np.isnan(X)
+        codes, values = np.where(missing, 1.0, 0.0), np.where(missing, 1.0, X)
+        columns = list(categorical)
+        codes[:, columns] = np.where(missing[:, columns], 1.0, X[:, columns] + 3.0)
+        values[:, columns] = 1.0
+        values[:, self.n_first :][missing[:, self.n_first :]] = 0.0
+        cells = np.stack([np.broadcast_to(np.arange(1.0, X.shape[1] + 1.0), X.shape), codes], axis=2)
+        hashes = _native.row_hashes(cells.reshape(-1, 2) + float(self.seed)).reshape(X.shape)
+        places = (hashes % np.uint64(self.n_columns)).astype(np.int64)
+        signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
+        out = np.zeros((len(X), self.n_columns))
+        np.add.at(out, (np.arange(len(X))[:, None], places), signs * values)
+        return out
+
+
+@dataclass(frozen=True)
 class Views:
-    """The fitted transformations; None before enough rows were seen."""
+    """The fitted transformations; None before enough rows were seen.
 
-    ranks: RankView | None = None
+    The layout of the rows is always known; it is None for plain numbers without missing values.
+    """
+
+    ranks: RankView | CodedView | None = None
     map: RandomFeatures | None = None
+    layout: Layout | None = None
 
-    @classmethod
-    def fit(cls, X: FloatArray, n_mapped: int, seed: int) -> Views:
+    def fit(self, X: FloatArray, codes: IntArray, n_mapped: int, seed: int) -> Views:
         """Return the rank transformation and the random feature map fitted on these rows."""
-        ranks = RankView.fit(X)
-        return cls(ranks, RandomFeatures(n_mapped, random_state=seed).fit(ranks.apply(X)))
+        ranks = RankView.fit(X) if self.layout is None else CodedView.fit(X, codes, self.layout)
+        feature_map = RandomFeatures(n_mapped, random_state=seed).fit(ranks.apply(X))
+        return Views(ranks, feature_map, self.layout)
 
-    def sources(self, n_columns: int) -> IntArray:
-        """Return for each column of a view the column of the row that it was computed from."""
-        return np.arange(n_columns)
+    def with_layout(self, layout: Layout) -> Views:
+        """Return the transformations for rows with another layout."""
+        return replace(self, layout=None if layout.is_plain else layout)
 
     def row_experts(self, n_experts: int, n_features: int) -> _native.RowExperts:
         """Return a native scorer of single rows with these transformations and no experts yet."""
+        assert not isinstance(self.ranks, CodedView)
         ranks = None if self.ranks is None else (self.ranks.knots, self.ranks.values, self.ranks.slopes)
         inside = None if self.map is None else self.map.native_inside()
         return _native.RowExperts(n_experts, n_features, ranks, inside)
 
     def get_state(self) -> dict[str, Any]:
         """Return the fitted transformations."""
-        return {} if self.ranks is None else {"ranks": self.ranks.get_state(), "map": self.map}
+        fitted = {} if self.ranks is None else {"ranks": self.ranks.get_state(), "map": self.map}
+        return fitted if self.layout is None else {**fitted, "layout": self.layout.get_state()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Views:
         """Return the transformations that :meth:`get_state` described."""
-        return cls(RankView.from_state(state["ranks"]), state["map"]) if state else cls()
+        layout = Layout.from_state(state["layout"]) if "layout" in state else None
+        if "ranks" not in state:
+            return cls(layout=layout)
+        ranks: Any = CodedView if "coded" in state["ranks"] else RankView
+        return cls(ranks.from_state(state["ranks"]), state["map"], layout)
 
 
 class TransformedRows:
@@ -146,9 +344,19 @@ class TransformedRows:
         self._views = views
         self._ranks: FloatArray | None = None
         self._inside: FloatArray | None = None
+        self._linear: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.X)
+
+    @property
+    def linear(self) -> FloatArray:
+        """The features of linear experts: the rows themselves if they are plain numbers."""
+        if self._views.layout is None:
+            return self.X
+        if self._linear is None:
+            self._linear = self._views.layout.expand(self.X)
+        return self._linear
 
     @property
     def ranks(self) -> FloatArray:
@@ -174,6 +382,19 @@ class TransformedRows:
     def explain_mapped(
         self, coef: FloatArray, intercept: FloatArray, background: TransformedRows
     ) -> Attribution:
-        """Return contributions of the ranks to ``inside @ coef.T + intercept``."""
+        """Return contributions of the columns to ``inside @ coef.T + intercept``."""
         assert self._views.map is not None
-        return self._views.map.explain_inside(self.ranks, coef, intercept, background.ranks)
+        part = self._views.map.explain_inside(self.ranks, coef, intercept, background.ranks)
+        return self.by_ranked_column(part)
+
+    def by_linear_column(self, part: Attribution) -> Attribution:
+        """Return contributions of the columns, from contributions of the features of linear experts."""
+        if self._views.layout is None:
+            return part
+        sources = np.array(self._views.layout.columns_of_features[: part.contributions.shape[1]])
+        return part.by_source(sources, self.X.shape[1])
+
+    def by_ranked_column(self, part: Attribution) -> Attribution:
+        """Return contributions of the columns, from contributions of the rank-transformed columns."""
+        ranks = self._views.ranks
+        return part.by_source(ranks.sources, self.X.shape[1]) if isinstance(ranks, CodedView) else part

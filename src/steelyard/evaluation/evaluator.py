@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from steelyard._labels import Codes, LabelEncoder
+from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
 from steelyard.evaluation.contributions import FeatureStrengths
 from steelyard.evaluation.label_order import LabelOrder
@@ -24,7 +24,6 @@ from steelyard.evaluation.results import PrequentialResult
 from steelyard.evaluation.sources import as_stream
 from steelyard.evaluation.tracking import METRICS, Tracker
 from steelyard.exceptions import ParameterError, SteelyardError
-from steelyard.metrics.formulas import rarer_of_two
 from steelyard.params import Integer
 from steelyard.streams.chunks import Chunk, RowStream
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
@@ -302,9 +301,9 @@ class PrequentialEvaluator:
 
     @property
     def positive(self) -> Any:
-        """The positive class: the parameter ``positive``, otherwise the rarer of two classes so far."""
+        """The positive class: the parameter ``positive``, otherwise 1, True or the rarer of two classes."""
         if self._given_positive is None:
-            return rarer_of_two(self.labels)
+            return positive_class(self.labels)
         code = self.label_table.find(self._given_positive)
         return self._given_positive if code is None else self.label_table.labels[code]
 
@@ -392,8 +391,9 @@ def prequential(
     delay : int, default=0
         Number of further rows after which a label arrives; with 0 the label arrives before the next row.
     positive : label, optional
-        The positive class; by default the rarer of two classes over all rows, determined when measures are
-        read. With more classes and no positive class, all classes count alike.
+        The positive class; by default 1 or True if the other class is 0, -1 or False, otherwise the rarer of
+        two classes over all rows, determined when measures are read. With more classes and no positive class,
+        all classes count alike.
     every : int, optional
         Number of rows between two lines of the result table; half a window by default. For long streams
         lines are thinned out, so memory is bounded.
@@ -463,6 +463,13 @@ def _check_options(
 ) -> None:
     if not models:
         raise ParameterError("expected at least one model; got none.", source="prequential")
+    uncalled = next((model for model in models.values() if isinstance(model, type)), None)
+    if uncalled is not None:
+        raise ParameterError(
+            f"expected a model; got the class {uncalled.__name__}.",
+            source="prequential",
+            hint=f"create an instance: {uncalled.__name__}()",
+        )
     unable = [n for n, model in models.items() if not any(hasattr(model, m) for m in ("partial_fit", "fit"))]
     if unable and learns:
         raise ParameterError(

@@ -29,7 +29,7 @@ def explain_rows(
 ) -> RowExplanations:
     """Return the explanation of the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
     rows = learner._explained_rows(X)
-    names = column_names(learner, rows.shape[1])
+    names = learner._explained_names(rows.shape[1])
     others = None if background is None else learner._explained_rows(background)
     plain = shallow_copy(learner)  # rows were validated, so names of columns are no longer compared
     plain.__dict__.pop("feature_names_in_", None)

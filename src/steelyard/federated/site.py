@@ -87,7 +87,7 @@ class Site:
             )
         self.name = name
         self.policy = policy or ReleasePolicy()
-        encoder = TableEncoder() if schema is None else schema.encoder()
+        encoder = TableEncoder("refuse") if schema is None else schema.encoder()
         self.model = TableModel(estimator or ProximalSVC(), encoder, target)
         self._agreed_schema = schema
         self.epoch = clock()

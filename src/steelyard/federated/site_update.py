@@ -53,7 +53,7 @@ class Schema:
 
     def encoder(self) -> TableEncoder:
         """Return an encoder that maps columns to these features."""
-        encoder = TableEncoder()
+        encoder = TableEncoder("refuse")
         names = [*self.numeric, *self.categorical]
         texts = set(self.categorical)
         empty = {name: np.empty(0, dtype=object if name in texts else np.float64) for name in names}

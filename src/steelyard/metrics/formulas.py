@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
+from steelyard._labels import positive_class
 from steelyard._types import FloatArray
 from steelyard.exceptions import ParameterError
 from steelyard.metrics._validation import Label, plain
@@ -249,19 +250,8 @@ def positive_index(table: ConfusionTable, pos_label: Label | None, source: str) 
             source=source,
             hint="g_mean, accuracy and the macro means cover all classes at once",
         )
-    rarer = rarer_of_two(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
-    return None if rarer is None else table.labels.index(rarer)  # with a single class there is no rarer one
-
-
-def rarer_of_two(counts: Mapping[Label, float]) -> Label | None:
-    """Return the default positive class: the rarer of two classes, the larger label if both are equal.
-
-    Return None if there are not exactly two classes; all classes then have equal weight.
-    """
-    if len(counts) != 2:
-        return None
-    first, second = sorted(counts)
-    return second if counts[second] <= counts[first] else first
+    positive = positive_class(dict(zip(table.labels, table.counts.sum(axis=1).tolist(), strict=True)))
+    return None if positive is None else table.labels.index(positive)  # a single class is not positive
 
 
 def value_of(

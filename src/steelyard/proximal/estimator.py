@@ -169,8 +169,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     changed at any time with :meth:`set_params` and need no new fit; only a change to ``C="auto"`` must come
     before the first rows.
 
-    ``predict_proba`` assumes equally frequent classes, like balanced weights, and normal scores of both
-    sides.
+    ``predict_proba`` assumes normal scores of both sides and, by default, the class frequencies of the
+    current rows; ``predict`` follows the class weights instead, which are balanced by default.
 
     References
     ----------
@@ -789,16 +789,16 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             )
 
     @snapshot_read
-    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "balanced") -> FloatArray:
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
         """Return the probabilities of the classes.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
-        prior : {"balanced", "observed"} or mapping of label to float, default="balanced"
-            Prior probabilities of the classes: equal, as balanced weights and the threshold zero assume;
-            their frequencies among the current rows; or the given proportions.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of the current rows; equal ones, as balanced weights and the threshold
+            zero assume; or the given proportions.
 
         Returns
         -------

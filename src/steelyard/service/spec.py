@@ -28,7 +28,7 @@ LEARNERS = (
     "EnclosingClassifier",
 )
 _ROWS = ("none", "until labelled", "window")
-_MISSING = ("refuse", "mean", "zero")
+_MISSING = ("refuse", "indicator", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
@@ -68,8 +68,8 @@ class Spec:
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
         Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
-    missing : {"refuse", "mean", "zero"}
-        How missing values are treated: an error, the mean of the column, or zero.
+    missing : {"refuse", "indicator", "mean", "zero"}
+        How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None

@@ -81,6 +81,8 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
     n_numeric = len(encoder.numeric_)
     for (name, value), weight in zip(encoder.categories_, coef[n_numeric:], strict=False):
         is_equal = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))
+        if name in encoder.numeric_:  # the indicator of missing values
+            is_equal = exp.Is(this=exp.column(name, quoted=True), expression=exp.Null())
         terms.append(exp.Case().when(is_equal, _number(exp, weight)).else_(_number(exp, 0.0)))
     total = terms[0]
     for term in terms[1:]:

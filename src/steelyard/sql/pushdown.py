@@ -66,6 +66,7 @@ def unsupported_reason(estimator: Any, engine: str | None, missing: str) -> str 
         'C="auto" assigns rows to folds by their values, so it needs the rows': estimator.C == "auto",
         "track_rows=True needs the rows": estimator.track_rows,
         'missing="mean" uses a running mean, so it needs the rows': missing == "mean",
+        'missing="indicator" uses the median of the first rows, so it needs the rows': missing == "indicator",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -46,6 +46,9 @@ class Chunk:
     unlabelled : Chunk or None
         Rows of the same part of the stream whose labels are missing; they can be predicted but not learned.
         The other attributes do not include them.
+    columns : ndarray, mapping or None
+        The same rows for learners that read tables: as columns with categories, or as an array with NaN for
+        missing values; None if this would equal ``X``.
     """
 
     X: FloatArray
@@ -57,6 +60,7 @@ class Chunk:
     table: LabelEncoder | None = None
     kept: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     unlabelled: Chunk | None = None
+    columns: Any = None
     _encoded: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -67,8 +71,10 @@ class Chunk:
         """Number of rows with and without a label."""
         return len(self) + (0 if self.unlabelled is None else len(self.unlabelled))
 
-    def rows_for(self, model: Any) -> FloatArray:
-        """Return the rows in the form that a model accepts: with growing or with fixed width."""
+    def rows_for(self, model: Any) -> Any:
+        """Return the rows in the form that a model accepts: as a table, with growing or with fixed width."""
+        if self.columns is not None and hasattr(model, "reads_table") and model.reads_table(self.columns):
+            return self.columns
         return self.X if self.fixed is None or hasattr(model, "grow") else self.fixed
 
     def take(self, begin: int, end: int) -> Chunk:
@@ -83,6 +89,7 @@ class Chunk:
             self.table,
             {name: values[begin:end] for name, values in self.kept.items()},
             None if begin else self.unlabelled,
+            self.columns_at(slice(begin, end)),
         )
 
     def split(self, is_labelled: NDArray[np.bool_]) -> Chunk:
@@ -103,7 +110,15 @@ class Chunk:
         X, y, time, fixed, codes = (None if column is None else column[rows] for column in columns)
         assert X is not None
         assert y is not None
-        return Chunk(X, y, self.first_row, time, fixed, codes, self.table, kept)
+        return Chunk(
+            X, y, self.first_row, time, fixed, codes, self.table, kept, columns=self.columns_at(rows)
+        )
+
+    def columns_at(self, rows: Any) -> Any:
+        """Return some rows of ``columns``, by slice, mask or index."""
+        if isinstance(self.columns, Mapping):
+            return {name: column.take(rows) for name, column in self.columns.items()}
+        return None if self.columns is None else self.columns[rows]
 
     def encoded_labels(self) -> NDArray[Any]:
         """Return the labels as an array that carries its codes, so that learners do not encode them again."""

@@ -114,9 +114,11 @@ def is_ready(model: Any) -> bool:
         return False
 
 
-def rows_for_model(model: Any, chunk: Chunk) -> FloatArray:
-    """Return the rows of a chunk with as many features as the model has learned."""
+def rows_for_model(model: Any, chunk: Chunk) -> Any:
+    """Return the rows of a chunk with as many features as the model has learned, or as a table."""
     X = chunk.rows_for(model)
+    if X is chunk.columns:
+        return X
     # A feature that the model has not learned has weight zero, so it can be left out.
     width = model.n_features_in_ if hasattr(model, "n_features_in_") else X.shape[1]
     return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
@@ -136,24 +138,28 @@ def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> P
         if decision is not None:
             return Predictions(classes, winners(decision, len(classes)), classes, decision, proba)
         if len(classes) == 1:
-            return Predictions(classes, np.zeros(len(X), dtype=np.intp), classes, None)
+            return Predictions(classes, np.zeros(len(chunk), dtype=np.intp), classes, None)
     takes_time = getattr(model, "predict_takes_time", False)
     labels = model.predict(X, time=chunk.time) if takes_time else model.predict(X)
     predicted, indices = _encode_predicted(np.asarray(labels))
     return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
 
 
-def learn_chunk(model: Any, chunk: Chunk) -> None:
-    """Learn the rows of a chunk; a model that can grow first adds the new features."""
+def learn_chunk(model: Any, chunk: Chunk, **options: Any) -> None:
+    """Learn the rows of a chunk; a model that can grow first adds the new features.
+
+    ``options`` are further arguments of ``partial_fit``, such as ``sample_weight``.
+    """
     X = chunk.rows_for(model)
     if hasattr(model, "grow") and hasattr(model, "n_features_in_"):
         if X.shape[1] > model.n_features_in_:
             model.grow(X.shape[1])
         X = padded(X, model.n_features_in_)
     if getattr(model, "takes_time", False):
-        model.partial_fit(X, chunk.y, time=chunk.time)
+        model.partial_fit(X, chunk.y, time=chunk.time, **options)
     else:
-        model.partial_fit(X, chunk.encoded_labels() if isinstance(model, BatchLearner) else chunk.y)
+        y = chunk.encoded_labels() if isinstance(model, BatchLearner) else chunk.y
+        model.partial_fit(X, y, **options)
 
 
 def _encode_predicted(labels: NDArray[Any]) -> tuple[list[Any], Codes]:

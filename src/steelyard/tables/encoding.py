@@ -1,4 +1,4 @@
-"""Incremental encoding of columns as numbers: indicators of categories, and filling of missing values."""
+"""Incremental encoding of columns as numbers: indicators of categories and of missing values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from steelyard.exceptions import DataError, ParameterError
 from steelyard.params import Integer
 from steelyard.persistence import storable
 from steelyard.tables.columns import Coded, ColumnBatch, Place, RowError
+from steelyard.tables.frames import TableColumn
 
 __all__ = ["MISSING", "TableEncoder"]
 
 
-MISSING = ("refuse", "mean", "zero")
+MISSING = ("indicator", "refuse", "mean", "zero")
+GAP = "missing"  # stands in place of a category for the indicator of missing values of a column of numbers
 
 _MAX_HASH_WIDTH = 1 << 16
+
+Gaps = NDArray[np.bool_] | None  # where numbers are missing; None if none is, or gaps have no indicators
 
 
 @storable("TableEncoder")
@@ -36,10 +40,17 @@ class TableEncoder(BaseEstimator):
 
     Parameters
     ----------
-    missing : {"refuse", "mean", "zero"}, default="refuse"
-        Treatment of missing values: raise an error that names row and column; use the mean of the values
-        of the column so far (0 before the first); use 0. With ``"mean"`` and ``"zero"`` a missing category
-        is no category: 0 in all its features.
+    missing : {"indicator", "refuse", "mean", "zero"}, default="indicator"
+        Treatment of missing values:
+
+        - "indicator": a column of numbers that has shown a gap gets a further feature, which is 1 where the
+          value is missing; the value itself is replaced by a fixed number, the median of the first rows.
+          Learners that cannot grow get these features for the columns with gaps in the first rows.
+        - "refuse": raise an error that names row and column.
+        - "mean": use the mean of the values of the column so far (0 before the first).
+        - "zero": use 0.
+
+        Unless refused, a missing category is no category: 0 in all its features.
     hash_width : int, default=32
         Number of features that categories share in the form with fixed width.
     max_categories : int, default=1000
@@ -52,10 +63,11 @@ class TableEncoder(BaseEstimator):
     categorical_ : list of str
         Columns of categories.
     categories_ : list of (str, str)
-        Column and value of each indicator feature, in order of appearance.
+        Column and value of each indicator feature, in order of appearance. For a column of numbers the value
+        "missing" means the indicator of its missing values.
     """
 
-    def __init__(self, missing: str = "refuse", hash_width: int = 32, max_categories: int = 1000) -> None:
+    def __init__(self, missing: str = "indicator", hash_width: int = 32, max_categories: int = 1000) -> None:
         self.missing = missing
         self.hash_width = hash_width
         self.max_categories = max_categories
@@ -84,6 +96,7 @@ class TableEncoder(BaseEstimator):
         # For missing="mean": sum and number of the values so far.
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
+        self._fills, self._first_gaps = _first_fills(batch, self.numeric_)
 
     @property
     def is_fitted(self) -> bool:
@@ -102,8 +115,15 @@ class TableEncoder(BaseEstimator):
     @property
     def fixed_names(self) -> list[str]:
         """Names of the features in the form with fixed width."""
+        gaps = [f"{name}={GAP}" for name in self._fixed_gaps()]
         hashed = self.hash_width if self.categorical_ else 0
-        return [*self.numeric_, *(f"hash {index}" for index in range(hashed))]
+        return [*self.numeric_, *gaps, *(f"hash {index}" for index in range(hashed))]
+
+    def _fixed_gaps(self) -> list[str]:
+        """Return the columns with an indicator of missing values in the form with fixed width."""
+        if self.missing != "indicator":
+            return []
+        return [self.numeric_[index] for index in self._first_gaps]
 
     def encode(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
@@ -114,24 +134,61 @@ class TableEncoder(BaseEstimator):
         indicator features.
         """
         numbers = self._encode_numbers(batch, place, first_row, learn=learn)
-        if not self.categorical_:
-            return numbers, None
+        gaps = None if self.missing != "indicator" or _native.all_finite(numbers) else np.isnan(numbers)
         columns = {name: batch.dictionary_encode(name) for name in self.categorical_}
         self._check_present(columns, place, first_row)
         if learn:
-            self._add_new(columns, place)
+            self._add_new(columns, gaps, place)
+        if gaps is not None:
+            numbers = np.where(gaps, self._fills, numbers)
+        if not self.categories_ and not self._fixed_gaps() and not self.categorical_:
+            return numbers, None
+        return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
+
+    def _growing(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
         n_rows, n_numeric = numbers.shape
         X = np.zeros((n_rows, n_numeric + len(self.categories_)))
-        fixed = np.zeros((n_rows, n_numeric + self.hash_width))
-        X[:, :n_numeric] = fixed[:, :n_numeric] = numbers
+        X[:, :n_numeric] = numbers
         for name, (values, codes) in columns.items():
             index = np.array([self._index.get((name, value), -1) for value in values], dtype=np.intp)[codes]
             rows = np.flatnonzero(index >= 0)
             X[rows, n_numeric + index[rows]] = 1.0
+        for column, is_missing in _with_gaps(gaps):
+            place = self._index.get((self.numeric_[column], GAP))
+            if place is not None:
+                X[:, n_numeric + place] = is_missing
+        return X
+
+    def _fixed(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
+        n_rows, n_numeric = numbers.shape
+        begin = n_numeric + len(self._fixed_gaps())
+        fixed = np.zeros((n_rows, begin + (self.hash_width if columns else 0)))
+        fixed[:, :n_numeric] = numbers
+        if gaps is not None:
+            fixed[:, n_numeric:begin] = gaps[:, self._first_gaps]
+        for name, (values, codes) in columns.items():
             hashes = np.array([_hash(name, value) for value in values], dtype=np.int64)
             signs = np.where(hashes & 2**31, 1.0, -1.0) * np.array([value is not None for value in values])
-            fixed[np.arange(n_rows), n_numeric + hashes[codes] % self.hash_width] += signs[codes]
-        return X, fixed
+            fixed[np.arange(n_rows), begin + hashes[codes] % self.hash_width] += signs[codes]
+        return fixed
+
+    def rows_of_table(self, batch: ColumnBatch, X: FloatArray) -> FloatArray | dict[str, TableColumn] | None:
+        """Return the rows for learners that read tables: with categories, and gaps as missing values.
+
+        ``X`` are the same rows as :meth:`encode` returns them. The result is None where it would equal X.
+        """
+        keeps_gaps = self.missing == "indicator"
+        if not self.categorical_:
+            return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
+        columns = {}
+        numbers = iter(X.T)
+        for name in self.columns_:
+            if name in self._counts:
+                columns[name] = TableColumn.of_coded(*batch.dictionary_encode(name))
+            else:
+                values = next(numbers)
+                columns[name] = TableColumn("number", batch.columns[name] if keeps_gaps else values, [])
+        return columns
 
     # -- numbers ------------------------------------------------------------------------------------
 
@@ -156,7 +213,12 @@ class TableEncoder(BaseEstimator):
             if np.isnan(X[row, index]):
                 raise _missing_error(place, first_row + row, self.numeric_[index])
             where = place.of_row(first_row + row, self.numeric_[index])
-            raise RowError("an infinite value cannot be used.", source=where, row=first_row + row)
+            raise RowError(
+                "an infinite value cannot be used.",
+                source=where,
+                row=first_row + row,
+                hint="replace it in the table by an empty cell, which is a missing value",
+            )
 
     def _with_means(self, X: FloatArray, *, learn: bool) -> FloatArray:
         """Fill missing values with the mean of all earlier values, independent of chunk borders."""
@@ -181,9 +243,13 @@ class TableEncoder(BaseEstimator):
                 if missing.any():
                     raise _missing_error(place, first_row + int(missing.argmax()), name)
 
-    def _add_new(self, columns: dict[str, Coded], place: Place) -> None:
-        """Add new categories in the order of the rows, so that chunk borders do not matter."""
-        new: list[tuple[int, int, str, str]] = []
+    def _add_new(self, columns: dict[str, Coded], gaps: Gaps, place: Place) -> None:
+        """Add new categories and gaps in the order of the rows, so that chunk borders do not matter."""
+        new: list[tuple[int, int, str, str]] = [
+            (int(values.argmax()), column - len(self.numeric_), self.numeric_[column], GAP)
+            for column, values in _with_gaps(gaps)
+            if (self.numeric_[column], GAP) not in self._index
+        ]
         for order, (name, (values, codes)) in enumerate(columns.items()):
             unknown = [k for k, x in enumerate(values) if x is not None and (name, x) not in self._index]
             if not unknown:
@@ -208,6 +274,8 @@ class TableEncoder(BaseEstimator):
         if self.missing == "refuse":
             return None
         index = self.numeric_.index(column)
+        if self.missing == "indicator":
+            return float(self._fills[index])
         return float(self._sums[index] / max(self._seen[index], 1.0)) if self.missing == "mean" else 0.0
 
     def index_of(self, column: str, value: str) -> int:
@@ -220,7 +288,8 @@ class TableEncoder(BaseEstimator):
             if (name, value) not in self._index:
                 self._index[name, value] = len(self.categories_)
                 self.categories_.append((name, value))
-                self._counts[name] += 1
+                if name in self._counts:
+                    self._counts[name] += 1
 
     def adopt(self, other: TableEncoder) -> list[int]:
         """Add the categories of another encoder of the same columns.
@@ -235,6 +304,16 @@ class TableEncoder(BaseEstimator):
                 f"both must have the same columns of numbers; got {self.numeric_} and {other.numeric_}.",
                 source="merge",
             )
+        with_gaps = {name for name, value in (*self.categories_, *other.categories_) if value == GAP}
+        for column, name in enumerate(self.numeric_):
+            if name in with_gaps and self._fills[column] != other._fills[column]:
+                raise DataError(
+                    f"column {name!r}: missing values count as {self._fills[column]:g} in one model and as "
+                    f"{other._fills[column]:g} in the other.",
+                    source="merge",
+                    hint='models that will be merged need missing="zero" or missing="refuse" '
+                    "(--missing on the command line)",
+                )
         self.add_categories(other.categories_)
         self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
         n_numeric = len(self.numeric_)
@@ -255,6 +334,8 @@ class TableEncoder(BaseEstimator):
             "categories": [list(pair) for pair in self.categories_],
             "sums": self._sums,
             "seen": self._seen,
+            "fills": self._fills,
+            "first_gaps": [int(index) for index in self._first_gaps],
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -270,8 +351,15 @@ class TableEncoder(BaseEstimator):
             raise ValueError("columns and categories are inconsistent")
         if len(set(self.columns_)) < len(self.columns_) or len(numeric) < len(self.numeric_):
             raise ValueError("a column occurs twice")
-        if not {column for column, _ in self.categories_} <= set(self.categorical_):
+        known = {*self.categorical_, *((name, GAP) for name in numeric)}
+        if any(pair[0] not in known and pair not in known for pair in self.categories_):
             raise ValueError("a category belongs to no column")
+        self._fills = np.asarray(state.get("fills", np.zeros(len(self.numeric_))), dtype=np.float64)
+        self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
+        if self._fills.shape != (len(self.numeric_),) or not np.isfinite(self._fills).all():
+            raise ValueError("expected one finite replacement of missing values per column of numbers")
+        if not all(0 <= index < len(self.numeric_) for index in self._first_gaps):
+            raise ValueError("an indicator of missing values belongs to no column")
         self._check_params()
         if self._sums.shape != (len(self.numeric_),) or self._seen.shape != self._sums.shape:
             raise ValueError("expected one sum per column of numbers")
@@ -279,6 +367,25 @@ class TableEncoder(BaseEstimator):
             raise ValueError("sums and counts must be float64")
         if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
             raise ValueError("a mean is not finite")
+
+
+def _with_gaps(gaps: Gaps) -> list[tuple[int, NDArray[np.bool_]]]:
+    """Return the index and the missing values of each column that has some."""
+    columns = [] if gaps is None else np.flatnonzero(gaps.any(axis=0)).tolist()
+    return [(column, gaps[:, column]) for column in columns]  # type: ignore[index]
+
+
+def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:
+    """Return the median of each column of numbers, 0 without any value, and the columns with gaps."""
+    fills, gaps = np.zeros(len(numeric)), []
+    for index, name in enumerate(numeric):
+        values = batch.columns[name]
+        known = values[np.isfinite(values)] if values.dtype != object else values[:0]
+        if len(known):
+            fills[index] = np.median(known)
+        if len(known) < len(values):
+            gaps.append(index)
+    return fills, gaps
 
 
 def _hash(name: str, value: str | None) -> int:
@@ -301,5 +408,6 @@ def _missing_error(place: Place, row: int, column: str) -> RowError:
         source=place.of_row(row, column),
         row=row,
         column=column,
-        hint='fill gaps with missing="mean" or missing="zero" (--missing on the command line)',
+        hint='learn from gaps with missing="indicator", or fill them with missing="zero" '
+        "(--missing on the command line)",
     )

@@ -7,22 +7,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard._deprecation import renamed_method, renamed_parameters
-from steelyard.exceptions import DataError, FileFormatError
+from steelyard._labels import numpy_labels
+from steelyard.base import BatchLearner
+from steelyard.exceptions import DataError, FileFormatError, NotFittedError, SteelyardError
 from steelyard.explanation import RowExplanations
 from steelyard.persistence import from_bytes, storable, to_bytes
 from steelyard.proximal import Certificate, DriftReport, ProximalSVC, compare_statistics
-from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.chunks import Chunk
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
+from steelyard.tables.columns import Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
+from steelyard.tables.frames import concat_tables, memory_batch
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
@@ -36,14 +43,16 @@ _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
 class TableModel(ClassifierMixin, BaseEstimator):
     """Classifier of tables: an estimator, the encoder of its columns, and a history.
 
-    ``fit``, ``partial_fit`` and ``predict`` accept data frames with numbers and categories.
+    All methods accept tables of pandas, polars and pyarrow, lists of dictionaries and arrays, with text,
+    categories, booleans, dates and missing values. Columns are matched by name. A column that is not in a
+    later table is a missing value; a column that was not in the first table is ignored.
 
     Parameters
     ----------
     estimator : Learner
         The inner classifier; it is trained in place, not copied.
     encoder : TableEncoder, optional
-        Encoder of the columns; the default raises an error for missing values.
+        Encoder of the columns; by default ``TableEncoder()``, which learns from missing values.
     target : str, default="label"
         The column of labels.
     time : str, optional
@@ -112,8 +121,15 @@ class TableModel(ClassifierMixin, BaseEstimator):
     @property
     def feature_names(self) -> list[str]:
         """Names of the features of the estimator."""
+        schema = self._schema()
+        if schema is not None:
+            return list(schema.names)
         can_grow = hasattr(self.estimator, "grow")
         return self.encoder.feature_names if can_grow else self.encoder.fixed_names
+
+    def _schema(self) -> Any:
+        """Return the schema of an estimator that has learned the columns of the table itself; or None."""
+        return getattr(self.estimator, "_schema", None)
 
     def open(self, source: Any, *, labelled: bool, chunk: int = 1000, **options: Any) -> TableStream:
         """Open a table as a stream with the columns of this model."""
@@ -136,43 +152,75 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return is_ready(self.estimator)
 
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of the table."""
+        return len(self.feature_names_in_)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns of the table."""
+        if not self.encoder.is_fitted:
+            raise AttributeError("TableModel has no feature_names_in_ before it has seen rows.")
+        return np.array(self.encoder.columns_, dtype=object)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Return the names of the features of the estimator, such as ``country=NZ``.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored, as in scikit-learn.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        return np.array(self.feature_names, dtype=object)
+
     @transactional
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to a table, from scratch.
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
-            Columns of numbers and categories.
+        X : table, list of dict or array
+            Columns of numbers, text, booleans, dates and times.
         y : array-like of shape (n_rows,), optional
             Labels; by default the column ``target`` of the table.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weight of each row; 1 if not given.
 
         Returns
         -------
         self
         """
         fresh = TableModel(clone(self.estimator), clone(self.encoder), self.target, self.time)
-        fresh._learn_table(X, y)
+        fresh._learn_table(X, y, sample_weight, "fit")
         self.estimator, self.encoder, self.history_ = fresh.estimator, fresh.encoder, fresh.history
         return self
 
     @transactional
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn the rows of a table; a failing call changes nothing.
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
+        X : table, list of dict or array
             The same columns as before; new categories are allowed.
         y : array-like of shape (n_rows,), optional
             Labels; by default the column ``target`` of the table.
+        classes : array-like, optional
+            All labels, for estimators that need them in the first call.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weight of each row; 1 if not given.
 
         Returns
         -------
         self
         """
         self._copy_state()
-        self._learn_table(X, y)
+        self._learn_table(X, y, sample_weight, "partial_fit", classes)
         return self
 
     def _copy_state(self) -> None:
@@ -186,14 +234,14 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
+        X : table, list of dict or array
             The learned columns; an unknown category counts as no category.
 
         Returns
         -------
         ndarray of shape (n_rows,)
         """
-        return np.concatenate([found.labels for _, found in self.predictions(X, chunk=_MAX_ROWS_PER_CHUNK)])
+        return np.asarray(self.estimator.predict(self._rows_for_prediction(X, "predict")))
 
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -201,55 +249,73 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
+        X : table, list of dict or array
             The learned columns.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_classes)
         """
-        return self._call("decision_function", X)
+        return np.asarray(self._call("decision_function", X))
 
     @snapshot_read
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
         """Return the class probabilities of the rows of a table, as the estimator returns them.
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
+        X : table, list of dict or array
             The learned columns.
+        prior : {"observed", "balanced"} or mapping of label to float, optional
+            Class frequencies, for estimators that accept them; by default those of the estimator.
 
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
         """
-        return self._call("predict_proba", X)
+        return np.asarray(self._call("predict_proba", X, **({} if prior is None else {"prior": prior})))
 
     @snapshot_read
-    def explain(self, X: Any, *, changes: bool | None = None) -> RowExplanations:
-        """Explain the predictions of the rows of a table: what each column contributes to the score.
+    def explain(self, X: Any = None, *, changes: bool | None = None) -> Any:
+        """Explain the predictions of the rows of a table; without rows, describe the estimator.
 
         Parameters
         ----------
-        X : table of pandas, polars or pyarrow
-            The learned columns.
+        X : table, list of dict or array, optional
+            Rows with the learned columns.
         changes : bool, optional
             Whether to search for changes of numbers that lead to another prediction. By default for at most
             20 rows.
 
         Returns
         -------
-        RowExplanations
+        RowExplanations or object
             The columns are those of the table; the contributions of all categories of a column are summed.
+            Without rows, the result of the estimator's ``explain()``.
         """
-        parts = list(
-            self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=list(self.encoder.columns_))
-        )
-        return self.explain_chunk(parts[0], changes)
+        if X is None:
+            if not hasattr(self.estimator, "explain"):
+                raise _no_method(self.estimator, "explain")
+            if not getattr(self.estimator, "describes_itself", False):
+                raise DataError(
+                    f"a model of class {type(self.estimator).__name__} explains rows; got none.",
+                    source="TableModel.explain",
+                    hint="pass a table: explain(X)",
+                )
+            return self.estimator.explain()
+        if _is_source(X):
+            kept = list(self.encoder.columns_)
+            chunk = next(iter(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False, keep=kept)))
+        else:
+            chunk = self._memory_chunk(X, None, "explain", learn=False)
+        return self.explain_chunk(chunk, changes)
 
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Return the explanation of a chunk that :meth:`rows` returned with all columns kept."""
         rows = rows_for_model(self.estimator, chunk)
+        if chunk.columns is not None and rows is chunk.columns:
+            explained: RowExplanations = self.estimator.explain(rows, changes=changes)
+            return explained
         return explain_encoded(
             self.estimator,
             self.encoder,
@@ -259,19 +325,82 @@ class TableModel(ClassifierMixin, BaseEstimator):
             is_hashed=bool(self.encoder.categorical_) and not hasattr(self.estimator, "grow"),
         )
 
-    def _call(self, method: str, X: Any) -> NDArray[np.float64]:
+    def _call(self, method: str, X: Any, **options: Any) -> Any:
         if not hasattr(self.estimator, method):
-            raise DataError(
-                f"a model of class {type(self.estimator).__name__} has no {method}().", source=method
-            )
-        parts = self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False)
-        results = [getattr(self.estimator, method)(rows_for_model(self.estimator, part)) for part in parts]
-        return np.concatenate(results)
+            raise _no_method(self.estimator, method)
+        return getattr(self.estimator, method)(self._rows_for_prediction(X, method), **options)
 
-    def _learn_table(self, X: Any, y: Any) -> None:
-        table = X if y is None else {**{name: X[name] for name in X.columns}, self.target: y}
-        stream = self.open(table, labelled=True, chunk=_MAX_ROWS_PER_CHUNK)
-        self._learn(list(stream), stream.name)  # reads all rows before learning
+    def _rows_for_prediction(self, X: Any, method: str) -> Any:
+        """Return the rows of a table as the estimator accepts them; the encoder does not change."""
+        if not is_ready(self.estimator):
+            raise NotFittedError("this model has not learned any rows yet.", source=f"TableModel.{method}")
+        if _is_source(X):
+            parts = list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False))
+        else:
+            parts = [self._memory_chunk(X, None, method, learn=False)]
+        return concat_tables([rows_for_model(self.estimator, part) for part in parts])
+
+    def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:
+        """Return a table in memory as one encoded chunk."""
+        source, encoder = f"TableModel.{method}", self.encoder
+        known = encoder.columns_ if encoder.is_fitted else ()
+        try:
+            batch = memory_batch(X, source, known, encoder.categorical_ if known else ())
+        except (TypeError, ValueError) as error:
+            if isinstance(error, SteelyardError):
+                raise
+            raise DataError(f"{error}", source=source) from error
+        if not encoder.is_fitted:
+            encoder.fit_columns(batch, list(batch.columns), ())
+        missing = next((name for name in encoder.columns_ if name not in batch.columns), None)
+        if missing is not None:
+            raise DataError(f"the table has no column {missing!r}, which was learned.", source=source)
+        labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y))
+        if len(labels) != batch.n_rows:
+            raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
+        try:
+            rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
+        except DataError as error:
+            if error.hint is not None and error.hint.startswith("leave the column out"):
+                hint = "leave the column out: X.drop(columns=...)"  # the parameter drop= belongs to streams
+                raise DataError(error.message, source=source, hint=hint) from None
+            raise
+        kept = {name: batch.columns[name] for name in encoder.columns_}
+        columns = encoder.rows_of_table(batch, rows)
+        return Chunk(rows, labels, 0, None, fixed, kept=kept, columns=columns)
+
+    def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
+        if y is None and not _has_column(X, self.target):
+            raise DataError(
+                f"requires y to be passed, but the target y is None and the table has no column "
+                f"{self.target!r}.",
+                source=f"TableModel.{method}",
+            )
+        if y is not None and sample_weight is None and classes is None:
+            chunks = [self._memory_chunk(X, y, method, learn=True)]
+            # Classifiers of other packages may need to know all labels in their first partial_fit().
+            is_batch = method == "fit" and not isinstance(self.estimator, BatchLearner)
+            _ = self._fit_all(chunks, "table") if is_batch else self._learn(chunks, "table")
+        elif y is not None:
+            self._learn_weighted(X, y, sample_weight, method, classes)
+        elif sample_weight is not None or classes is not None:
+            raise DataError("sample_weight and classes need y.", source=f"TableModel.{method}")
+        else:
+            stream = self.open(X, labelled=True, chunk=_MAX_ROWS_PER_CHUNK)
+            self._learn(list(stream), stream.name)  # reads all rows before learning
+
+    def _learn_weighted(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any) -> None:
+        chunk = self._memory_chunk(X, y, method, learn=True)
+        given = {"sample_weight": sample_weight, "classes": classes}
+        options = {name: value for name, value in given.items() if value is not None}
+        if method == "fit" or not hasattr(self.estimator, "partial_fit"):
+            options.pop("classes", None)
+            self.estimator.fit(chunk.rows_for(self.estimator), chunk.y, **options)
+        else:
+            learn_chunk(self.estimator, chunk, **options)
+        digest = RowDigest()
+        digest.add(chunk.X, chunk.y, sample_weight, categories=self.encoder.categories_of(chunk.X))
+        self.note("learned", "table", digest.n_rows, digest.id)
 
     def learn(self, stream: TableStream) -> int:
         """Learn all rows of a stream, with fit() if there is no partial_fit(); return their number."""
@@ -292,19 +421,39 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def _fit_all(self, chunks: list[Chunk], source: str) -> int:
         y = np.concatenate([chunk.y for chunk in chunks])
-        self.estimator.fit(np.concatenate([chunk.rows_for(self.estimator) for chunk in chunks]), y)
+        self.estimator.fit(concat_tables([chunk.rows_for(self.estimator) for chunk in chunks]), y)
         self.note("learned", source, len(y), self._digest(chunks).id)
         return len(y)
 
     @transactional
-    def forget(self, source: Any, *, again: bool = False) -> int:
+    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, again: bool = False) -> int:
         """Forget the rows of a table and return their number; a failing call changes nothing.
 
-        Rows that were forgotten before raise an error. Set ``again`` if the rows were learned more than once.
+        Parameters
+        ----------
+        X : table, list of dict or array
+            Rows with exactly the values that were learned.
+        y : array-like of shape (n_rows,), optional
+            Their labels; by default the column ``target`` of the table.
+        sample_weight : array-like of shape (n_rows,), optional
+            The weights that were learned.
+        again : bool, default=False
+            Rows that were forgotten before raise an error, unless ``again`` says that they were learned more
+            than once.
+
+        Returns
+        -------
+        int
         """
         self._check_forgets()
         self._copy_state()
-        return self._forget(source, self.estimator.forget, again=again)[0]
+        forget = self.estimator.forget
+        if sample_weight is not None:
+            forget = partial(forget, sample_weight=sample_weight)
+        if y is None:
+            return self._forget(X, forget, again=again)[0]
+        chunk = self._memory_chunk(X, y, "forget", learn=False)
+        return self._forget_chunks([chunk], "table", forget, again=again)[0]
 
     @transactional
     def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
@@ -353,15 +502,18 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def _forget(self, source: Any, forget: Callable[..., Any], *, again: bool) -> tuple[int, Any]:
         stream = self.open(source, labelled=True)
         stream.learning = False
-        chunks = list(stream)
+        return self._forget_chunks(list(stream), stream.name, forget, again=again)
+
+    def _forget_chunks(
+        self, chunks: list[Chunk], source: str, forget: Callable[..., Any], *, again: bool
+    ) -> tuple[int, Any]:
         digest = self._digest(chunks)
         if not again:
-            self._check_not_forgotten(digest.id, stream.name)
-        width = self.estimator.n_features_in_
-        X = np.concatenate([padded(chunk.rows_for(self.estimator), width) for chunk in chunks])
+            self._check_not_forgotten(digest.id, source)
+        X = concat_tables([rows_for_model(self.estimator, chunk) for chunk in chunks])
         y = np.concatenate([chunk.y for chunk in chunks])
         result = forget(X, y)
-        self.note("forgot", stream.name, len(y), digest.id)
+        self.note("forgot", source, len(y), digest.id)
         return len(y), result
 
     def _digest(self, chunks: list[Chunk]) -> RowDigest:
@@ -512,7 +664,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         if type(self.target) is not str or not isinstance(self.time, str | None):
             raise TypeError("target and time must be names of columns")
         n_features = getattr(self.estimator, "n_features_in_", None)
-        if n_features is not None and self.encoder.is_fitted:
+        if n_features is not None and self.encoder.is_fitted and self._schema() is None:
             can_grow, known = hasattr(self.estimator, "grow"), len(self.feature_names)
             if n_features > known or (n_features < known and not can_grow):
                 raise ValueError(f"the estimator has {n_features} features, the columns have {known}")
@@ -526,3 +678,17 @@ class TableModel(ClassifierMixin, BaseEstimator):
             }
             for e in state["history"]
         ]
+
+
+def _is_source(X: Any) -> bool:
+    """Return whether a table is read from a file, a stream or a database."""
+    return isinstance(X, str | PathLike) or hasattr(X, "read")
+
+
+def _has_column(X: Any, name: str) -> bool:
+    return _is_source(X) or name in getattr(X, "column_names", getattr(X, "columns", X))
+
+
+def _no_method(estimator: Any, method: str) -> DataError:
+    name = type(estimator).__name__
+    return DataError(f"a model of class {name} has no {method}().", source=f"TableModel.{method}")

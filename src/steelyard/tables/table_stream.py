@@ -207,7 +207,8 @@ class TableStream(RowStream):
         X, fixed = self.encoder.encode(batch, place, first_row, learn=self.learning)
         kept = {name: batch.columns[name] for name in self._kept}
         table = None if codes is None else self._labels.table
-        chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept)
+        columns = self.encoder.rows_of_table(batch, X)
+        chunk = Chunk(X, y, first_row, times, fixed, codes, table, kept, columns=columns)
         if target is None or self._labels.unlabelled == "refuse":
             return chunk
         return chunk.split(self._labels.is_labelled(batch.columns[target]))
@@ -244,7 +245,7 @@ def open_stream(
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
-    missing: str = "refuse",
+    missing: str = "indicator",
     chunk: int = 1000,
     limit: int | None = None,
     max_classes: int = 500,
@@ -266,7 +267,7 @@ def open_stream(
         The column of times: seconds, or dates and times in ISO 8601 format.
     features, drop, categorical : str or sequences of str
         Columns to use, to leave out, and to treat as categories even if they contain numbers.
-    missing : {"refuse", "mean", "zero"}, default="refuse"
+    missing : {"indicator", "refuse", "mean", "zero"}, default="indicator"
         Treatment of missing values, see :class:`TableEncoder`.
     chunk : int, default=1000
         Rows per chunk.

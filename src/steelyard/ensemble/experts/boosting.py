@@ -28,6 +28,7 @@ _MIN_LEARNING_RATE = 0.1
 _MIN_LEAF_ROWS = (5, 20)  # with up to `_SMALL_ROWS` rows, and with more
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
+_MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
 _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
@@ -187,6 +188,7 @@ class BoostingExpert(WindowExpert):
                 max_bins=self._bins(),
                 min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
                 class_weight=None,
+                categories=_category_columns(X, stream),
             )
             self.trees = trees.fit(X, y, weights[0] if weights else None)
 
@@ -224,6 +226,12 @@ class BoostingExpert(WindowExpert):
         if self.is_ready(stream.views):
             self._fit(stream)
             self.refresh_rule(stream)
+
+
+def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:
+    """Return the columns whose splits are sets of categories; the codes of few categories are numbers."""
+    columns = () if stream.views.layout is None else stream.views.layout.categorical
+    return tuple(c for c in columns if np.nanmax(X[:, c], initial=-1.0) >= _MIN_CATEGORIES - 1)
 
 
 def _priorities(numbers: IntArray, seed: int) -> FloatArray:

@@ -192,9 +192,10 @@ class KernelRule:
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return Shapley values of the ranks."""
         e = self.expansion
-        return explain_kernel_sum(
+        part = explain_kernel_sum(
             rows.ranks, e.kernel, e.vectors, e.coef, e.intercept, background=background.ranks
         )
+        return rows.by_ranked_column(part)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the expansion to a native scorer of single rows, if it has a native form."""

@@ -100,8 +100,8 @@ class LinearExpert(_LinearExpert):
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC()
 
-    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:  # noqa: ARG002
-        return block.training_rows()
+    def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
+        return _linear_rows(block, views)
 
     def is_due(self, stream: Stream) -> bool:
         if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
@@ -127,7 +127,7 @@ class LinearExpert(_LinearExpert):
             return
         add = self.training_rows(new, views) if len(new) else None
         forget = self.training_rows(leaving, views) if leaving is not None and len(leaving) else None
-        self.learner = shallow_copy(self.learner).update(add=add, forget=forget)
+        self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
         """Raise DataError if some of the rows were never learned; nothing changes."""
@@ -217,10 +217,10 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
         elif self.learner is None:
             self._fit(stream)
         elif len(new) or leaving is not None:
-            add = new.training_rows() if len(new) else None
-            forget = None if leaving is None else leaving.training_rows()
+            add = _linear_rows(new, stream.views) if len(new) else None
+            forget = None if leaving is None else _linear_rows(leaving, stream.views)
             try:
-                self.learner = shallow_copy(self.learner).update(add=add, forget=forget)
+                self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
             except DataError:
                 if leaving is None:
                     raise
@@ -229,7 +229,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
                 self.n_refits += 1
 
     def _fit(self, stream: Stream) -> None:
-        X, y, *weights = stream.rows.at(self.held).training_rows()
+        X, y, *weights = _linear_rows(stream.rows.at(self.held), stream.views)
         self.learner = ProximalSVC().fit(X, y, sample_weight=weights[0] if weights else None)
 
     def get_state(self) -> dict[str, Any]:
@@ -250,11 +250,18 @@ class LinearRule:
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""
-        return _linear_scores(rows.X, self.coef, self.intercept)
+        features = rows.linear
+        if features.shape[1] > self.coef.shape[1]:  # features that are newer than the planes
+            features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
+        return _linear_scores(features, self.coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return weights times differences from the mean row."""
-        return explain_linear(rows.X, self.coef, self.intercept, background.X.mean(axis=0))
+        n_features = self.coef.shape[1]  # there may be features that are newer than the planes
+        mean = background.linear[:, :n_features].mean(axis=0)
+        return rows.by_linear_column(
+            explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)
+        )
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
         """Add the plane to a native scorer of single rows."""
@@ -301,6 +308,17 @@ class MappedLinearRule(LinearRule):
         """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
         return True
+
+
+def _linear_rows(block: Block, views: Views) -> tuple[Any, ...]:
+    return block.training_rows(TransformedRows(block.X, views).linear)
+
+
+def _grown(learner: ProximalSVC, *rows: tuple[Any, ...] | None) -> ProximalSVC:
+    """Return a copy of a learner with as many features as some rows have."""
+    width = max(part[0].shape[1] for part in rows if part is not None)
+    copy = shallow_copy(learner)
+    return copy.grow(width) if width > learner.n_features_in_ else copy
 
 
 def _linear_scores(rows: FloatArray, coef: FloatArray, intercept: FloatArray) -> FloatArray:

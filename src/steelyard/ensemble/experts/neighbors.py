@@ -68,7 +68,8 @@ class NearestNeighborRule:
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return Shapley values of the ranks, compared with the mean ranks."""
-        return explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
+        part = explain_function(self._rank_scores, rows.ranks, background.ranks.mean(axis=0))
+        return rows.by_ranked_column(part)
 
     def _rank_scores(self, ranks: FloatArray) -> FloatArray:
         similarity = _kernel(self.vectors.shape[1]).block(ranks, self.vectors, n_threads=1)

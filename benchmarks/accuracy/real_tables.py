@@ -1,0 +1,153 @@
+"""StreamClassifier and LightGBM on tables with categories, and on streams with missing cells.
+
+Categories: test-then-train in chunks of 100 rows over tables with columns of text; LightGBM is refitted on
+the last 5,000 rows and gets the same columns as pandas categories. AUC and average precision (AP) are
+computed over all rows after the first 500, and as means over windows of 1,000 rows.
+
+Gaps: 20 % of the cells of streams of ``stream_data.py`` are removed at random. StreamClassifier and LightGBM
+with their own treatment are compared with StreamClassifier after filling in running means. AUC, mean over
+windows of 1,000 rows.
+
+    python benchmarks/accuracy/real_tables.py --data-dir DIR [--part categories|gaps] [--limit ROWS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from large_streams import _R2L_U2R
+from sklearn.metrics import average_precision_score, roc_auc_score
+from stream_data import STREAMS, FloatArray, IntArray
+
+from steelyard import StreamClassifier
+
+CHUNK, WARMUP, WINDOW, SHARE_REMOVED = 100, 500, 1000, 0.2
+GAP_STREAMS = (
+    "elec2", "weather", "covtype4", "mammography", "creditcard", "letter", "satimage", "phishing",
+    "hyperplane_rare", "sea_drifts", "koil_mixture", "rbf_still",
+)  # fmt: skip
+
+
+def _table(
+    name: str, is_positive: Callable[[pd.Series], pd.Series], *, shuffle: bool = False
+) -> Callable[[Path, int], tuple[pd.DataFrame, IntArray]]:
+    def load(folder: Path, limit: int) -> tuple[pd.DataFrame, IntArray]:
+        frame = pd.read_csv(folder / f"{name}.csv.gz")
+        if shuffle:
+            frame = frame.iloc[np.random.default_rng(0).permutation(len(frame))]
+        frame = frame.iloc[:limit].reset_index(drop=True)
+        y = is_positive(frame.pop("target")).to_numpy().astype(np.int64)
+        texts = {name: "category" for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+        return frame.astype(texts), y
+
+    return load
+
+
+TABLES = {
+    "car, good": _table("car", lambda t: t == "good", shuffle=True),
+    "euthyroid": _table("euthyroid", lambda t: t == "sick-euthyroid", shuffle=True),
+    "nsl_kdd test, r2l + u2r": _table("nsl_kdd_test", lambda t: t.isin(_R2L_U2R)),
+    "kdd99, random sample, r2l + u2r": _table("kdd99_10pct", lambda t: t.isin(_R2L_U2R), shuffle=True),
+}
+
+
+def ours(X: Any, y: IntArray) -> FloatArray:
+    """Return the out-of-sample scores of StreamClassifier."""
+    model, scores = StreamClassifier(), np.zeros(len(y))
+    for begin in range(0, len(y), CHUNK):
+        part = X[begin : begin + CHUNK]
+        if begin and len(model.classes_) == 2:
+            scores[begin : begin + CHUNK] = model.decision_function(part)
+        model.partial_fit(part, y[begin : begin + CHUNK])
+    return scores
+
+
+def boosted(X: Any, y: IntArray, window: int = 5000) -> FloatArray:
+    """Return the out-of-sample scores of LightGBM, refitted on the last rows when a tenth of them is new."""
+    from lightgbm import LGBMClassifier
+
+    model, scores, fitted = None, np.zeros(len(y)), 0
+    for begin in range(0, len(y), CHUNK):
+        if model is not None:
+            scores[begin : begin + CHUNK] = model.predict(X[begin : begin + CHUNK], raw_score=True)
+        end = min(begin + CHUNK, len(y))
+        rows = slice(max(0, end - window), end)
+        if end - fitted >= max(100, min(end, window) // 10) and 0 < y[rows].sum() < len(y[rows]):
+            small = {"min_child_samples": 5} if rows.stop - rows.start <= 2000 else {}
+            model = LGBMClassifier(
+                num_leaves=16, reg_lambda=1.0, n_jobs=1, verbose=-1, random_state=0, **small
+            ).fit(X[rows], y[rows])
+            fitted = end
+    return scores
+
+
+def windows(y: IntArray, scores: FloatArray, measure: Callable[..., float]) -> float:
+    """Return the mean of a measure over windows with at least two rows of each class."""
+    values = []
+    for begin in range(WARMUP, len(y), WINDOW):
+        part = slice(begin, begin + WINDOW)
+        if min(y[part].sum(), (1 - y[part]).sum()) >= 2:
+            values.append(measure(y[part], scores[part]))
+    return float(np.mean(values))
+
+
+def with_running_means(X: FloatArray) -> FloatArray:
+    """Return rows in which missing values are the mean of the earlier values of their column."""
+    known = ~np.isnan(X)
+    sums = np.vstack([np.zeros(X.shape[1]), np.where(known, X, 0.0)]).cumsum(axis=0)[:-1]
+    counts = np.vstack([np.zeros(X.shape[1]), known]).cumsum(axis=0)[:-1]
+    return np.where(known, X, sums / np.maximum(counts, 1.0))
+
+
+def categories(folder: Path, limit: int) -> None:
+    """Print one line for each table with columns of text."""
+    print("| table | rows | positive | StreamClassifier | in windows | LightGBM | in windows |")
+    print("|---|---|---|---|---|---|---|")
+    for name, load in TABLES.items():
+        X, y = load(folder, limit)
+        cells = []
+        for run in (ours, boosted):
+            scores = run(X, y)
+            late, measures = slice(WARMUP, None), (roc_auc_score, average_precision_score)
+            cells.append(" / ".join(f"{measure(y[late], scores[late]):.3f}" for measure in measures))
+            cells.append(" / ".join(f"{windows(y, scores, measure):.3f}" for measure in measures))
+        print(f"| {name} | {len(y):,} | {100 * y.mean():.2f} % | {' | '.join(cells)} |", flush=True)
+
+
+def gaps(folder: Path, limit: int) -> None:
+    """Print one line for each stream with 20 % of its cells removed, and the means."""
+    print("| stream | all cells | own treatment | running means | LightGBM, all cells | LightGBM |")
+    print("|---|---|---|---|---|---|")
+    lines = []
+    for name in GAP_STREAMS:
+        X, y = STREAMS[name](folder, limit)
+        removed = np.where(np.random.default_rng(0).random(X.shape) < SHARE_REMOVED, np.nan, X)
+        runs = [ours(X, y), ours(removed, y), ours(with_running_means(removed), y)]
+        runs += [boosted(X, y), boosted(removed, y)]
+        lines.append([windows(y, scores, roc_auc_score) for scores in runs])
+        print(f"| {name} | {' | '.join(f'{value:.3f}' for value in lines[-1])} |", flush=True)
+    print(f"| mean | {' | '.join(f'{value:.4f}' for value in np.mean(lines, axis=0))} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--part", choices=["categories", "gaps"])
+    parser.add_argument("--limit", type=int, default=20_000)
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", message="X does not have valid feature names")
+    for name, part in (("categories", categories), ("gaps", gaps)):
+        if given.part in {None, name}:
+            part(given.data_dir, given.limit)
+
+
+if __name__ == "__main__":
+    main()

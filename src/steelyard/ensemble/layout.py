@@ -1,0 +1,240 @@
+"""Layout of coded rows: which columns are numbers or categories, and the features of linear experts.
+
+A coded row has one number per column: numbers, category codes, and NaN where a value is missing. Linear
+experts see these features: the columns of numbers; for each column that has shown a gap an indicator of
+missing values; one feature per category. A column without values in the first rows has an indicator of
+present values instead. A feature is added at the end when it is first needed and is 0 in all earlier rows, so
+sums over earlier rows stay exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+
+__all__ = ["Layout"]
+
+_MAX_FEATURES = 320  # features of linear experts beyond which categories share hash features
+_MAX_SHARED_FEATURES = 448
+_HASH_FEATURES = 16  # shared by the further categories of a column
+_VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
+
+Feature = tuple[int, int, int]  # kind, column, and code of a category or number of a hash feature
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of coded rows and the features that linear experts derive from them; immutable.
+
+    Attributes
+    ----------
+    n_columns : int
+        Number of columns of a coded row.
+    categorical : tuple of int
+        Columns of category codes.
+    early : tuple of int
+        Columns that had values in the first rows; the numbers among them are the first features.
+    added : tuple of Feature
+        Features that were added since, in order.
+    fills : dict of int to float
+        Number that replaces a missing value, fixed when a column shows its first gap.
+    shifts : dict of int to float
+        Number that is subtracted from the values of a column that had none in the first rows.
+    n_first : int
+        Number of columns of the first rows.
+    """
+
+    n_columns: int
+    categorical: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
+    added: tuple[Feature, ...] = ()
+    fills: Mapping[int, float] = field(default_factory=dict)
+    shifts: Mapping[int, float] = field(default_factory=dict)
+    n_first: int = 0
+
+    @classmethod
+    def of_rows(cls, X: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
+        """Return the layout of the first rows of a stream."""
+        early = np.flatnonzero(~np.isnan(X).all(axis=0))
+        return cls(X.shape[1], categorical, tuple(early.tolist()), n_first=X.shape[1])
+
+    @cached_property
+    def base(self) -> list[int]:
+        """Columns of numbers that are the first features."""
+        categorical = set(self.categorical)
+        return [column for column in self.early if column not in categorical]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all columns are numbers without gaps so far, so that rows are used as they are."""
+        return len(self.base) == self.n_columns and not self.added
+
+    @property
+    def width(self) -> int:
+        """Number of features of linear experts."""
+        return len(self.base) + len(self.added)
+
+    @property
+    def columns_of_features(self) -> list[int]:
+        """For each feature of linear experts, the column of the coded row that it belongs to."""
+        return [*self.base, *(column for _, column, _ in self.added)]
+
+    def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
+        """Return the layout after further rows.
+
+        Parameters
+        ----------
+        X : ndarray
+            The further rows; they may have more columns than before.
+        earlier : ndarray
+            Some earlier rows, which together with X determine the replacement of missing numbers.
+        categorical : tuple of int
+            Columns of category codes, including those of before.
+        """
+        missing = np.isnan(X)
+        is_category = np.zeros(X.shape[1], dtype=bool)
+        is_category[list(categorical)] = True
+        known, new = set(self.added), list[Feature]()
+        fills, shifts = dict(self.fills), dict(self.shifts)
+        base = set(self.base)
+        for column in np.flatnonzero(~missing.all(axis=0) & ~is_category).tolist():
+            if column not in base and (_VALUE, column, 0) not in known:  # the first values of this column
+                shifts[column] = float(np.nanmedian(X[:, column]))
+                new += [(_VALUE, column, 0), (_PRESENT, column, 0)]
+        early = set(self.early)
+        for column in np.flatnonzero(missing.any(axis=0)).tolist():
+            if column not in early or (_MISSING, column, 0) in known:
+                continue
+            new.append((_MISSING, column, 0))
+            if column in base:
+                values = np.concatenate([earlier[:, column], X[:, column]])
+                fills[column] = float(np.nanmedian(values))
+        for column in categorical:
+            new += self._new_categories(X[:, column], column, known, self.width + len(new))
+        if not new and X.shape[1] == self.n_columns and categorical == self.categorical:
+            return self
+        return Layout(X.shape[1], categorical, self.early, (*self.added, *new), fills, shifts, self.n_first)
+
+    def _new_categories(
+        self, values: FloatArray, column: int, known: set[Feature], width: int
+    ) -> list[Feature]:
+        codes = np.unique(values[values >= 0]).astype(np.int64).tolist()
+        new: list[Feature] = []
+        for code in codes:
+            shared = (_HASH, column, code % _HASH_FEATURES)
+            if (_CATEGORY, column, code) in known or shared in new:
+                continue
+            if width + len(new) < _MAX_FEATURES and not self._is_shared(column, known):
+                new.append((_CATEGORY, column, code))
+            elif shared not in known and width + len(new) < _MAX_SHARED_FEATURES:
+                new.append(shared)
+        return new
+
+    @staticmethod
+    def _is_shared(column: int, known: set[Feature]) -> bool:
+        """Return whether some categories of a column already share hash features."""
+        return any((_HASH, column, number) in known for number in range(_HASH_FEATURES))
+
+    def expand(self, X: FloatArray) -> FloatArray:
+        """Return the features of linear experts."""
+        if self.is_plain:
+            return X
+        out = np.zeros((len(X), self.width))
+        n_base = len(self.base)
+        values = X[:, self.base] if n_base < X.shape[1] else X
+        gaps = np.isnan(values)
+        if gaps.any():
+            values = np.where(gaps, [self.fills.get(column, 0.0) for column in self.base], values)
+        out[:, :n_base] = values
+        tables = self._tables
+        for place, column in tables.values:
+            out[:, place] = np.nan_to_num(X[:, column] - self.shifts[column], nan=0.0)
+        for place, column in tables.gaps:
+            out[:, place] = np.isnan(X[:, column])
+        for place, column in tables.present:
+            out[:, place] = ~np.isnan(X[:, column])
+        for column, lookup in tables.categories.items():
+            codes = np.nan_to_num(X[:, column], nan=-1.0).astype(np.int64)
+            places = lookup[np.minimum(codes, len(lookup) - 2)]  # a negative code reads the last entry, -1
+            places = np.where(codes < len(lookup) - 1, places, self._shared_place(column, codes))
+            rows = np.flatnonzero(places >= 0)
+            out[rows, places[rows]] = 1.0
+        return out
+
+    def _shared_place(self, column: int, codes: IntArray) -> IntArray:
+        shared: IntArray = self._tables.shared.get(column, _NO_SHARED)[codes % _HASH_FEATURES]
+        return np.where(codes >= 0, shared, -1)
+
+    @cached_property
+    def _tables(self) -> _Tables:
+        return _Tables.of(self)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "n_columns": self.n_columns,
+            "n_first": self.n_first,
+            "categorical": list(self.categorical),
+            "early": list(self.early),
+            "added": [list(feature) for feature in self.added],
+            "fills": [[column, value] for column, value in self.fills.items()],
+            "shifts": [[column, value] for column, value in self.shifts.items()],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Layout:
+        """Return the layout that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        fills, shifts = (
+            {int(column): float(value) for column, value in state[name]} for name in ("fills", "shifts")
+        )
+        added = tuple((int(kind), int(column), int(code)) for kind, column, code in state["added"])
+        categorical, early = (tuple(map(int, state[name])) for name in ("categorical", "early"))
+        n_columns, n_first = int(state["n_columns"]), int(state["n_first"])
+        layout = cls(n_columns, categorical, early, added, fills, shifts, n_first)
+        columns = [*layout.columns_of_features, *categorical, *fills, *shifts]
+        if not all(0 <= column < layout.n_columns for column in columns):
+            raise ValueError("a feature belongs to no column")
+        if not all(0 <= kind <= _HASH and code >= 0 for kind, _, code in added):
+            raise ValueError("a feature is of no known kind")
+        if any(kind == _VALUE and column not in shifts for kind, column, _ in added):
+            raise ValueError("a late column has no reference point")
+        return layout
+
+
+_NO_SHARED = np.full(_HASH_FEATURES, -1, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Positions of the added features, by kind."""
+
+    values: list[tuple[int, int]]  # position and column
+    gaps: list[tuple[int, int]]
+    present: list[tuple[int, int]]
+    categories: dict[int, IntArray]  # for each column the position by code, -1 for none; the last entry is -1
+    shared: dict[int, IntArray]
+
+    @classmethod
+    def of(cls, layout: Layout) -> _Tables:
+        begin = len(layout.base)
+        places: tuple[list[tuple[int, int, int]], ...] = ([], [], [], [], [])
+        for place, (kind, column, code) in enumerate(layout.added):
+            places[kind].append((begin + place, column, code))
+        categories, shared = {}, {}
+        for column in layout.categorical:
+            own = {code: place for place, at, code in places[_CATEGORY] if at == column}
+            common = {code: place for place, at, code in places[_HASH] if at == column}
+            shared[column] = np.array([common.get(k, -1) for k in range(_HASH_FEATURES)], dtype=np.int64)
+            n_codes = max(own, default=-1) + 1
+            lookup = [own.get(code, int(shared[column][code % _HASH_FEATURES])) for code in range(n_codes)]
+            categories[column] = np.array([*lookup, -1], dtype=np.int64)
+        values, gaps, present = (
+            [(place, column) for place, column, _ in places[kind]] for kind in (_VALUE, _MISSING, _PRESENT)
+        )
+        return cls(values, gaps, present, categories, shared)

@@ -1,0 +1,352 @@
+"""Columns of tables in memory: pandas, polars and Arrow tables, lists of dictionaries, and arrays."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["TableColumn", "concat_tables", "is_table", "memory_batch", "numeric_frame", "table_columns"]
+
+_NUMPY_NUMBERS = "biuf"
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of a table.
+
+    Attributes
+    ----------
+    kind : {"number", "time", "category", "unknown"}
+        Times are seconds since 1970; a column without any value has the kind "unknown".
+    values : ndarray
+        Numbers and times as float64 with NaN where missing; for categories the index of each row's value in
+        ``texts``, -1 where missing.
+    texts : list of str
+        The distinct values of a column of categories.
+    """
+
+    kind: str
+    values: NDArray[Any]
+    texts: list[str]
+
+    @classmethod
+    def of_numbers(cls, values: Any, kind: str = "number") -> TableColumn:
+        """Return a column of numbers or of seconds."""
+        found: FloatArray = np.asarray(values, dtype=np.float64)
+        return cls(kind if not np.isnan(found).all() else "unknown", found, [])
+
+    @classmethod
+    def of_coded(cls, values: list[str | None], codes: NDArray[np.int64]) -> TableColumn:
+        """Return a column of categories from its distinct values and the index of each row's value."""
+        is_known = np.array([value is not None for value in values])
+        places = np.where(is_known, np.cumsum(is_known) - 1, -1)
+        return _category(places[codes], [value for value in values if value is not None])
+
+    def take(self, rows: Any) -> TableColumn:
+        """Return some of the rows, by slice, mask or index."""
+        return replace(self, values=self.values[rows])
+
+
+def concat_tables(parts: Sequence[Any]) -> Any:
+    """Return the rows of several arrays, or of several tables of :class:`TableColumn`, as one."""
+    if not isinstance(parts[0], Mapping):
+        return np.concatenate(parts)
+    return {name: _concat_columns([part[name] for part in parts]) for name in parts[0]}
+
+
+def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
+    known = [part for part in parts if part.kind != "unknown"]
+    if not known:
+        return replace(parts[0], values=np.concatenate([part.values for part in parts]))
+    if known[0].kind != "category":
+        values = [np.full(len(p.values), np.nan) if p.kind == "unknown" else p.values for p in parts]
+        return replace(known[0], values=np.concatenate(values))
+    texts = [None if code < 0 else part.texts[code] for part in parts for code in part.values.tolist()]
+    return _category(*_factorize(texts))
+
+
+def is_table(X: Any) -> bool:
+    """Return whether X has named columns, or is an array or list with values that are no numbers."""
+    if isinstance(X, np.ndarray):
+        return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
+    if isinstance(X, list | tuple):
+        if not X:
+            return False
+        return isinstance(X[0], Mapping) or (
+            isinstance(X[0], list | tuple | np.ndarray) and any(isinstance(cell, str) for cell in X[0])
+        )
+    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__")
+
+
+def _is_numeric(X: NDArray[Any]) -> bool:
+    """Return whether an array of objects contains only numbers, or text of numbers."""
+    try:
+        X.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
+    """Return names and values of a pandas data frame of plain numbers; None for all other tables."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(X, pandas.DataFrame) or not len(X):
+        return None
+    if not all(isinstance(dtype, np.dtype) and dtype.kind in _NUMPY_NUMBERS for dtype in X.dtypes):
+        return None
+    return [str(name) for name in X.columns], X.to_numpy(dtype=np.float64)
+
+
+def memory_batch(
+    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()
+) -> ColumnBatch:
+    """Return a table in memory as a batch of columns.
+
+    Parameters
+    ----------
+    X : table, list of dict or array
+        The table; an array of numbers has the columns x0, x1 and so on.
+    source : str
+        Name of the caller in error messages.
+    known : sequence of str
+        The columns that are expected; those that the table does not have are missing values.
+    categorical : sequence of str
+        Columns that have contained categories before.
+    """
+    if not is_table(X):
+        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
+        return ColumnBatch.from_matrix(_array_names(X.shape[1]), np.ascontiguousarray(X))
+    found = table_columns(X, source)
+    n_rows = len(next(iter(found.values())).values)
+    if known and not any(name in found for name in known):
+        raise DataError(
+            f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.",
+            source=source,
+        )
+    columns, coded = {}, {}
+    for name in known or found:
+        column = found.get(name, TableColumn("unknown", np.full(n_rows, np.nan), []))
+        if column.kind == "category":
+            coded[name] = [*column.texts, None], np.where(column.values < 0, len(column.texts), column.values)
+            columns[name] = np.array(coded[name][0], dtype=object)[coded[name][1]]
+        elif column.kind == "unknown":
+            columns[name] = np.full(n_rows, None) if name in categorical else np.full(n_rows, np.nan)
+        else:
+            columns[name] = column.values
+    return ColumnBatch(columns, n_rows, coded)
+
+
+def _array_names(n_columns: int) -> list[str]:
+    return [f"x{k}" for k in range(n_columns)]
+
+
+def table_columns(X: Any, source: str) -> dict[str, TableColumn]:
+    """Return the columns of a table by name; names that are not text become text.
+
+    Raises
+    ------
+    DataError
+        If two columns have the same name, or if there are no rows or no columns.
+    """
+    names, columns = _columns(X, source)
+    texts = [str(name) for name in names]
+    repeated = next((name for k, name in enumerate(texts) if name in texts[:k]), None)
+    if repeated is not None:
+        raise DataError(
+            f"two columns have the name {repeated!r}; names must be unique.",
+            source=source,
+            hint="rename or drop one of them",
+        )
+    if not texts:
+        raise DataError("X has no columns (0 feature(s)); at least one is needed.", source=source)
+    try:
+        found = dict(zip(texts, columns, strict=True))
+    except DataError as error:
+        raise error.with_source(source) from None
+    if len({len(column.values) for column in found.values()}) != 1:
+        raise DataError("all columns must have the same number of rows.", source=source)
+    if not len(found[texts[0]].values):
+        raise DataError("X has no rows (0 sample(s)); at least one is needed.", source=source)
+    return found
+
+
+def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(X, pandas.DataFrame):
+        return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
+    if isinstance(X, Mapping):
+        return list(X), (
+            values if isinstance(values, TableColumn) else _object_column(list(values), name)
+            for name, values in X.items()
+        )
+    if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
+        if not all(isinstance(row, Mapping) for row in X):
+            raise DataTypeError("expected a list of dictionaries; some items are none.", source=source)
+        names = list(dict.fromkeys(name for row in X for name in row))
+        return names, (_object_column([row.get(name) for row in X], name) for name in names)
+    if isinstance(X, list | tuple | np.ndarray):
+        return _array_columns(X, source)
+    return _arrow_columns(X, source)
+
+
+def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+    rows = [list(row) for row in X]
+    if len({len(row) for row in rows}) != 1:
+        raise DataError("all rows must have the same number of values.", source=source)
+    return list(_array_names(len(rows[0]))), (
+        _object_column(list(values), f"x{k}") for k, values in enumerate(zip(*rows, strict=True))
+    )
+
+
+def _pandas_column(series: Any, position: int) -> TableColumn:
+    import pandas as pd
+
+    dtype, name = series.dtype, series.name if series.name is not None else position
+    if isinstance(dtype, pd.CategoricalDtype):
+        known = [_text(value) for value in dtype.categories.tolist()]
+        return _category(series.cat.codes.to_numpy().astype(np.int64), known)
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        naive = series.dt.tz_convert("UTC").dt.tz_localize(None) if series.dt.tz is not None else series
+        return TableColumn.of_numbers(_seconds(naive.to_numpy("datetime64[us]")), "time")
+    if pd.api.types.is_timedelta64_dtype(dtype):
+        return TableColumn.of_numbers(_seconds(series.to_numpy("timedelta64[us]")))
+    if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        return TableColumn.of_numbers(series.to_numpy(np.float64, na_value=np.nan))
+    return _pandas_objects(series, name)
+
+
+def _pandas_objects(series: Any, name: Any) -> TableColumn:
+    import pandas as pd
+
+    try:
+        codes, values = pd.factorize(series, use_na_sentinel=True)
+    except TypeError:  # values that cannot be compared, such as dictionaries
+        return _object_column(list(series), name)
+    objects = list(values)
+    if all(type(value) is str for value in objects):
+        return _category(codes.astype(np.int64), objects)
+    return _object_column([None if code < 0 else objects[code] for code in codes.tolist()], name)
+
+
+def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
+    import pyarrow as pa
+
+    from steelyard.tables.arrow_sources import arrow_values
+
+    if not hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_arrow"):
+        X = X.to_arrow()  # polars versions without Arrow's C interface
+    if not hasattr(X, "__arrow_c_stream__"):
+        raise DataTypeError(
+            f"expected a table of pandas, polars or pyarrow, a list of dictionaries or an array; got "
+            f"{type(X).__name__}.",
+            source=source,
+        )
+    table = pa.RecordBatchReader.from_stream(X).read_all()
+
+    def column(name: str, values: Any) -> TableColumn:
+        kind, values = values.type, values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):  # an empty column stays chunked
+            values = values.chunk(0) if values.num_chunks else pa.array([], type=kind)
+        if pa.types.is_time(kind) or pa.types.is_duration(kind):
+            return _object_column(values.to_pylist(), name)
+        found = arrow_values(values, name)
+        if found.dtype == object or pa.types.is_dictionary(kind):
+            codes, texts = _factorize([None if _is_missing(v) else _text(v) for v in found.tolist()])
+            return _category(codes, texts)
+        is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return TableColumn.of_numbers(found, "time" if is_time else "number")
+
+    return table.column_names, (
+        column(name, values) for name, values in zip(table.column_names, table.columns, strict=True)
+    )
+
+
+def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
+    """Return a column of Python objects: numbers, times, or text."""
+    known = [value for value in values if not _is_missing(value)]
+    if all(isinstance(value, Real | Decimal | np.bool_) for value in known):
+        return TableColumn.of_numbers([np.nan if _is_missing(value) else float(value) for value in values])
+    if all(isinstance(value, timedelta | np.timedelta64) for value in known):
+        return TableColumn.of_numbers(_seconds(_moments(values, "timedelta64[us]")))
+    if all(isinstance(value, date | np.datetime64) for value in known):
+        return TableColumn.of_numbers(_seconds(_moments(values, "datetime64[us]")), "time")
+    if all(isinstance(value, time) for value in known):
+        return TableColumn.of_numbers([np.nan if _is_missing(v) else _seconds_of_day(v) for v in values])
+    strange = next((value for value in known if not _is_cell(value)), None)
+    if strange is not None:
+        raise DataTypeError(
+            f"column {str(name)!r}: every argument must be a string, a number, a boolean, a date or a time; "
+            f"got {type(strange).__name__}."
+        )
+    codes, texts = _factorize([None if _is_missing(value) else _text(value) for value in values])
+    return _category(codes, texts)
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, str | bytes | Real | Decimal | date | time | timedelta | np.generic) or (
+        # Values of pandas such as periods and intervals have a readable text.
+        type(value).__module__.startswith("pandas")
+    )
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or isinstance(value, str):
+        return value is None
+    return type(value).__name__ in {"NAType", "NaTType"} or bool(
+        (isinstance(value, float | np.floating) and math.isnan(value))
+        or (isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value))
+        or (isinstance(value, Decimal) and value.is_nan())
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a category as text; integers have no decimal point."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _factorize(texts: Iterable[str | None]) -> tuple[NDArray[np.int64], list[str]]:
+    index: dict[str, int] = {}
+    codes = [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
+    return np.array(codes, dtype=np.int64), list(index)
+
+
+def _category(codes: NDArray[np.int64], texts: list[str]) -> TableColumn:
+    return TableColumn("category" if (codes >= 0).any() else "unknown", codes, texts)
+
+
+def _moments(values: Sequence[Any], dtype: str) -> NDArray[Any]:
+    utc = [_naive(value) if not _is_missing(value) else "NaT" for value in values]
+    return np.array(utc, dtype=dtype)
+
+
+def _naive(value: Any) -> Any:
+    if hasattr(value, "to_pydatetime"):  # a pandas Timestamp
+        value = value.to_pydatetime()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return value
+
+
+def _seconds(micros: NDArray[Any]) -> FloatArray:
+    return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+
+
+def _seconds_of_day(value: time) -> float:
+    return 3600.0 * value.hour + 60.0 * value.minute + value.second + 1e-6 * value.microsecond

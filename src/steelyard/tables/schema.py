@@ -1,0 +1,239 @@
+"""Schema of a table: kinds of columns and their categories, which turn tables into coded rows.
+
+A coded row has one number per column: numbers and booleans as they are, times in seconds with the hour of the
+day and the day of the week as further columns, categories as integer codes, and NaN for missing values.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+
+from steelyard._types import FloatArray
+from steelyard.exceptions import DataError
+from steelyard.tables.frames import TableColumn, numeric_frame, table_columns
+
+__all__ = ["Schema"]
+
+MAX_EXACT_CATEGORIES = 4096  # values of a column with a code of their own; further values share hash codes
+_SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
+_FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
+_TIME_PARTS = ("hour", "weekday")
+
+
+class Schema:
+    """Kinds of columns and their categories. New columns and categories get the next free place.
+
+    A schema is extended by :meth:`encode` with ``learn=True``; earlier coded rows stay valid, they only have
+    NaN in the columns that were added at their end. :meth:`copy` is cheap.
+
+    Attributes
+    ----------
+    kinds : dict of str to str
+        Kind of each column of the table: "number", "time", "category", or "unknown" before its first value.
+    places : dict of (str, str) to int
+        Index of the coded column for each column of the table and part: "" is the value itself, "hour" and
+        "weekday" are parts of times.
+    codes : dict of str to dict of str to int
+        Code of each value, for each column of categories.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        self.places: dict[tuple[str, str], int] = {}
+        self.codes: dict[str, dict[str, int]] = {}
+
+    def copy(self) -> Self:
+        """Return a copy that can be extended without changing this schema."""
+        other = copy(self)
+        other.kinds, other.places = dict(self.kinds), dict(self.places)
+        other.codes = dict(self.codes)  # the inner dictionaries are replaced when they are extended
+        return other
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of the table, in the order of their first occurrence."""
+        return list(self.kinds)
+
+    @property
+    def coded_names(self) -> list[str]:
+        """Names of the coded columns, such as "time" and "time hour"."""
+        return [f"{name} {part}".rstrip() for name, part in self.places]
+
+    @property
+    def width(self) -> int:
+        """Number of coded columns."""
+        return len(self.places)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """Indices of the coded columns that contain category codes."""
+        return tuple(self.places[name, ""] for name, kind in self.kinds.items() if kind == "category")
+
+    def categories_of(self, place: int) -> list[str]:
+        """Return the values of a coded column in the order of their codes; empty unless it has categories."""
+        name, part = list(self.places)[place]
+        return [] if part else list(self.codes.get(name, ()))
+
+    def encode(self, X: Any, source: str, *, learn: bool) -> FloatArray:
+        """Return the coded rows of a table.
+
+        Parameters
+        ----------
+        X : table, list of dict or array
+            Columns are matched by name. Columns that are not in the table are missing values.
+        source : str
+            Name of the caller in error messages.
+        learn : bool
+            Whether new columns and categories extend the schema. Otherwise new columns are ignored and an
+            unknown category has the code -1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, width)
+        """
+        plain = numeric_frame(X) if self.kinds else None
+        if plain is not None and self._is_plain(plain[0]):
+            return np.array(plain[1], order="C")
+        columns = table_columns(X, source)
+        if self.kinds and not any(name in self.kinds for name in columns):
+            raise DataError(
+                f"no column of the table is known; got {_listed(columns)}, expected some of "
+                f"{_listed(self.kinds)}.",
+                source=source,
+            )
+        if learn:
+            for name, column in columns.items():
+                self._extend(name, column)
+        n_rows = len(next(iter(columns.values())).values)
+        coded = np.full((n_rows, self.width), np.nan)
+        for name, column in columns.items():
+            if column.kind != "unknown" and self.kinds.get(name, "unknown") != "unknown":
+                self._write(coded, name, column, source)
+        return coded
+
+    def _is_plain(self, names: list[str]) -> bool:
+        """Return whether all columns are numbers and have these names, in this order."""
+        return names == self.names and all(kind == "number" for kind in self.kinds.values())
+
+    def _extend(self, name: str, column: TableColumn) -> None:
+        if self.kinds.get(name, "unknown") == "unknown":
+            self.kinds[name] = column.kind
+            self.places.setdefault((name, ""), len(self.places))
+            for part in _TIME_PARTS if column.kind == "time" else ():
+                self.places.setdefault((name, part), len(self.places))
+        if self.kinds[name] == "category":
+            self._add_categories(name, _as_category(column))
+
+    def _add_categories(self, name: str, column: TableColumn) -> None:
+        known = self.codes.get(name, {})
+        if len(known) >= MAX_EXACT_CATEGORIES or all(text in known for text in column.texts):
+            self.codes.setdefault(name, known)
+            return
+        # New values get codes in the order of the rows; values without rows get none.
+        found, first = np.unique(column.values[column.values >= 0], return_index=True)
+        known = dict(known)
+        for code in found[np.argsort(first)].tolist():
+            if len(known) < MAX_EXACT_CATEGORIES:
+                known.setdefault(column.texts[code], len(known))
+        self.codes[name] = known
+
+    def _write(self, coded: FloatArray, name: str, column: TableColumn, source: str) -> None:
+        kind, place = self.kinds[name], self.places[name, ""]
+        if kind == "category":
+            column = _as_category(column)
+            table = np.array([*(self._code_of(name, text) for text in column.texts), np.nan])
+            coded[:, place] = table[column.values]
+            return
+        if column.kind != kind:
+            column = _converted(column, kind, name, source)
+        coded[:, place] = column.values
+        if kind == "time":
+            coded[:, self.places[name, "hour"]] = column.values % _SECONDS_PER_DAY / _SECONDS_PER_HOUR
+            days = np.floor(column.values / _SECONDS_PER_DAY)
+            coded[:, self.places[name, "weekday"]] = (days + _FIRST_WEEKDAY) % 7.0
+
+    def _code_of(self, name: str, text: str) -> float:
+        known = self.codes[name]
+        code = known.get(text)
+        if code is not None:
+            return code
+        if len(known) < MAX_EXACT_CATEGORIES:
+            return -1
+        return MAX_EXACT_CATEGORIES + zlib.crc32(text.encode()) % MAX_EXACT_CATEGORIES
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "kinds": [list(pair) for pair in self.kinds.items()],
+            "places": [list(pair) for pair in self.places],
+            "categories": [[name, list(known)] for name, known in self.codes.items()],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Schema:
+        """Return the schema that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        schema = cls()
+        schema.kinds = {str(name): str(kind) for name, kind in state["kinds"]}
+        schema.places = {(str(name), str(part)): k for k, (name, part) in enumerate(state["places"])}
+        schema.codes = {
+            str(name): {str(value): code for code, value in enumerate(values)}
+            for name, values in state["categories"]
+        }
+        is_valid = (
+            len(schema.places) == len(state["places"])
+            and {name for name, part in schema.places if not part} == set(schema.kinds)
+            and set(schema.kinds.values()) <= {"number", "time", "category", "unknown"}
+            and {name for name, kind in schema.kinds.items() if kind == "category"} == set(schema.codes)
+            and all(len(schema.codes[str(name)]) == len(values) for name, values in state["categories"])
+        )
+        if not is_valid:
+            raise ValueError("columns and categories are inconsistent")
+        return schema
+
+
+def _as_category(column: TableColumn) -> TableColumn:
+    """Return numbers as categories; integers become text without a decimal point."""
+    if column.kind != "number":
+        return column
+    found, codes = np.unique(column.values, return_inverse=True)  # NaN comes last
+    texts = [str(int(v) if v.is_integer() else v) for v in found.tolist() if not np.isnan(v)]
+    return TableColumn("category", np.where(np.isnan(column.values), -1, codes), texts)
+
+
+def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableColumn:
+    """Return a column of text as numbers; raise DataError if it is not what the column contained before."""
+    if column.kind == "category" and kind == "number":
+        numbers = [*(_number(text) for text in column.texts), np.nan]
+        if None not in numbers:
+            return TableColumn.of_numbers(np.array(numbers, dtype=np.float64)[column.values])
+    row = int(np.argmax(column.values >= 0)) if column.kind == "category" else 0
+    if column.kind == "category":
+        bad = np.array([_number(text) is None for text in column.texts] + [False])[column.values]
+        row = int(bad.argmax())
+    value = repr(column.texts[column.values[row]]) if column.kind == "category" else f"a {column.kind}"
+    raise DataError(
+        f"column {name!r} contained {'times' if kind == 'time' else 'numbers'} before; got {value} in row "
+        f"{row}; nothing was changed.",
+        source=source,
+        hint="give a column the same kind in all calls; a column of text (str) from the first call on holds "
+        "categories",
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    shown = ", ".join(map(repr, list(names)[:8]))
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,184 @@
+"""Schema and columns of tables in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.exceptions import DataError, DataTypeError
+from steelyard.tables.frames import is_table
+from steelyard.tables.schema import MAX_EXACT_CATEGORIES, Schema
+
+FRAME = pd.DataFrame(
+    {
+        "amount": [1.5, np.nan, 3.0, 4.0],
+        "country": ["NZ", None, "AU", "NZ"],
+        "kind": pd.Categorical(["web", "shop", "web", None]),
+        "vip": [True, False, False, True],
+        "at": pd.to_datetime(["2026-01-05 06:30", None, "2026-01-06 00:00", "2026-01-11 23:00"]),
+        "n": pd.array([1, None, 3, 4], dtype="Int64"),
+    }
+)
+NAN = np.nan
+MONDAY = datetime(2026, 1, 5, 6, 30, tzinfo=UTC).timestamp()
+CODED = [
+    [1.5, 0.0, 0.0, 1.0, MONDAY, 6.5, 0.0, 1.0],
+    [NAN, NAN, 1.0, 0.0, NAN, NAN, NAN, NAN],
+    [3.0, 1.0, 0.0, 0.0, MONDAY + 17.5 * 3600, 0.0, 1.0, 3.0],
+    [4.0, 0.0, NAN, 1.0, MONDAY + 6 * 86_400 + 16.5 * 3600, 23.0, 6.0, 4.0],
+]
+
+
+def _forms():
+    records = FRAME.astype(object).where(FRAME.notna(), None).to_dict("records")
+    return {
+        "pandas": FRAME,
+        "polars": pl.from_pandas(FRAME),
+        "arrow": pa.Table.from_pandas(FRAME, preserve_index=False),
+        "dicts": records,
+        "mapping": {name: [record[name] for record in records] for name in FRAME},
+    }
+
+
+@pytest.mark.parametrize("form", list(_forms()))
+def test_encode_returns_the_same_codes_for_every_kind_of_table(form):
+    schema = Schema()
+    table = _forms()[form]
+    assert is_table(table)
+    np.testing.assert_array_equal(schema.encode(table, "test", learn=True), CODED)
+    assert schema.names == list(FRAME.columns)
+    assert schema.coded_names == ["amount", "country", "kind", "vip", "at", "at hour", "at weekday", "n"]
+    assert schema.categorical == (1, 2)
+    restored = Schema.from_state(schema.get_state())
+    np.testing.assert_array_equal(restored.encode(table, "test", learn=False), CODED)
+
+
+def test_encode_object_array_has_columns_by_position():
+    schema = Schema()
+    rows = np.array([[1, "a", None], [None, "b", 2.5]], dtype=object)
+    np.testing.assert_array_equal(schema.encode(rows, "test", learn=True), [[1, 0, NAN], [NAN, 1, 2.5]])
+    assert schema.names == ["x0", "x1", "x2"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([timedelta(hours=1), None], [3600.0, NAN]),
+        ([time(1, 30), None], [5400.0, NAN]),
+        ([Decimal("1.5"), True, None], [1.5, 1.0, NAN]),
+        ([date(1970, 1, 2), np.datetime64("NaT")], [86_400.0, NAN]),
+        ([b"x", "x", 2.0, 2], [0.0, 0.0, 1.0, 1.0]),
+    ],
+)
+def test_encode_python_objects_of_one_column(cells, expected):
+    rows = Schema().encode([{"a": cell} for cell in cells], "test", learn=True)
+    np.testing.assert_array_equal(rows[:, 0], expected)
+
+
+def test_encode_matches_columns_by_name_and_fills_absent_columns():
+    schema = Schema()
+    schema.encode(pd.DataFrame({"a": [1.0], "b": ["x"], 7: [2]}), "test", learn=True)
+    later = schema.encode(pd.DataFrame({"7": [5], "c": [0.5], "b": ["y"]}), "test", learn=True)
+    np.testing.assert_array_equal(later, [[NAN, 1.0, 5.0, 0.5]])
+    unseen = schema.encode(pd.DataFrame({"b": ["z"], "d": [1.0]}), "test", learn=False)
+    np.testing.assert_array_equal(unseen, [[NAN, -1.0, NAN, NAN]])
+
+
+def test_encode_column_gets_its_kind_from_its_first_value():
+    schema = Schema()
+    schema.encode(pd.DataFrame({"a": [None, None], "b": [1, 2]}), "test", learn=True)
+    rows = schema.encode(pd.DataFrame({"a": ["x", None], "b": [1, 2]}), "test", learn=True)
+    np.testing.assert_array_equal(rows, [[0.0, 1.0], [NAN, 2.0]])
+    assert schema.categorical == (0,)
+
+
+def test_encode_numbers_as_text_are_numbers_in_a_column_of_numbers():
+    schema = Schema()
+    schema.encode(pd.DataFrame({"a": [1.0]}), "test", learn=True)
+    assert schema.encode(pd.DataFrame({"a": ["2.5"]}), "test", learn=True).tolist() == [[2.5]]
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), DataError, "two columns have the name 'a'"),
+        (pd.DataFrame([[1, 2]], columns=["1", 1]), DataError, "two columns have the name '1'"),
+        (pd.DataFrame({"a": []}), DataError, "no rows"),
+        (pd.DataFrame(index=[1, 2]), DataError, "no columns"),
+        ([{"a": {"nested": 1}}], DataTypeError, "column 'a': every argument must be a string"),
+        ([{"a": 1}, 5], DataTypeError, "expected a list of dictionaries"),
+        ({"a": [1, 2], "b": [1]}, DataError, "same number of rows"),
+        (np.array([["a", "b"], [1, [2]]], dtype=object), DataTypeError, "must be a string"),
+    ],
+)
+def test_encode_invalid_table_raises(table, error, message):
+    with pytest.raises(error, match=message):
+        Schema().encode(table, "test", learn=True)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ({"a": ["x"]}, "column 'a' contained numbers before; got 'x' in row 0"),
+        ({"b": [1.0]}, "no column of the table is known"),
+        ({"a": pd.to_datetime(["2026-01-01"])}, "column 'a' contained numbers before; got a time"),
+    ],
+)
+def test_encode_other_kind_or_columns_raises(later, message):
+    schema = Schema()
+    schema.encode(pd.DataFrame({"a": [1.0]}), "test", learn=True)
+    with pytest.raises(DataError, match=message):
+        schema.encode(pd.DataFrame(later), "test", learn=True)
+
+
+def test_many_categories_share_hash_codes_that_never_change():
+    schema = Schema()
+    names = [f"v{k}" for k in range(MAX_EXACT_CATEGORIES + 100)]
+    first = schema.encode(pd.DataFrame({"a": names}), "test", learn=True)[:, 0]
+    assert first[:MAX_EXACT_CATEGORIES].tolist() == list(range(MAX_EXACT_CATEGORIES))
+    assert (first[MAX_EXACT_CATEGORIES:] >= MAX_EXACT_CATEGORIES).all()
+    assert first.max() < 2 * MAX_EXACT_CATEGORIES
+    again = Schema.from_state(schema.get_state()).encode(pd.DataFrame({"a": names}), "test", learn=False)
+    np.testing.assert_array_equal(again[:, 0], first)
+
+
+def test_copy_extends_without_changing_the_original():
+    schema = Schema()
+    schema.encode([{"a": "x"}], "test", learn=True)
+    state = schema.get_state()
+    schema.copy().encode([{"a": "y", "b": 1}], "test", learn=True)
+    assert schema.get_state() == state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kinds": [["a", "other"]]},
+        {"places": [["a", ""], ["a", ""]]},
+        {"categories": []},
+        {"categories": [["a", ["x", "x"]]]},
+    ],
+)
+def test_from_state_inconsistent_state_raises(change):
+    schema = Schema()
+    schema.encode([{"a": "x"}], "test", learn=True)
+    with pytest.raises(ValueError, match="inconsistent"):
+        Schema.from_state({**schema.get_state(), **change})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=20), st.integers(1, 7))
+def test_codes_do_not_depend_on_chunk_borders(cells, size):
+    whole, parts = Schema(), Schema()
+    records = [{"a": cell, "n": 1.0} for cell in cells]
+    expected = whole.encode(records, "test", learn=True)
+    found = [parts.encode(records[k : k + size], "test", learn=True) for k in range(0, len(records), size)]
+    np.testing.assert_array_equal(np.concatenate(found), expected)

@@ -1,0 +1,128 @@
+"""Hints of errors about tables can be followed in the interface that shows them."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from steelyard import KOIL, IncrementalSVC, ProximalSVC, StreamClassifier, TableModel
+from steelyard.cli import main
+from steelyard.evaluation import prequential
+from steelyard.exceptions import SteelyardError
+from steelyard.streams import ArrayStream
+from steelyard.tables import open_stream
+from tests.runner import cli_runner
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+Y = (X[:, 0] > 0).astype(int)
+GAPPY, INFINITE = np.array(X), np.array(X)
+GAPPY[3, 1] = np.nan
+INFINITE[3, 1] = np.inf
+FRAME = pd.DataFrame({"a": X[:, 0], "c": ["x", "y", None] * 20})
+MANY = pd.DataFrame({"a": X[:, 0], "name": [f"n{k}" for k in range(60)]})
+CSV = b"a,y\n1,0\n,1\n3,0\n4,1\n"
+
+
+def _hint(call):
+    with pytest.raises(SteelyardError) as error:
+        call()
+    assert error.value.hint
+    return error.value.hint
+
+
+def _kinds():
+    return StreamClassifier().fit(pd.DataFrame({"a": [1.0, 2.0], "b": [1, 2]}), [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "advice", "follow"),
+    [
+        (
+            lambda: ProximalSVC().fit(GAPPY, Y),
+            "steelyard.TableModel(ProximalSVC())",
+            lambda: TableModel(ProximalSVC()).fit(GAPPY, Y).predict(GAPPY),
+        ),
+        (
+            lambda: KOIL().fit(GAPPY, Y),
+            "TableModel(KOIL()) and StreamClassifier",
+            lambda: (TableModel(KOIL()).fit(GAPPY, Y), StreamClassifier().fit(GAPPY, Y)),
+        ),
+        (
+            lambda: IncrementalSVC().fit(INFINITE, Y),
+            "np.clip(X, -1e9, 1e9)",
+            lambda: IncrementalSVC().fit(np.clip(INFINITE, -1e9, 1e9), Y),
+        ),
+        (
+            lambda: StreamClassifier().fit(INFINITE, Y),
+            "X[np.isinf(X)] = np.nan",
+            lambda: StreamClassifier().fit(np.where(np.isinf(INFINITE), np.nan, INFINITE), Y),
+        ),
+        (
+            lambda: list(open_stream(io.BytesIO(CSV), "y", missing="refuse")),
+            'missing="indicator"',
+            lambda: list(open_stream(io.BytesIO(CSV), "y", missing="indicator")),
+        ),
+        (
+            lambda: StreamClassifier(class_weight="balanced"),
+            'threshold={"miss": 20, "alarm": 1}',
+            lambda: StreamClassifier(threshold={"miss": 20, "alarm": 1}).fit(X, Y),
+        ),
+        (
+            lambda: prequential(StreamClassifier, ArrayStream(X, Y)),
+            "StreamClassifier()",
+            lambda: prequential(StreamClassifier(), ArrayStream(X, Y)),
+        ),
+        (
+            lambda: StreamClassifier().fit(FRAME, Y).predict(X),
+            "pass a table with",
+            lambda: StreamClassifier().fit(FRAME, Y).predict(FRAME),
+        ),
+        (
+            lambda: StreamClassifier().fit(X, Y).predict(FRAME),
+            "learn tables from the first call on",
+            lambda: StreamClassifier().fit(FRAME, Y).predict(FRAME),
+        ),
+        (
+            lambda: _kinds().partial_fit(pd.DataFrame({"a": ["x"], "b": [1]}), [0]),
+            "a column of text (str) from the first call on holds categories",
+            lambda: StreamClassifier().fit(FRAME.astype({"c": str}), Y).partial_fit(FRAME[:1], [0]),
+        ),
+        (
+            lambda: StreamClassifier().fit(FRAME.set_axis(["a", "a"], axis=1), Y),
+            "rename or drop one of them",
+            lambda: StreamClassifier().fit(FRAME.set_axis(["a", "b"], axis=1), Y),
+        ),
+        (
+            lambda: StreamClassifier(window="1h").partial_fit(X, Y),
+            "pass time= to partial_fit()",
+            lambda: StreamClassifier(window="1h").partial_fit(X, Y, time=np.arange(60.0)),
+        ),
+    ],
+)
+def test_hint_in_python_can_be_followed(call, advice, follow):
+    assert advice in _hint(call)
+    follow()
+
+
+def test_hint_for_a_column_with_too_many_values_can_be_followed():
+    from steelyard.tables.encoding import TableEncoder
+
+    model = TableModel(ProximalSVC(), TableEncoder(max_categories=20))
+    assert "X.drop(columns=...)" in _hint(lambda: model.fit(MANY, Y))
+    model.fit(MANY.drop(columns="name"), Y)
+
+
+@pytest.mark.parametrize("command", ["stream", "fit"])
+def test_hint_of_missing_values_on_the_command_line_can_be_followed(command, tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes(CSV)
+    extra = ["-o", str(tmp_path / "m.steelyard")] if command == "fit" else []
+    run = [command, str(path), "--target", "y", *extra]
+    refused = cli_runner().invoke(main, [*run, "--missing", "refuse"])
+    assert refused.exit_code != 0
+    assert "hint: learn from gaps with --missing indicator" in refused.stderr
+    assert cli_runner().invoke(main, [*run, "--missing", "indicator"]).exit_code == 0
+    assert cli_runner().invoke(main, run).exit_code == 0
