@@ -111,8 +111,8 @@ class Redis(Server):
     scheme, program = "redis", "redis-server"
 
     def command(self):
-        options = "--bind 127.0.0.1 --appendonly yes --appendfsync always --save".split()
-        return [self.path(), "--port", str(self.port), "--dir", str(self.folder), *options, ""]
+        options = ["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        return [self.path(), "--port", str(self.port), "--dir", str(self.folder), *options]
 
     def client(self):
         import redis

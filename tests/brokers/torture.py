@@ -1,10 +1,10 @@
-"""Repeated kill -9 of a service that is fed by a broker: `python -m tests.brokers.torture --kills 300 --seed 1`.
+"""Repeated kill -9 of a service that a broker feeds: `python -m tests.brokers.torture --kills 300 --seed 1`.
 
-Messages are sent all the time. The service is killed at a random moment and started again on the same store;
-the broker is also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in
-memory). After each kill all messages must be learned exactly once: the digest must equal that of a model that
-learned the messages of the topic at once. Two models are fed: one from labelled rows, and one from rows whose
-labels arrive on another topic.
+The service is killed at a random moment while it consumes and started again on the same store; the broker is
+also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in memory).
+After each kill all messages must be learned exactly once: the digest must equal that of a model that learned
+the messages of the topic at once. Two models are fed: one from labelled rows, and one from rows whose labels
+arrive on another topic.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _compare(service, producer, when):
     with httpx.Client(base_url=service.url, timeout=60) as http:
         for name, engine in producer.engines.items():
             while (found := http.get(f"/v1/models/{name}").json())["rows"] < engine.n_rows:
-                assert time.monotonic() < end, f"{when}: {found['rows']} of {engine.n_rows}; {found['topics']}"
+                assert time.monotonic() < end, f"{when}: {found['rows']} rows; {found['topics']}"
                 time.sleep(0.02)
             assert (found["rows"], found["digest"]) == (engine.n_rows, engine.digest()), (
                 f"{when}: the model {name!r} is not that of its topic"

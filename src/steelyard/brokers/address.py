@@ -47,7 +47,7 @@ class Address:
         """Parse an address; a password ``$NAME`` is the value of an environment variable."""
         scheme = text.partition("://")[0]
         if scheme not in SCHEMES or "://" not in text:
-            raise _error(f"the address of a topic begins with one of {', '.join(s + '://' for s in SCHEMES)}.")
+            raise _error(f"the address of a topic begins with {':// or '.join(SCHEMES)}://.")
         try:
             parts = urlsplit(text)
             port = parts.port

@@ -331,7 +331,7 @@ class Consumer:
             return
         bad = [
             BadMessage(
-                Message(msgspec.json.encode({"id": one.id, "label": one.label}), f"{self.address.topic}/{one.id}"),
+                Message(msgspec.json.encode({"id": one.id, "label": one.label}), f"{self.topic}/{one.id}"),
                 one.reason or "no row with this id has arrived",
             )
             for one in unused
@@ -413,7 +413,9 @@ class _Batch:
         assert spec.id is not None
         for name in (spec.id, spec.target):
             if name not in batch.columns:
-                raise DataError(f"a label has the columns {spec.id!r} and {spec.target!r}; {name!r} is missing.")
+                raise DataError(
+                    f"a label has the columns {spec.id!r} and {spec.target!r}; this one has no {name!r}."
+                )
         ids, labels = wire.identifiers(batch, spec.id), batch.columns[spec.target].tolist()
         if any(row_id is None for row_id in ids) or any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
             raise DataError("an id or a label is missing.")
@@ -430,9 +432,7 @@ class _Batch:
             return {"remember": self._pending(published, batch, answers)}
         values = batch.columns[target]
         has_label = (
-            np.array([value is not None for value in values])
-            if values.dtype == object
-            else ~np.isnan(values)
+            np.array([value is not None for value in values]) if values.dtype == object else ~np.isnan(values)
         )
         if has_label.all():
             return {"learn": batch}

@@ -128,9 +128,7 @@ class JetStreamSource(Source):
         messages = []
         for one in found:
             sequence = _sequence(one.reply)
-            messages.append(
-                Message(one.data, f"{self._stream_name}/{sequence}", "", str(sequence))
-            )
+            messages.append(Message(one.data, f"{self._stream_name}/{sequence}", "", str(sequence)))
         if messages:
             self._sequence = int(messages[-1].position)
         return messages

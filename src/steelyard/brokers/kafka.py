@@ -1,8 +1,8 @@
 """Kafka: a topic with partitions; the position of each partition is the next offset.
 
-All partitions are read by the one process that learns, so no group assigns them. With ``group`` in the address,
-the offsets are also committed to that group, after they are durable here, for tools that show its lag. Options
-with a dot, such as ``security.protocol``, go to the client library as they are.
+All partitions are read by the one process that learns, so no group assigns them. With ``group`` in the
+address, the offsets are also committed to that group, after they are durable here, for tools that show its
+lag. Options with a dot, such as ``security.protocol``, go to the client library as they are.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SEND_SECONDS = 30.0
 _MORE_SECONDS = 0.02  # how long a read waits for further messages
 _QUEUED_KILOBYTES = 16_384  # messages that the client library reads ahead
 _PARTITIONS_SECONDS = 60.0  # interval at which new partitions are looked for
-_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001  public constants
-_IGNORED = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)  # noqa: SLF001
+_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_IGNORED = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
 
 
 def _config(address: Address, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
 
-MQTT has no position to return to. Messages are acknowledged after they are durable here, so none is lost; after
-a crash the broker delivers those again that were durable but not acknowledged.
+MQTT has no position to return to. Messages are acknowledged after they are durable here, so none is lost;
+after a crash the broker delivers those again that were durable but not acknowledged.
 """
 
 from __future__ import annotations

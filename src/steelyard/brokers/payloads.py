@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -58,20 +58,18 @@ def parse(
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []
     first_line = None if header is None else header.encode() + b"\n"
-    for kind, same in groupby(messages, key=lambda message: payload_kind(message.payload)):
-        parts = _json(same, bad) if kind == "json" else _tables(same, bad, kind, text_columns, first_line)
-        found = list(parts)
+    for kind, group in groupby(messages, key=lambda message: payload_kind(message.payload)):
+        same = list(group)
+        if kind == "json":
+            found = list(_json(same, bad))
+        else:
+            found = list(_tables(same, bad, kind, text_columns, first_line))
         if not found:
             continue
         kept, counts = [message for message, _, _ in found], [count for _, count, _ in found]
-        if kind == "json":
-            records = [record for _, _, rows in found for record in rows]
-            build: Callable[[], ColumnBatch] = lambda: wire.from_records(records, text_columns, _LIMITS)  # noqa: B023, E731
-        else:
-            build = lambda: wire.joined([batch for _, _, batch in found])  # noqa: B023, E731
         try:
-            parsed.append(ParsedMessages(kept, counts, build()))
-        except DataError as error:  # a value of one message; each message is parsed alone
+            batch = _joined(kind, [rows for _, _, rows in found], text_columns)
+        except DataError as error:  # of one message, so each message is parsed alone
             if len(kept) == 1:
                 bad.append(BadMessage(kept[0], error.summary))
                 continue
@@ -79,10 +77,18 @@ def parse(
                 ones, bad_ones = parse([message], text_columns, header)
                 parsed += ones
                 bad += bad_ones
+        else:
+            parsed.append(ParsedMessages(kept, counts, batch))
     return parsed, bad
 
 
-def _json(messages: Iterator[Message], bad: list[BadMessage]) -> Iterator[tuple[Message, int, list[Any]]]:
+def _joined(kind: str, parts: Sequence[Any], text_columns: Sequence[str]) -> ColumnBatch:
+    if kind == "json":
+        return wire.from_records([record for rows in parts for record in rows], text_columns, _LIMITS)
+    return wire.joined(parts)
+
+
+def _json(messages: Sequence[Message], bad: list[BadMessage]) -> Iterator[tuple[Message, int, Any]]:
     for message in messages:
         payload = message.payload
         try:
@@ -103,12 +109,12 @@ def _json(messages: Iterator[Message], bad: list[BadMessage]) -> Iterator[tuple[
 
 
 def _tables(
-    messages: Iterator[Message],
+    messages: Sequence[Message],
     bad: list[BadMessage],
     kind: str,
     text_columns: Sequence[str],
     first_line: bytes | None,
-) -> Iterator[tuple[Message, int, ColumnBatch]]:
+) -> Iterator[tuple[Message, int, Any]]:
     for message in messages:
         payload = message.payload
         if kind == "csv" and first_line is not None:

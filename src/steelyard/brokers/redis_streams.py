@@ -71,8 +71,7 @@ class RedisSource(Source):
     def _check(self, info: Mapping[str, Any], last: str) -> None:
         if _order(self._entry) > _order(last):
             raise BrokerError(
-                f"the stream ends at {last}, before the stored position {self._entry}: it was created "
-                "again.",
+                f"the stream ends at {last}, before the stored position {self._entry}: it was created again.",
                 source=str(self._address),
                 hint="give the new stream another name, or create the model again",
             )

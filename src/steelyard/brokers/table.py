@@ -43,16 +43,21 @@ class TopicTable:
         self._address, self._source = address, open_source(address)
         self._stopped = threading.Event()
         self._ends = address.options.get("until") == "end"
-        self._n_left = self._source.lag() if self._ends else None
         try:
-            if self._ends and self._n_left is None:
-                raise DataError("this broker cannot tell where a topic ends.", source=str(address))
+            self._n_left = self._count() if self._ends else None
             self._first, sample = self._read_first()
         except BaseException:
             self._source.close()
             raise
         self._sample = sample.columns
         self.names = list(self._sample)
+
+    def _count(self) -> int:
+        """Return the number of messages until the end of the topic."""
+        count = self._source.lag()
+        if count is None:
+            raise DataError("this broker cannot tell where a topic ends.", source=self.place.source)
+        return count
 
     def _read_first(self) -> tuple[list[Message], ColumnBatch]:
         """Read until some messages can be parsed; return all messages, and the rows of those."""
@@ -86,7 +91,8 @@ class TopicTable:
 
     def _handle(self, bad: Sequence[BadMessage]) -> None:
         for one in bad:
-            self.bad_rows.handle(DataError(one.reason, source=f"{self.place.source}, message {one.message.id}"))
+            source = f"{self.place.source}, message {one.message.id}"
+            self.bad_rows.handle(DataError(one.reason, source=source))
 
     def _read(self) -> list[Message]:
         """Return the next messages; an empty list at the end."""

@@ -136,9 +136,7 @@ def _learn_labels(
     return {}
 
 
-def pending_rows(
-    spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float
-) -> list[PendingRow]:
+def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
     """Return rows that wait for labels, with their predictions; None for a model that cannot predict yet."""
     if spec.rows == "none":
         raise Conflict('this model stores no rows (rows = "none"), so none can wait for a label.')

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +17,6 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -44,7 +42,6 @@ from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
 from steelyard.service.http.quotas import RateLimits
 from steelyard.service.spec import Spec
-from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch

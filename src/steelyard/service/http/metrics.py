@@ -19,8 +19,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.consumption import TopicConsumer
+from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.writer import Writer
 
 __all__ = ["Metrics"]
