@@ -2,8 +2,8 @@
 
 A :class:`Source` reads messages of a topic from a position, and a :class:`Sink` sends messages with stable
 ids; there is one module per client library. ``payloads`` turns messages into rows, ``consumer`` feeds a
-served model and saves the position in the transaction that saves the rows, and ``table`` makes a topic a table for
-``steelyard stream``.
+served model and saves the position in the transaction that saves the rows, and ``table`` makes a topic a
+table for ``steelyard stream``.
 """
 
 from steelyard.brokers.address import Address
