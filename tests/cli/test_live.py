@@ -133,7 +133,7 @@ def test_data_hash_of_pipe_equals_data_hash_of_file(tmp_path, run):
 def _with_bad_rows(tmp_path, form):
     """Return a table of 3,000 rows with bad rows of every kind, and the line numbers of the bad rows."""
     rows = [{"a": float(i % 13), "b": float(i % 7), "y": int(i % 13 > 8)} for i in range(3000)]
-    bad = {40: {"a": "oops"}, 41: {"b": "what"}, 900: {"a": None}, 2500: {"y": None}, 2999: {"b": "x"}}
+    bad = {40: {"a": "oops"}, 41: {"b": "what"}, 900: {"a": "-"}, 2500: {"y": None}, 2999: {"b": "x"}}
     for row, cells in bad.items():
         rows[row] |= cells
     path = tmp_path / f"t.{form}"

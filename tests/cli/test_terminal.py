@@ -59,6 +59,7 @@ def _commands():
         "merge": ["merge", "m.steelyard", "part.stats", "-o", "both.steelyard"],
         "forget": ["forget", "both.steelyard", "rows.csv", "-o", "less.steelyard", "--certificate", "c.json"],
         "verify": ["verify", "c.json", "--against", "more.csv"],
+        "drift": ["drift", "rows.csv", "more.csv", "--target", "label"],
         "cube build": ["cube", "build", "shops.csv", "--target", "label", "--by", "shop", "-o", "shops.cube"],
         "cube ask": ["cube", "ask", "shops.cube", "--where", "shop=north", "-o", "north.steelyard"],
         "cube compare": ["cube", "compare", "shops.cube", "--report", "shops.html"],

@@ -104,7 +104,7 @@ def fit_command(
         model_name = model_name or ("proximal" if is_address(source) else "auto")
         (learner,) = make_models([model_name], parse_settings(settings), seed).values()
         check_can_be_saved(learner, model_name)
-        model = TableModel(learner, TableEncoder(columns.missing), target, columns.time)
+        model = TableModel(learner, TableEncoder(_missing(columns, source)), target, columns.time)
     before = model.learned()
     if is_address(source) and columns.limit is None and columns.time is None:
         from steelyard.sql.learning import learn
@@ -125,6 +125,15 @@ def fit_command(
     emit_facts({"model": str(out), "learned": n_rows, **summary_of(model)}, as_json=as_json)
     save_model(model, out)
     print_status(f"learned {n_rows:,} rows; wrote {out}")
+
+
+def _missing(columns: ColumnOptions, source: str | None) -> str:
+    """Return the treatment of missing values; databases compute sums only of columns without gaps."""
+    from steelyard.tables.databases import is_address
+
+    is_default = click.get_current_context().get_parameter_source("missing") is ParameterSource.DEFAULT
+    is_database = source is None or is_address(source)
+    return "refuse" if is_default and is_database else columns.missing
 
 
 def _check_no_database_options(query: str | None, weight: str | None, how: str, show: str | None) -> None:
@@ -152,7 +161,7 @@ def _print_queries(
     from steelyard.sql.learning import queries_of
     from steelyard.tables import TableEncoder, TableModel
 
-    encoder = TableEncoder(columns.missing)
+    encoder = TableEncoder(_missing(columns, None))
     chosen = _columns_of(TableModel(None, encoder, target), columns, weight)
     for text in queries_of(rows, chosen, encoder, weight=weight, dialect=dialect or None):
         emit_text(f"{text};\n\n")

@@ -16,6 +16,11 @@ _ARGUMENT = re.compile(
 )
 _ASIDE = re.compile(r" \(([^()]*) on the command line\)")
 _CALLS = {
+    "for example threshold=alarms=0.01": "for example --set threshold=alarms=0.01",
+    'for example threshold={"miss": 1, "alarm": 5}': "for example --set threshold=miss=1,alarm=5",
+    "pass time= to partial_fit() and predict(), or promise a share: {'alarms': 0.01}": (
+        "name the column of times with --time, or promise a share with --set threshold=alarms=0.01"
+    ),
     "pass time= to partial_fit()": "name the time column with --time",
     'set C="auto" before fit() or the first partial_fit()': "use --set C=auto from the first rows on",
     "steelyard.save writes files that can be loaded": "`steelyard fit` and `stream --save` write them",

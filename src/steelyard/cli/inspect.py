@@ -101,12 +101,15 @@ def important_features(model: Any) -> list[dict[str, Any]]:
     For linear models it is the effect per standard deviation, with its sign, for each class; for all others
     the mean absolute contribution over the remembered rows. Empty for models that cannot explain predictions.
     """
-    from steelyard.evaluation.contributions import contributions, strengths_of
+    from steelyard.evaluation.contributions import contributions, names_of_strengths, strengths_of
 
     weights, names = contributions(model.estimator), model.feature_names
     if weights is None:
         strengths = strengths_of(model.estimator)
-        if strengths is None or len(strengths) != len(names):
+        if strengths is None:
+            return []
+        names = names_of_strengths(model.estimator, len(strengths)) or names
+        if len(strengths) != len(names):
             return []
         order = (-strengths).argsort(kind="stable").tolist()
         return [{"feature": names[k], "importance": float(strengths[k])} for k in order]

@@ -12,11 +12,18 @@ from steelyard.base import BatchLearner
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.explain import mean_contributions
 
-__all__ = ["FeatureStrengths", "contributions", "strengths_of"]
+__all__ = [
+    "EXPLAINED_ROWS",
+    "MAX_FEATURES",
+    "FeatureStrengths",
+    "contributions",
+    "names_of_strengths",
+    "strengths_of",
+]
 
 _MAX_SNAPSHOTS = 64
-_EXPLAINED_ROWS = 16  # per record: explaining them takes some ten milliseconds
-_MAX_FEATURES = 4096
+EXPLAINED_ROWS = 16  # per record: explaining them takes some ten milliseconds
+MAX_FEATURES = 4096
 _REMEMBERED_ROWS = 200
 
 
@@ -44,7 +51,7 @@ def contributions(model: Any) -> FloatArray | None:
     return weights * spread if weights.shape[1] == len(spread) else None
 
 
-def strengths_of(model: Any, recent: Callable[[], FloatArray | None] | None = None) -> FloatArray | None:
+def strengths_of(model: Any, recent: Callable[[], Any] | None = None) -> FloatArray | None:
     """Return the strength of each feature for the scores of the model that predicts.
 
     It is the mean absolute contribution of the feature, as ``explain`` returns it, over these rows or, by
@@ -66,20 +73,26 @@ def strengths_of(model: Any, recent: Callable[[], FloatArray | None] | None = No
     values = contributions(model)
     if values is not None:
         return np.sqrt(np.mean(values**2, axis=0))
-    if not isinstance(model, BatchLearner) or model._sequence_kernel() is not None:
+    is_learner = isinstance(model, BatchLearner) and hasattr(model, "decision_function")
+    if not is_learner or model._sequence_kernel() is not None:
         return None
     if recent is not None:
         rows = recent()
-        rows = None if rows is None or rows.shape[1] > _MAX_FEATURES else rows[-_EXPLAINED_ROWS:]
     else:
         remembered = model._remembered_rows()
         rows = None if remembered is None or not remembered.has_values else remembered.X[-_REMEMBERED_ROWS:]
     if rows is None or not len(rows):
         return None
     try:
-        return mean_contributions(model, rows)
+        return mean_contributions(model, rows, are_remembered=recent is None)
     except SteelyardError:  # for example, all rows have been forgotten
         return None
+
+
+def names_of_strengths(model: Any, n_features: int) -> list[str]:
+    """Return the names of the columns if the model reads tables itself; empty if its features are encoded."""
+    reads_tables = getattr(model, "_schema", None) is not None
+    return model._explained_names(n_features) if reads_tables else []
 
 
 class FeatureStrengths:
@@ -87,10 +100,11 @@ class FeatureStrengths:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.names: list[str] = []  # of the features of the model
         self._strengths: list[FloatArray] = []
         self._step, self._n_calls = 1, 0
 
-    def record(self, row: int, model: Any, recent: Callable[[], FloatArray | None]) -> None:
+    def record(self, row: int, model: Any, recent: Callable[[], Any]) -> None:
         """Record the current strengths; with too many records, every other one is removed.
 
         ``recent`` returns recent rows as the model takes them, or None if there are none.
@@ -99,10 +113,11 @@ class FeatureStrengths:
         if self._n_calls % self._step or self.rows[-1:] == [row]:
             return
         values = strengths_of(model, recent)
-        if values is None or len(values) > _MAX_FEATURES or not np.isfinite(values).all():
+        if values is None or len(values) > MAX_FEATURES or not np.isfinite(values).all():
             return
         self.rows.append(row)
         self._strengths.append(values)
+        self.names = names_of_strengths(model, len(values))
         if len(self.rows) > _MAX_SNAPSHOTS:
             self.rows, self._strengths = self.rows[1::2], self._strengths[1::2]
             self._step *= 2

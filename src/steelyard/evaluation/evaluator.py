@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from steelyard._labels import Codes, LabelEncoder, positive_class
 from steelyard._types import FloatArray
-from steelyard.evaluation.contributions import FeatureStrengths
+from steelyard.evaluation.contributions import EXPLAINED_ROWS, MAX_FEATURES, FeatureStrengths
 from steelyard.evaluation.label_order import LabelOrder
 from steelyard.evaluation.peers import as_stream_learner
 from steelyard.evaluation.results import PrequentialResult
@@ -275,12 +275,13 @@ class PrequentialEvaluator:
         if is_thinned:
             self.every *= 2
 
-    def _recent_rows(self, model: Any) -> FloatArray | None:
-        """Return the last rows that a model has predicted, as it takes them."""
-        if self._last_chunk is None or not is_ready(model):
+    def _recent_rows(self, model: Any) -> Any:
+        """Return the last rows that a model has predicted, as it takes them; None for wide or sparse rows."""
+        chunk = self._last_chunk
+        if chunk is None or not is_ready(model) or chunk.X.shape[1] > MAX_FEATURES:
             return None
-        rows = rows_for_model(model, self._last_chunk)
-        return None if sp.issparse(rows) else np.asarray(rows)
+        rows = rows_for_model(model, chunk.take(max(0, len(chunk) - EXPLAINED_ROWS), len(chunk)))
+        return None if sp.issparse(rows) else rows
 
     def _note_time(self, chunk: Chunk) -> None:
         if chunk.time is None or not len(chunk):

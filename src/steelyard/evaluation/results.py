@@ -316,6 +316,10 @@ class PrequentialResult:
         history = self._candidate(model).feature_strengths
         return list(history.rows), history.strengths()
 
+    def strength_names(self, model: str) -> list[str]:
+        """Return the names of the features of :meth:`feature_strengths`; empty if they are not known."""
+        return self._candidate(model).feature_strengths.names or list(self.feature_names or [])
+
     carried_by = renamed_method("feature_strengths", "carried_by")
 
     def time_of(self, row: float) -> float | None:

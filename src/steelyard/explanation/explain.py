@@ -56,11 +56,11 @@ def explain_rows(
     return found
 
 
-def mean_contributions(learner: BatchLearner, X: Any) -> FloatArray:
-    """Return the mean absolute contribution of each column over some rows."""
+def mean_contributions(learner: BatchLearner, X: Any, *, are_remembered: bool = False) -> FloatArray:
+    """Return the mean absolute contribution of each column over some rows, or over remembered rows."""
     plain = shallow_copy(learner)
     plain.__dict__.pop("feature_names_in_", None)
-    rows = plain._explained_rows(X)
+    rows = X if are_remembered else plain._explained_rows(X)
     remembered = plain._remembered_rows()
     others = None if remembered is None or not remembered.has_values else remembered.X
     return mean_sizes(plain._attribution(rows, others).contributions)

@@ -263,7 +263,7 @@ def _importance(result: PrequentialResult, lead: str) -> dict[str, Any] | None:
         return None
     sums = strengths.sum(axis=1, keepdims=True)
     shares = np.divide(strengths, sums, out=np.zeros_like(strengths), where=sums > 0)
-    names = result.feature_names or []
+    names = result.strength_names(lead)
     if len(names) < shares.shape[1]:
         names = [f"feature {k + 1}" for k in range(shares.shape[1])]
     order = np.argsort(-shares[-1], kind="stable")
