@@ -258,7 +258,8 @@ class Consumer:
                 future = self.submit(request)
                 continue
             self._positions.update({part: position for part, (_, position) in request.moves.items()})
-            self.n_rows += response["learned"] + (0 if request.labels else response["remembered"])
+            counted = ("labelled",) if self.role == "labels" else ("learned", "remembered")
+            self.n_rows += sum(response[name] for name in counted)
             self.state = "reads"
             return
 

@@ -55,7 +55,8 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
     store.drop_early_labels(engine.name, request.unused)
     after = {part: position for part, (_, position) in request.moves.items()}
     store.put_positions(engine.name, request.topic, after)
-    return {"learned": n_learned + n_labelled, "remembered": len(ids), "version": engine.version}
+    counts = {"learned": n_learned, "labelled": n_labelled, "remembered": len(ids)}
+    return {**counts, "version": engine.version}
 
 
 def _check_positions(session: ModelSession, request: Consume) -> None:
