@@ -25,7 +25,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-brokers torture-sites broker-demo help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: torture torture-service torture-failover torture-brokers torture-sites broker-demo help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
 	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
 	@echo "make torture-brokers  kill a service fed by NATS, Redis and Kafka, and the brokers (KILLS=for each, SEED=)"
+	@echo "make torture-failover kill one of several learners of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
 	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
 	@echo "make lock             pin the versions and hashes for CI"
@@ -178,6 +179,10 @@ torture-service: $(VENV)/.dev
 
 torture-brokers: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.brokers.torture --kills $(KILLS) --seed $(SEED)
+
+FAILOVERS ?= 100
+torture-failover: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.failovers --failovers $(FAILOVERS) --seed $(SEED)
 
 HISTORIES ?= 10000
 torture-sites: $(VENV)/.dev
