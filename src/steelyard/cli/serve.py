@@ -141,7 +141,8 @@ def serve_command(
     # Acquire the lock before reading the store; otherwise a write by another process could be missed.
     leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
     writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
-    commands = [_create_command(path) for path in specs]
+    created = [_create_command(path) for path in specs]
+    commands = [command for command, _ in created]
     if leads:
         _create_models(writer, commands)
     elif specs and not check:
@@ -152,7 +153,8 @@ def serve_command(
         finally:
             opened.close()
         return
-    app = make_app(writer, keys=keys)
+    consumers = _consumers(writer, {c.model: topics for c, topics in created if topics is not None})
+    app = make_app(writer, keys=keys, consumers=consumers)
     if demo:
         from steelyard.service.demo import feed
 
@@ -193,8 +195,18 @@ def _check_address(host: str, keys_file: Path | None) -> None:
         )
 
 
-def _create_command(path: Path) -> Any:
-    """Return the command that creates the model described by a TOML file."""
+def _consumers(writer: Any, feeds: dict[str, Any]) -> list[Any]:
+    """Return the consumers of the topics that the files of the models name."""
+    if not feeds:
+        return []
+    from steelyard.brokers.consumer import consumers_of
+
+    return list(consumers_of(writer, feeds))
+
+
+def _create_command(path: Path) -> tuple[Any, Any]:
+    """Return the command that creates the model described by a TOML file, and its topics or None."""
+    from steelyard.brokers.settings import split_settings
     from steelyard.service import Spec
     from steelyard.service.commands import Put
 
@@ -202,7 +214,8 @@ def _create_command(path: Path) -> Any:
         values = tomllib.loads(read_file(path).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FileFormatError(f"this is not TOML: {error}.", source=str(path)) from error
-    return Put(path.stem, Spec.from_mapping(values))
+    values, topics = split_settings(values)
+    return Put(path.stem, Spec.from_mapping(values)), topics
 
 
 def _check(writer: Any, *, repair: bool) -> None:

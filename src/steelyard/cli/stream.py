@@ -192,8 +192,9 @@ class StreamOptions:
 def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     """Learn from SOURCE row by row, testing every row before it is learned (prequential evaluation).
 
-    SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input or
-    a database table such as duckdb:///shop.db?table=payments. Without SOURCE, or with builtin:payments, the
+    SOURCE is a CSV, TSV or JSON-lines file (optionally .gz), a Parquet or Arrow file, - for standard input, a
+    database table such as duckdb:///shop.db?table=payments, or a topic of Kafka, NATS, Redis or MQTT such as
+    nats://127.0.0.1:4222/payments. Without SOURCE, or with builtin:payments, the
     rows are generated card payments: 1 % fraud in patterns that come and go, labels two days late, and models
     that may raise 100 alarms a day. builtin:gaussians has changing class imbalance and one concept drift.
     Rows of a live feed, such as `tail -f log.csv | steelyard stream -`, are processed within a second even if

@@ -18,6 +18,7 @@ __all__ = [
     "Adopt",
     "Challenge",
     "Conflict",
+    "Consume",
     "Delete",
     "Drop",
     "Forget",
@@ -26,6 +27,7 @@ __all__ = [
     "Learn",
     "NotFoundError",
     "Origin",
+    "PositionMoved",
     "Promote",
     "Publish",
     "Put",
@@ -46,6 +48,10 @@ class NotFoundError(SteelyardError, LookupError):
 
 class Conflict(SteelyardError, ValueError):  # noqa: N818  a state, not an error of the caller
     """The request contradicts the current state."""
+
+
+class PositionMoved(Conflict):
+    """Another request has moved the position in a topic: the messages were consumed already."""
 
 
 class GoneError(SteelyardError, LookupError):
@@ -239,6 +245,38 @@ class Label(Request):
 
     labels: Mapping[str, Any]
     correct: bool = False
+
+
+@dataclass
+class Consume(Request):
+    """Apply messages of a topic and move the position in the topic, in one transaction.
+
+    Parameters
+    ----------
+    topic : str
+        Name of the topic in the store.
+    moves : mapping of str to (str or None, str)
+        For each part of the topic, the position before and after the messages. If the stored position is
+        another one, the request raises PositionMoved and changes nothing.
+    learn : ColumnBatch, optional
+        Labelled rows.
+    remember : sequence of PendingRow
+        Rows that wait for their labels; those whose labels came earlier are learned.
+    labels : mapping of str to label
+        Labels by row id; labels of unknown rows are stored until the rows arrive.
+    unused : sequence of str
+        Ids of stored labels to delete.
+    skips_known : bool
+        Whether rows that were learned before are skipped, because the broker may deliver them again.
+    """
+
+    topic: str
+    moves: Mapping[str, tuple[str | None, str]]
+    learn: ColumnBatch | None = None
+    remember: Sequence[PendingRow] = ()
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    unused: Sequence[str] = ()
+    skips_known: bool = False
 
 
 @dataclass

@@ -332,7 +332,8 @@ class ModelSession:
         column = self._label_column([labels[row.id] for row in pending])
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
-        predictions = _combined([extra for _, extra in unpacked])
+        stored = [extra for _, extra in unpacked]
+        predictions = _combined(stored) if all(stored) else None  # a new model could not predict them
         version = self.learn(rows, now=now, predictions=predictions, key=key)
         self.n_pending -= self.store.drop_pending(self.engine.name, ids=[row.id for row in pending])
         return version
@@ -523,6 +524,7 @@ class ModelSession:
             engine.name, ids=request.ids or (), subject=request.subject, before=request.before
         )
         self.n_pending -= n_pending
+        self.store.drop_early_labels(engine.name, request.ids or ())
         n_quarantined = self.store.drop_quarantined(
             engine.name, ids=request.ids or (), subject=request.subject, before=request.before
         )

@@ -22,6 +22,7 @@ from steelyard.service.commands import (
     Adopt,
     Challenge,
     Conflict,
+    Consume,
     Delete,
     Drop,
     Forget,
@@ -38,6 +39,7 @@ from steelyard.service.commands import (
     Tick,
     Unavailable,
 )
+from steelyard.service.consumption import consume
 from steelyard.service.engine import PublishedModel
 from steelyard.service.idempotency import Response, run_once, stored_response
 from steelyard.service.pool import PooledSession, new_session, recover_session, repair_model
@@ -689,6 +691,8 @@ class Writer:
             return {"version": session.engine.version, **request.prediction, "ids": ids}
         if isinstance(request, Label):
             return self._label(session, request, now)
+        if isinstance(request, Consume):
+            return consume(session, request, self.max_remembered, now)
         if isinstance(request, Publish | Drop):
             return self._update_sites(session, request, now)
         assert isinstance(request, Forget)

@@ -381,7 +381,7 @@ def open_source(source: Any) -> Any:
     """Return the reader of a source; files are recognised by their first bytes."""
     if is_address(source):
         return open_database(source)
-    if isinstance(source, DatabaseSource):
+    if isinstance(source, DatabaseSource) or hasattr(source, "bytes_source"):
         return source
     if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
         _need_pyarrow("a table")

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +18,6 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -34,6 +32,7 @@ from steelyard.service import commands, systemd
 from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
 from steelyard.service.commands import RequestFuture
+from steelyard.service.consumption import TopicConsumer, pending_rows
 from steelyard.service.engine import Engine, PublishedModel
 from steelyard.service.http import bodies, explanations, federated, inference, operations, page
 from steelyard.service.http.answers import columns_of, prediction
@@ -47,7 +46,6 @@ from steelyard.service.http.problems import Problem, respond
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.quotas import RateLimits
 from steelyard.service.spec import Spec
-from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
@@ -114,9 +112,11 @@ _ROUTE_MODULES = (
 class Service:
     """Handlers of the routes."""
 
-    def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
-        self.writer, self.keys, self.limits = writer, keys, limits
-        self.metrics = Metrics(writer)
+    def __init__(
+        self, writer: Writer, keys: Keys | None, limits: Limits, consumers: Sequence[TopicConsumer] = ()
+    ) -> None:
+        self.writer, self.keys, self.limits, self.consumers = writer, keys, limits, consumers
+        self.metrics = Metrics(writer, consumers)
         self.forwarder = Forwarder(writer, self.key_of)
         self.memory = MemoryReturner()
         self.rates = RateLimits()
@@ -315,6 +315,7 @@ class Service:
         # In a thread: the digest of a model with thousands of columns takes seconds.
         summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
+        more["topics"] = [consumer.describe() for consumer in self.consumers if consumer.model == name]
         return JSONResponse({**summary, **more})
 
     async def put_model(self, request: Request) -> Response:
@@ -392,31 +393,7 @@ class Service:
     def _remember(
         self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, response: Mapping[str, Any]
     ) -> commands.Remember:
-        spec = published.spec
-        if spec.rows == "none":
-            raise Problem(409, 'this model stores no rows (rows = "none"), so none can wait for a label.')
-        if spec.subject is not None and spec.subject not in batch.columns:
-            raise Problem(422, f"rows to remember need the subject column {spec.subject!r}.")
-        now = self.writer.clock()
-        if spec.time is not None and spec.time in batch.columns:
-            present = [time is not None for time in wire.texts(batch, spec.time)]
-            times = wire.times(wire.select(batch, np.array(present)), spec.time, now)
-            wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
-        id_column = spec.id if spec.id in batch.columns else None
-        ids = [row_id or uuid.uuid4().hex for row_id in wire.identifiers(batch, id_column)]
-        if len(set(ids)) < len(ids):
-            raise Problem(422, "two of the rows have the same id; nothing was changed.", "ids must be unique")
-        subjects = wire.identifiers(batch, spec.subject)
-        labels = answers.labels.tolist()
-        rows = []
-        for row, row_id in enumerate(ids):
-            predicted = {
-                "label": labels[row],
-                "scores": np.asarray(answers.scores[row]),
-                "classes": list(answers.classes),
-            }
-            values = wire.fill_missing(batch.take(row, row + 1), {spec.id: row_id, spec.time: now})
-            rows.append(PendingRow(row_id, now, subjects[row], wire.pack(values, predicted)))
+        rows = pending_rows(published.spec, batch, answers, self.writer.clock())
         return commands.Remember(published.name, rows, response)
 
     async def label(self, request: Request) -> Response:
@@ -654,6 +631,8 @@ class Service:
         gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
         self.writer.listeners.append(self.notify)
         self.writer.start()
+        for consumer in self.consumers:
+            consumer.start()
         systemd.notify("READY=1")
         watchdog = asyncio.create_task(self._watchdog())
         try:
@@ -662,6 +641,8 @@ class Service:
             watchdog.cancel()
             systemd.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
+            for consumer in self.consumers:
+                await run_in_threadpool(consumer.stop)
             await run_in_threadpool(self.writer.close)
             await self.forwarder.close()
             self.writer.store.close()
@@ -673,6 +654,7 @@ def make_app(
     keys: Keys | None = None,
     limits: Limits | None = None,
     allowed_hosts: Sequence[str] = (),
+    consumers: Sequence[TopicConsumer] = (),
 ) -> Starlette:
     """Return the service as an ASGI application.
 
@@ -686,8 +668,10 @@ def make_app(
         Limits of requests.
     allowed_hosts : sequence of str, optional
         Without keys, host names that are accepted in addition to those of this machine.
+    consumers : sequence of TopicConsumer, optional
+        Consumers of message brokers; they are started and stopped with the application.
     """
-    service = Service(writer, keys, limits or Limits())
+    service = Service(writer, keys, limits or Limits(), consumers)
     model = "/v1/models/{model}"
     routes: list[tuple[str, str, Handler]] = [
         ("POST", f"{model}/learn", service.learn),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -19,6 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from steelyard.service.consumption import TopicConsumer
 from steelyard.service.http.activity import LABEL_DELAY_BOUNDS, Activity
 from steelyard.service.writer import Writer
 
@@ -32,7 +33,7 @@ _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 class Metrics:
     """Metrics of one service."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "steelyard_request_seconds",
@@ -55,6 +56,7 @@ class Metrics:
         writer.statistics.on_labels = self.labels_arrived
         self._registry.register(_Models(writer))
         self._registry.register(_Process(writer))
+        self._registry.register(_Topics(consumers))
         ProcessCollector(registry=self._registry)
         # Cached: looking up a metric by its labels takes longer than incrementing it.
         self._children: dict[tuple[Any, ...], Any] = {}
@@ -165,6 +167,39 @@ class _Process(Collector):
             yield GaugeMetricFamily(
                 "steelyard_disk_free_bytes", "Free space of the disk with the store.", value=free
             )
+
+
+class _Topics(Collector):
+    """Collector of the metrics of consumed topics."""
+
+    def __init__(self, consumers: Sequence[TopicConsumer]) -> None:
+        self._consumers = consumers
+
+    def collect(self) -> Iterable[Any]:
+        names = ["model", "role"]
+        up = GaugeMetricFamily("steelyard_topic_up", "Whether a topic is being read.", labels=names)
+        lag = GaugeMetricFamily("steelyard_topic_lag", "Messages that were not read yet.", labels=names)
+        rate = GaugeMetricFamily(
+            "steelyard_topic_rows_per_second", "Rows consumed per second, recently.", labels=names
+        )
+        counters = {
+            name: CounterMetricFamily(f"steelyard_topic_{name}", text, labels=names)
+            for name, text in (
+                ("messages", "Messages consumed since the start of the process."),
+                ("rows", "Rows consumed since the start of the process."),
+                ("dead_letters", "Messages sent to the dead-letter topic."),
+            )
+        }
+        for consumer in self._consumers:
+            found = consumer.describe()
+            labels = [consumer.model, found["role"]]
+            up.add_metric(labels, float(found["state"] == "reads"))
+            if found["lag"] is not None:
+                lag.add_metric(labels, found["lag"])
+            rate.add_metric(labels, found["rows_per_second"])
+            for name, family in counters.items():
+                family.add_metric(labels, found[name])
+        yield from (up, lag, rate, *counters.values())
 
 
 class _Models(Collector):

@@ -91,6 +91,7 @@ _SCHEMAS: dict[str, Any] = {
         drifts=_list(_INTEGER),
         changes=_list(_OBJECT),
         latency_ms=_OBJECT,
+        topics=_list(_OBJECT),
         spec=_SPEC,
     ),
     "Made": _record("name version spec", name=_TEXT, version=_INTEGER, spec=_SPEC),

@@ -7,6 +7,10 @@ const SLOW_SECONDS = 20; // columns and versions are computed on request, so the
 // A card with `isSlow` is loaded when the page opens and then every SLOW_SECONDS. Add new cards to this list.
 const EXTRA_CARDS = [
   {
+    load: (page) => (page.model.topics?.length ? page.model.topics : null),
+    draw: (topics) => card("Topics", "Message brokers that feed the model. Lag: messages that were not read yet.", topicTable(topics)),
+  },
+  {
     load: (page) => optional(`${page.path}/explanations`),
     draw: ({ alarms }) => (alarms.length ? card("Recent alarms", "The last predictions of a rare class, and what each column added to the score.", ...alarms.slice(0, 3).map(alarmTable)) : null),
   },
@@ -32,6 +36,11 @@ const EXTRA_CARDS = [
     draw: (found, page) => (found.versions.length ? card("Versions", "Versions with a snapshot. Compare: how often a version predicts the same label as the current one, on the last rows.", versionTable(found.versions, page)) : null),
   },
 ];
+
+function topicTable(topics) {
+  return scrolled(table(["topic", "state", "lag", "rows/s", "rows", "dead letters"], topics.map((t) => [
+    t.address, t.error ? `${t.state}: ${t.error}` : t.state, t.lag === null ? "–" : number(t.lag), number(t.rows_per_second), number(t.rows), number(t.dead_letters)])));
+}
 
 function versionTable(versions, page) {
   return scrolled(table(["version", "time", "size", "same labels"], versions.slice(0, 8).map((v) => {

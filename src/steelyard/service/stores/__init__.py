@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "BackgroundWork",
     "CommitOutcomeUnknown",
+    "EarlyLabel",
     "Event",
     "Learners",
     "PendingRow",
@@ -87,3 +89,13 @@ class QuarantinedRow:
     subject: str | None
     reason: str
     body: bytes
+
+
+@dataclass(frozen=True)
+class EarlyLabel:
+    """A label from a topic whose row has not arrived, or that was refused for a reason."""
+
+    id: str
+    at: float
+    label: Any
+    reason: str | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
     BackgroundWork,
+    EarlyLabel,
     Event,
     Learners,
     PendingRow,
@@ -34,6 +35,8 @@ _TABLES_BY_MODEL = (
     "certificates",
     "quarantine",
     "batches",
+    "positions",
+    "early_labels",
 )
 
 
@@ -510,6 +513,59 @@ class Store:
             response = json.loads(body)
             ids = [*response.get("ids", ()), *response.get("unknown", ())]
             self._index_response(model, key, [(row_id, None) for row_id in ids])
+
+    # -- topics of message brokers ------------------------------------------------------------------
+
+    def positions(self, model: str, topic: str) -> dict[str, str]:
+        """Return the committed position in each part of a topic; a thread of a consumer reads them."""
+        return dict(
+            self._read("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
+        )
+
+    def current_positions(self, model: str, topic: str) -> dict[str, str]:
+        """Return the position in each part of a topic, inside the transaction of the writer."""
+        return dict(
+            self._do("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
+        )
+
+    def put_positions(self, model: str, topic: str, positions: Mapping[str, str]) -> None:
+        self._do_many(
+            "INSERT INTO positions (model, topic, part, position) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (model, topic, part) DO UPDATE SET position = excluded.position",
+            [(model, topic, part, position) for part, position in positions.items()],
+        )
+
+    def put_early_labels(self, model: str, labels: Sequence[EarlyLabel]) -> None:
+        self._do_many(
+            "INSERT INTO early_labels (model, id, at, label, reason) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (model, id) DO UPDATE SET at = excluded.at, label = excluded.label, "
+            "reason = excluded.reason",
+            [(model, label.id, label.at, json.dumps(label.label), label.reason) for label in labels],
+        )
+
+    def early_labels(self, model: str, ids: Sequence[str]) -> dict[str, Any]:
+        """Return the labels that wait for these rows."""
+        sql = "SELECT id, label FROM early_labels WHERE model = ? AND reason IS NULL AND id IN (...)"
+        return {row_id: json.loads(label) for row_id, label in self._do_in(sql, model, ids)}
+
+    def unused_labels(self, model: str, before: float, limit: int) -> list[EarlyLabel]:
+        """Return labels that were refused, or that have waited for their rows since before a time."""
+        found = self._read(
+            "SELECT id, at, label, reason FROM early_labels WHERE model = ? "
+            "AND (reason IS NOT NULL OR at < ?) ORDER BY at, id LIMIT ?",
+            model,
+            before,
+            limit,
+        )
+        return [EarlyLabel(row_id, at, json.loads(label), reason) for row_id, at, label, reason in found]
+
+    def n_early_labels(self, model: str) -> int:
+        return int(self._read("SELECT count(*) FROM early_labels WHERE model = ?", model)[0][0])
+
+    def drop_early_labels(self, model: str, ids: Sequence[str]) -> None:
+        self._do_many(
+            "DELETE FROM early_labels WHERE model = ? AND id = ?", [(model, row_id) for row_id in ids]
+        )
 
     # -- quality over time, certificates ------------------------------------------------------------
 

@@ -35,6 +35,15 @@ CREATE TABLE batches (
 CREATE INDEX batches_by_key ON batches (model, batch);
 CREATE INDEX audit_by_time ON audit (at);
 """,
+    # Positions in topics of message brokers, and labels that arrived before their rows.
+    7: """
+CREATE TABLE positions (
+  model TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL, position TEXT NOT NULL,
+  PRIMARY KEY (model, topic, part)) STRICT;
+CREATE TABLE early_labels (
+  model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
+  PRIMARY KEY (model, id)) STRICT;
+""",
 }
 SCHEMA_VERSION = max(UPGRADES)
 _POSTGRES_WORDS = (

@@ -1,0 +1,508 @@
+"""Consumer of a topic: reads messages, gives them to the writer of the service and follows its position.
+
+The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
+again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
+sent before the transaction: after a crash they may be sent again, with the same ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, open_sink, open_source
+from steelyard.brokers.payloads import BadMessage, ParsedMessages, parse
+from steelyard.brokers.settings import Feed
+from steelyard.exceptions import DataError, SteelyardError
+from steelyard.service import rows as wire
+from steelyard.service.commands import (
+    Conflict,
+    Consume,
+    Origin,
+    PositionMoved,
+    QueueFullError,
+    RequestFuture,
+    Unavailable,
+)
+from steelyard.service.consumption import pending_rows
+from steelyard.service.engine import PublishedModel
+from steelyard.service.stores import PendingRow
+from steelyard.service.writer import Writer
+from steelyard.streams.predictions import Predictions
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["Consumer", "consumers_of"]
+
+_log = logging.getLogger("steelyard.service")
+_READ_SECONDS = 0.5  # how long a read waits for the first message
+_LAG_SECONDS = 1.0  # interval at which the lag is measured
+_FIRST_BACKOFF_SECONDS = 0.2
+_MAX_BACKOFF_SECONDS = 30.0
+_JOIN_SECONDS = 15.0
+_BATCH_BYTES = 8 << 20  # a batch of messages is limited to about this size
+_FIRST_MESSAGES = 64  # messages of the first batch, whose size is not known
+_RATE_SECONDS = 10.0  # the throughput is an average over about this time
+_MAX_UNUSED_LABELS = 1_000
+_PAUSE_SECONDS = 0.2  # before a request is repeated because the queue or the waiting rows are full
+
+
+class StoppedError(Exception):
+    """The service is stopping."""
+
+
+class Consumer:
+    """Thread that consumes one topic of a model.
+
+    Parameters
+    ----------
+    writer : Writer
+        Writer of the service.
+    model : str
+        Name of the model.
+    feed : Feed
+        Topics of the model.
+    role : {"source", "labels"}
+        Which topic of the feed is consumed.
+    """
+
+    def __init__(self, writer: Writer, model: str, feed: Feed, role: str) -> None:
+        self.writer, self.model, self.feed, self.role = writer, model, feed, role
+        address = feed.source if role == "source" else feed.labels
+        assert address is not None
+        self.address: Address = address
+        self.topic = f"{role} {address.name}"
+        self.state, self.error = "waiting", ""
+        self.lag: int | None = None
+        self.n_messages = self.n_rows = self.n_dead_letters = 0
+        self.rows_per_second = 0.0
+        self._measured = (time.monotonic(), 0)
+        self._next_lag = 0.0
+        self._next_labels = 0.0
+        self._mean_bytes = _BATCH_BYTES / _FIRST_MESSAGES
+        self._positions: dict[str, str] = {}
+        self._sinks: dict[Address, Sink] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # -- start and stop -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=f"steelyard-{self.role}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the batch in progress and stop; return when the thread has ended."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def describe(self) -> dict[str, Any]:
+        """Return state and counts for the API and the page; nothing of it is secret."""
+        return {
+            "role": self.role,
+            "address": str(self.address),
+            "state": self.state,
+            "error": self.error,
+            "lag": self.lag,
+            "messages": self.n_messages,
+            "rows": self.n_rows,
+            "dead_letters": self.n_dead_letters,
+            "rows_per_second": round(self.rows_per_second, 1),
+        }
+
+    def _run(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            if not (self.writer.is_alive and self.writer.leads):
+                self.state = "follows"  # the process that learns consumes the topic
+                self._stopping.wait(1.0)
+                continue
+            n_before = self.n_messages
+            try:
+                self._consume()
+            except StoppedError:
+                break
+            except PositionMoved:
+                pass  # the messages were consumed; continue after them
+            except Exception as error:  # noqa: BLE001  the thread must survive; the topic is opened again
+                self._failed(error)
+            backoff = _FIRST_BACKOFF_SECONDS if self.n_messages > n_before else backoff
+            self._stopping.wait(backoff)
+            backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
+        self._close_sinks()
+        self.state = "stopped"
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, SteelyardError):
+            reason = str(error)
+        else:  # its message may contain values of rows
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            reason = f"{type(error).__name__} in {last.name}, line {last.lineno}"
+        if reason != self.error:
+            _log.error("%s of model %r: %s", self.topic, self.model, reason)
+        self.state, self.error = "retries", reason
+        self._close_sinks()
+
+    def _close_sinks(self) -> None:
+        sinks, self._sinks = self._sinks, {}
+        for sink in sinks.values():
+            sink.close()
+
+    # -- consuming ----------------------------------------------------------------------------------
+
+    def _consume(self) -> None:
+        """Consume the topic from the stored position until an error occurs or the service stops."""
+        self._positions = self.writer.store.positions(self.model, self.topic)
+        source = open_source(self.address, self._positions)
+        try:
+            self._note_open(source)
+            batch: _Batch | None = None
+            while True:
+                if not self.writer.leads:
+                    return
+                is_stopping = self._stopping.is_set()
+                messages = [] if is_stopping else source.read(self._max_messages(), _READ_SECONDS)
+                parsed = self._parse(messages)
+                if batch is not None:
+                    batch.finish()  # the next batch was read and parsed while this one was committed
+                    source.acknowledge(batch.messages)
+                    batch = None
+                if is_stopping:
+                    raise StoppedError
+                if messages:
+                    batch = _Batch(self, source, messages, *parsed)
+                    batch.submit()
+                self._measure(source)
+                self._send_unused_labels()
+        finally:
+            source.close()
+
+    def _note_open(self, source: Source) -> None:
+        if self.error:
+            _log.warning("%s of model %r is read again", self.topic, self.model)
+        if source.missed:
+            _log.error("%s of model %r: %s", self.topic, self.model, source.missed)
+        self.state, self.error = "reads", source.missed or ""
+
+    def _max_messages(self) -> int:
+        return max(1, min(self.feed.batch, int(_BATCH_BYTES / max(self._mean_bytes, 1.0))))
+
+    def _parse(self, messages: list[Message]) -> tuple[list[ParsedMessages], list[BadMessage]]:
+        if not messages:
+            return [], []
+        size = sum(len(message.payload) for message in messages) / len(messages)
+        self._mean_bytes = 0.5 * (self._mean_bytes + size)
+        published = self.published()
+        text_columns = published.text_columns
+        if self.role == "labels":
+            text_columns = [*text_columns, str(published.spec.id)]
+        return parse(messages, text_columns, self.address.options.get("columns"))
+
+    def published(self) -> PublishedModel:
+        """Return the model; raise Unavailable if it was deleted."""
+        found = self.writer.published.get(self.model)
+        if found is None:
+            raise Unavailable(f"there is no model {self.model!r}.", hint="restart the service with its file")
+        return found
+
+    def _measure(self, source: Source) -> None:
+        now = time.monotonic()
+        if now < self._next_lag:
+            return
+        self._next_lag = now + _LAG_SECONDS
+        self.lag = source.lag()
+        begin, n_before = self._measured
+        rate = (self.n_rows - n_before) / max(now - begin, 1e-9)
+        weight = min(1.0, (now - begin) / _RATE_SECONDS) if n_before else 1.0
+        self.rows_per_second += weight * (rate - self.rows_per_second)
+        self._measured = (now, self.n_rows)
+
+    # -- requests of the writer ---------------------------------------------------------------------
+
+    def request(self, messages: Sequence[Message], **content: Any) -> Consume:
+        """Return the request that applies messages and moves the position after them."""
+        after = {message.part: message.position for message in messages if message.position}
+        moves = {part: (self._positions.get(part), position) for part, position in after.items()}
+        last = messages[-1].id if messages else ""
+        origin = Origin(None, str(self.address), last)
+        return Consume(self.model, self.topic, moves, **content, origin=origin)
+
+    def submit(self, request: Consume) -> RequestFuture:
+        """Give a request to the writer; wait while its queue is full."""
+        while True:
+            try:
+                return self.writer.submit(request).future
+            except QueueFullError:
+                self._pause()
+
+    def wait_for(self, request: Consume, future: RequestFuture) -> None:
+        """Wait until a request is durable; repeat it while too many rows wait for labels."""
+        while True:
+            try:
+                response = future.result()
+            except Conflict as error:
+                if isinstance(error, PositionMoved) or not request.remember or not self._is_full(request):
+                    raise
+                self.state, self.error = "waits for labels", str(error)
+                self._pause()
+                request = self.request_again(request)
+                future = self.submit(request)
+                continue
+            self._positions.update({part: position for part, (_, position) in request.moves.items()})
+            counted = ("labelled",) if self.role == "labels" else ("learned", "remembered")
+            self.n_rows += sum(response[name] for name in counted)
+            self.state = "reads"
+            return
+
+    @staticmethod
+    def request_again(request: Consume) -> Consume:
+        """Return a copy of a request with a new future."""
+        from dataclasses import replace
+
+        return replace(request, future=RequestFuture())
+
+    def _is_full(self, request: Consume) -> bool:
+        limit = min(self.writer.max_remembered, self.published().spec.limit("waiting"))
+        return self.writer.waiting_labels().get(self.model, 0) + len(request.remember) > limit
+
+    def _pause(self) -> None:
+        if self._stopping.wait(_PAUSE_SECONDS):
+            raise StoppedError
+
+    # -- output -------------------------------------------------------------------------------------
+
+    def send(self, address: Address | None, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send messages to a topic of the feed, connecting if necessary."""
+        if address is None or not messages:
+            return
+        if address not in self._sinks:
+            self._sinks[address] = open_sink(address)
+        self._sinks[address].send(messages)
+
+    def send_dead_letters(self, bad: Sequence[BadMessage]) -> None:
+        """Send messages that cannot be used to the dead-letter topic; without one, raise DataError."""
+        if not bad:
+            return
+        if self.feed.dead_letter is None:
+            first = bad[0]
+            raise DataError(
+                f"message {first.message.id} cannot be used: {first.reason} Nothing after it is read.",
+                source=str(self.address),
+                hint="a [dead_letter] topic lets the feed continue without such messages",
+            )
+        letters = [
+            (
+                f"{one.message.id}/dead",
+                msgspec.json.encode(
+                    {
+                        "id": one.message.id,
+                        "topic": str(self.address),
+                        "reason": one.reason,
+                        "payload": one.message.payload.decode("utf-8", errors="backslashreplace"),
+                    }
+                ),
+            )
+            for one in bad
+        ]
+        self.send(self.feed.dead_letter, letters)
+        self.n_dead_letters += len(letters)
+        _log.warning(
+            "%s of model %r: %d messages were sent to the dead-letter topic; the first is %s",
+            self.topic, self.model, len(letters), bad[0].message.id,
+        )  # fmt: skip
+
+    def _send_unused_labels(self) -> None:
+        """Send labels that were refused, or that waited too long for their rows, to the dead-letter topic."""
+        now = time.monotonic()
+        if self.role != "labels" or self.feed.dead_letter is None or now < self._next_labels:
+            return
+        self._next_labels = now + _LAG_SECONDS
+        before = self.writer.clock() - self.feed.wait_seconds
+        unused = self.writer.store.unused_labels(self.model, before, _MAX_UNUSED_LABELS)
+        if not unused:
+            return
+        bad = [
+            BadMessage(
+                Message(msgspec.json.encode({"id": one.id, "label": one.label}), f"{self.topic}/{one.id}"),
+                one.reason or "no row with this id has arrived",
+            )
+            for one in unused
+        ]
+        self.send_dead_letters(bad)
+        request = self.request([], unused=[one.id for one in unused])
+        self.wait_for(request, self.submit(request))
+
+
+class _Batch:
+    """Messages that become one transaction, or several if some of them are refused."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        source: Source,
+        messages: list[Message],
+        parsed: list[ParsedMessages],
+        bad: list[BadMessage],
+    ) -> None:
+        self.consumer, self._source, self.messages = consumer, source, messages
+        self._parsed, self._bad = parsed, bad
+        self._running: tuple[Consume, RequestFuture] | None = None
+        self._refusal: SteelyardError | None = None
+
+    def submit(self) -> None:
+        """Send predictions and dead letters, and give the rows to the writer."""
+        try:
+            request = self._request()
+        except (DataError, Conflict) as error:  # of a row; finish finds the message
+            self._refusal = error
+            return
+        self._running = request, self.consumer.submit(request)
+
+    def finish(self) -> None:
+        """Wait until all messages are durable; a message that is refused becomes a dead letter."""
+        consumer = self.consumer
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            assert self._running is not None
+            consumer.wait_for(*self._running)
+        except (Unavailable, PositionMoved, BrokerError):
+            raise
+        except SteelyardError as error:
+            self._split(error)
+        else:
+            consumer.n_messages += len(self.messages)
+
+    def _split(self, error: SteelyardError) -> None:
+        """Apply each half of the messages; a single message is sent to the dead-letter topic."""
+        consumer = self.consumer
+        if len(self.messages) > 1:
+            half = len(self.messages) // 2
+            for part in (self.messages[:half], self.messages[half:]):
+                batch = _Batch(consumer, self._source, part, *consumer._parse(part))
+                batch.submit()
+                batch.finish()
+            return
+        consumer.send_dead_letters([BadMessage(self.messages[0], error.summary)])
+        request = consumer.request(self.messages)
+        consumer.wait_for(request, consumer.submit(request))
+        consumer.n_messages += 1
+
+    def _request(self) -> Consume:
+        consumer = self.consumer
+        if len(self._parsed) > 1 and len(self.messages) > 1:
+            raise DataError("the messages have several formats.")  # each half is applied alone
+        content: dict[str, Any] = {"skips_known": not self._source.has_positions}
+        for parsed in self._parsed:
+            content |= self._labels(parsed) if consumer.role == "labels" else self._rows(parsed)
+        consumer.send_dead_letters(self._bad)
+        self._bad = []
+        return consumer.request(self.messages, **content)
+
+    def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
+        """Return the labels by row id."""
+        spec, batch = self.consumer.published().spec, parsed.batch
+        assert spec.id is not None
+        for name in (spec.id, spec.target):
+            if name not in batch.columns:
+                raise DataError(
+                    f"a label has the columns {spec.id!r} and {spec.target!r}; this one has no {name!r}."
+                )
+        ids, labels = wire.identifiers(batch, spec.id), batch.columns[spec.target].tolist()
+        if any(row_id is None for row_id in ids) or any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
+            raise DataError("an id or a label is missing.")
+        return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
+
+    def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
+        """Return the rows to learn and the rows that wait for labels, and send predictions."""
+        consumer, batch = self.consumer, parsed.batch
+        published = consumer.published()
+        answers = self._predict(published, batch) if consumer.feed.sink or consumer.feed.labels else None
+        self._send_predictions(published, parsed, answers)
+        target = published.spec.target
+        if target not in batch.columns:
+            return {"remember": self._pending(published, batch, answers)}
+        values = batch.columns[target]
+        has_label = (
+            np.array([value is not None for value in values]) if values.dtype == object else ~np.isnan(values)
+        )
+        if has_label.all():
+            return {"learn": batch}
+        rest = np.flatnonzero(~has_label)
+        unlabelled = wire.select(batch, rest)
+        columns = {name: values for name, values in unlabelled.columns.items() if name != target}
+        unlabelled = ColumnBatch(columns, len(rest))
+        waiting = self._pending(published, unlabelled, None if answers is None else _taken(answers, rest))
+        learn = wire.select(batch, np.flatnonzero(has_label)) if has_label.any() else None
+        return {"learn": learn, "remember": waiting}
+
+    def _pending(
+        self, published: PublishedModel, batch: ColumnBatch, answers: Predictions | None
+    ) -> list[PendingRow]:
+        if self.consumer.feed.labels is None:
+            if self.consumer.feed.sink is None:
+                raise DataError(
+                    f"the column {published.spec.target!r} is missing.",
+                    hint="rows without labels need a [labels] topic or a [sink] topic",
+                )
+            return []  # only predicted
+        if published.spec.id not in batch.columns:
+            raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
+        return pending_rows(published.spec, batch, answers, self.consumer.writer.clock())
+
+    @staticmethod
+    def _predict(published: PublishedModel, batch: ColumnBatch) -> Predictions | None:
+        return published.predict(batch)[0] if published.is_ready else None
+
+    def _send_predictions(
+        self, published: PublishedModel, parsed: ParsedMessages, answers: Predictions | None
+    ) -> None:
+        feed = self.consumer.feed
+        if feed.sink is None or answers is None:
+            return
+        usual = published.most_frequent_class if feed.alarms_only else None
+        labels, scores = answers.labels.tolist(), answers.scores.tolist()
+        classes = [str(label) for label in answers.classes]
+        row_ids = _row_ids(published, parsed.batch)
+        outgoing = []
+        for row, name in enumerate(parsed.ids()):
+            if feed.alarms_only and str(labels[row]) == usual:
+                continue
+            content = {
+                "id": name,
+                "row": row_ids[row],
+                "label": labels[row],
+                "scores": dict(zip(classes, scores[row], strict=True)),
+                "model": published.name,
+                "version": published.version,
+            }
+            outgoing.append((name, msgspec.json.encode(content)))
+        self.consumer.send(feed.sink, outgoing)
+
+
+def _row_ids(published: PublishedModel, batch: ColumnBatch) -> Sequence[str | None]:
+    column = published.spec.id
+    return wire.texts(batch, column) if column in batch.columns else [None] * batch.n_rows
+
+
+def _taken(answers: Predictions, rows: Any) -> Predictions:
+    return Predictions.of(answers.labels[rows], list(answers.classes), answers.scores[rows])
+
+
+def _plain(label: Any) -> Any:
+    return int(label) if isinstance(label, float) and label.is_integer() else label
+
+
+def consumers_of(writer: Writer, feeds: dict[str, Feed]) -> list[Consumer]:
+    """Return the consumers of all topics of the models."""
+    roles: Callable[[Feed], list[str]] = lambda feed: ["source"] + ["labels"] * (feed.labels is not None)  # noqa: E731
+    return [Consumer(writer, model, feed, role) for model, feed in feeds.items() for role in roles(feed)]

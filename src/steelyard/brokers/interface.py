@@ -1,0 +1,105 @@
+"""Source and Sink: what every broker can do."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from steelyard.brokers.address import Address
+from steelyard.exceptions import ParameterError, SteelyardError
+
+__all__ = ["BrokerError", "Message", "Sink", "Source", "client_errors", "open_sink", "open_source"]
+
+_MODULES = {
+    "kafka": "steelyard.brokers.kafka",
+    "nats": "steelyard.brokers.jetstream",
+    "redis": "steelyard.brokers.redis_streams",
+    "mqtt": "steelyard.brokers.mqtt",
+}
+
+
+class BrokerError(SteelyardError, OSError):
+    """A broker cannot be reached, or has no such topic."""
+
+
+class Message(NamedTuple):
+    """One message of a topic."""
+
+    payload: bytes
+    id: str  # unique and the same whenever the message is read: topic, part and offset
+    part: str = ""  # partition of a topic that has several
+    position: str = ""  # position after this message; empty if the broker has none
+
+
+class Source(Protocol):
+    """Reader of a topic.
+
+    Attributes
+    ----------
+    has_positions : bool
+        Whether a topic can be read again from a stored position. If False, a message that was not
+        acknowledged is delivered again, also if it was learned.
+    missed : str or None
+        Which messages the broker deleted before they were read.
+    """
+
+    has_positions: bool
+    missed: str | None
+
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        """Return the next messages; an empty list if none arrives in this time."""
+
+    def lag(self) -> int | None:
+        """Return the number of messages after the last one that was read; None if it is unknown."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Tell the broker that these messages are durable here."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class Sink(Protocol):
+    """Writer of a topic."""
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Send messages, each with a stable id; return when the broker has accepted all of them."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+def open_source(address: Address, positions: Mapping[str, str] | None = None) -> Source:
+    """Open a topic after the given position of each part; without positions at ``start`` of the address."""
+    source: Source = _module(address).open_source(address, dict(positions or {}))
+    return source
+
+
+def open_sink(address: Address) -> Sink:
+    """Open a topic for sending."""
+    sink: Sink = _module(address).open_sink(address)
+    return sink
+
+
+@contextmanager
+def client_errors(address: Address, *kinds: type[BaseException]) -> Iterator[None]:
+    """Turn errors of a client library into BrokerError, without credentials."""
+    try:
+        yield
+    except BrokerError:
+        raise
+    except kinds as error:
+        text = address.hide(str(error) or type(error).__name__).strip().rstrip(".")
+        raise BrokerError(f"{text[:300]}.", source=str(address), hint="is the broker running?") from None
+
+
+def _module(address: Address) -> Any:
+    try:
+        return importlib.import_module(_MODULES[address.scheme])
+    except ImportError as error:
+        raise ParameterError(
+            f"{address.scheme}:// needs the package {error.name!r}, which is not installed.",
+            hint=f'pip install "steelyard[service,{address.scheme}]"',
+        ) from error

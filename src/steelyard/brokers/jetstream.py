@@ -1,0 +1,192 @@
+"""NATS JetStream: a subject of a stream; the position is the sequence number in the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+
+__all__ = ["open_sink", "open_source"]
+
+T = TypeVar("T")
+_CONNECT_SECONDS = 5.0
+_INACTIVE_SECONDS = 120.0  # the server deletes the consumer of a client that has disappeared
+_ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
+
+
+class _Connection:
+    """Connection with an event loop of its own, which runs only during calls."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._loop = asyncio.new_event_loop()
+        try:
+            self.client = self.run(self._connect())
+        except BaseException:
+            self._loop.close()
+            raise
+        self.stream = self.client.jetstream(timeout=_CONNECT_SECONDS)
+
+    async def _connect(self) -> Any:
+        address = self.address
+        return await nats.connect(
+            f"{'tls' if address.uses_tls else 'nats'}://{address.host}:{address.port}",
+            user=address.username,
+            password=address.password,
+            connect_timeout=int(_CONNECT_SECONDS),
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            allow_reconnect=False,  # the consumer opens the topic again, at the stored position
+            error_cb=_ignore,
+        )
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        with client_errors(self.address, *_ERRORS):
+            return self._loop.run_until_complete(call)
+
+    def close(self) -> None:
+        try:
+            self.run(self.client.close())
+        except BrokerError:
+            pass
+        finally:
+            self._loop.close()
+
+
+async def _ignore(_error: Exception) -> None:
+    """Keep errors out of the log of the client; every call raises its own."""
+
+
+class JetStreamSource(Source):
+    """Reader of one subject of a stream with a temporary pull consumer."""
+
+    has_positions = True
+
+    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
+        self.missed: str | None = None
+        self._address = address
+        self._connection = _Connection(address)
+        try:
+            self._connection.run(self._open(positions.get("")))
+        except BaseException:
+            self._connection.close()
+            raise
+
+    async def _open(self, position: str | None) -> None:
+        address, stream = self._address, self._connection.stream
+        try:
+            name = address.options.get("stream") or await stream.find_stream_name_by_subject(address.topic)
+            state = (await stream.stream_info(name)).state
+        except nats.js.errors.NotFoundError:
+            raise BrokerError(
+                "no JetStream stream has this subject.",
+                source=str(address),
+                hint=f"nats stream add --subjects {address.topic}",
+            ) from None
+        self._stream_name = name
+        self._sequence = state.last_seq if address.options.get("start") == "end" else state.first_seq - 1
+        if position is not None:
+            self._sequence = int(position)
+            self._check(state)
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=max(self._sequence, 0) + 1,
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=_INACTIVE_SECONDS,
+        )
+        self._subscription = await stream.pull_subscribe(address.topic, stream=name, config=config)
+
+    def _check(self, state: Any) -> None:
+        if self._sequence > state.last_seq:
+            raise BrokerError(
+                f"the stream ends at message {state.last_seq:,}, before the stored position "
+                f"{self._sequence:,}: it was created again.",
+                source=str(self._address),
+                hint="give the new stream another subject, or create the model again",
+            )
+        if state.first_seq > self._sequence + 1:
+            self.missed = (
+                f"messages {self._sequence + 1:,} to {state.first_seq - 1:,} of {self._address} were deleted "
+                "before they were read"
+            )
+
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        try:
+            found = self._connection.run(self._fetch(max_messages, seconds))
+        except BrokerError:
+            if self._connection.client.is_connected:
+                raise
+            raise BrokerError("the connection was lost.", source=str(self._address)) from None
+        messages = []
+        for one in found:
+            sequence = _sequence(one.reply)
+            messages.append(Message(one.data, f"{self._stream_name}/{sequence}", "", str(sequence)))
+        if messages:
+            self._sequence = int(messages[-1].position)
+        return messages
+
+    async def _fetch(self, max_messages: int, seconds: float) -> list[Any]:
+        if not self._connection.client.is_connected:
+            raise BrokerError("the connection was lost.", source=str(self._address))
+        try:
+            found: list[Any] = await self._subscription.fetch(max_messages, timeout=seconds)
+        except nats.errors.TimeoutError:
+            return []
+        return found
+
+    def lag(self) -> int | None:
+        info = self._connection.run(self._subscription.consumer_info())
+        return int(info.num_pending)
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Do nothing: the position is in the store of the service."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _sequence(reply: str) -> int:
+    """Return the sequence number in the stream, which is the sixth part of the reply subject.
+
+    The subject is $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE...; with a domain and an account it has two more
+    parts before the name of the stream.
+    """
+    parts = reply.split(".")
+    return int(parts[5] if len(parts) == 9 else parts[7])
+
+
+class JetStreamSink(Sink):
+    """Sender to a subject; the server drops a message whose id it has seen in the last minutes."""
+
+    def __init__(self, address: Address) -> None:
+        self._address, self._connection = address, _Connection(address)
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        self._connection.run(self._send(messages))
+
+    async def _send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        publish, topic = self._connection.stream.publish, self._address.topic
+        try:
+            await asyncio.gather(
+                *(publish(topic, payload, headers={"Nats-Msg-Id": name}) for name, payload in messages)
+            )
+        except nats.js.errors.NoStreamResponseError:
+            raise BrokerError(
+                "no JetStream stream has this subject, so nothing would keep the messages.",
+                source=str(self._address),
+                hint=f"nats stream add --subjects {topic}",
+            ) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+open_source, open_sink = JetStreamSource, JetStreamSink

@@ -1,0 +1,227 @@
+"""Kafka: a topic with partitions; the position of each partition is the next offset.
+
+All partitions are read by the one process that learns, so no group assigns them. With ``group`` in the
+address, the offsets are also committed to that group, after they are durable here, for tools that show its
+lag. Options with a dot, such as ``security.protocol``, go to the client library as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+
+__all__ = ["open_sink", "open_source"]
+
+_CONNECT_SECONDS = 5.0
+_SEND_SECONDS = 30.0
+_MORE_SECONDS = 0.02  # how long a read waits for further messages
+_QUEUED_KILOBYTES = 16_384  # messages that the client library reads ahead
+_PARTITIONS_SECONDS = 60.0  # interval at which new partitions are looked for
+_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_IGNORED = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+
+
+def _config(address: Address, **more: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "bootstrap.servers": f"{address.host}:{address.port}",
+        "socket.connection.setup.timeout.ms": int(1000 * _CONNECT_SECONDS),
+        "log_level": 0,  # errors are raised, and its log could name users
+        **{name: value for name, value in address.options.items() if "." in name},
+        **more,
+    }
+    if address.username is not None:
+        config |= {"sasl.username": address.username, "sasl.password": address.password or ""}
+        config.setdefault("sasl.mechanism", "PLAIN")
+        config.setdefault("security.protocol", "SASL_SSL")
+    return config
+
+
+class KafkaSource(Source):
+    """Reader of all partitions of a topic."""
+
+    has_positions = True
+
+    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
+        self.missed: str | None = None
+        self._address = address
+        with client_errors(address, KafkaException):
+            self._consumer = Consumer(
+                _config(
+                    address,
+                    **{
+                        "group.id": address.options.get("group", "steelyard"),
+                        "enable.auto.commit": False,
+                        "enable.auto.offset.store": False,
+                        "auto.offset.reset": "error",
+                        "isolation.level": "read_committed",
+                        "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+                    },
+                )
+            )
+        try:
+            with client_errors(address, KafkaException):
+                self._open(positions)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _open(self, positions: Mapping[str, str]) -> None:
+        default = OFFSET_END if self._address.options.get("start") == "end" else OFFSET_BEGINNING
+        partitions = self._partitions()
+        self._next: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        assigned = []
+        for number in partitions:
+            # A partition that was added later is read from its beginning.
+            offset = default if not positions else OFFSET_BEGINNING
+            if str(number) in positions:
+                offset = int(positions[str(number)])
+            offset = self._checked(number, offset)
+            self._next[number] = offset
+            assigned.append(TopicPartition(self._address.topic, number, offset))
+        self._next_check = time.monotonic() + _PARTITIONS_SECONDS
+        self._consumer.assign(assigned)
+
+    def _partitions(self) -> list[int]:
+        topic = self._consumer.list_topics(self._address.topic, timeout=_CONNECT_SECONDS).topics[
+            self._address.topic
+        ]
+        if topic.error is not None and topic.error.code() in _UNKNOWN_TOPIC:
+            raise BrokerError(
+                "there is no such topic.", source=str(self._address), hint="kafka-topics --create"
+            )
+        if topic.error is not None:
+            raise KafkaException(topic.error)
+        return sorted(topic.partitions)
+
+    def _watermarks(self, number: int) -> tuple[int, int]:
+        found: tuple[int, int] = self._consumer.get_watermark_offsets(
+            TopicPartition(self._address.topic, number), timeout=_CONNECT_SECONDS
+        )
+        return found
+
+    def _checked(self, number: int, offset: int) -> int:
+        """Return an offset that exists; note which messages are missing."""
+        low, high = self._watermarks(number)
+        self._ends[number] = high
+        if offset in {OFFSET_BEGINNING, OFFSET_END}:
+            return low if offset == OFFSET_BEGINNING else high
+        if offset > high:
+            raise BrokerError(
+                f"partition {number} ends at offset {high:,}, before the stored position {offset:,}: the "
+                "topic was created again.",
+                source=str(self._address),
+                hint="give the new topic another name, or create the model again",
+            )
+        if offset < low:
+            self.missed = (
+                f"offsets {offset:,} to {low - 1:,} of partition {number} of {self._address} were deleted "
+                "before they were read"
+            )
+        return max(offset, low)
+
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        with client_errors(self._address, KafkaException):
+            self._check_partitions()
+            found = self._consumer.consume(1, timeout=seconds)
+            if found and max_messages > 1:  # waits for this many messages, so only for a short time
+                found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
+        messages = []
+        for one in found:
+            error = one.error()
+            if error is not None:
+                if error.code() in _IGNORED:
+                    continue  # the client library reconnects, with backoff
+                raise BrokerError(f"{error.str()}.", source=str(self._address))
+            number, offset = one.partition(), one.offset()
+            self._next[number] = offset + 1
+            name = f"{self._address.topic}/{number}/{offset}"
+            messages.append(Message(one.value() or b"", name, str(number), str(offset + 1)))
+        return messages
+
+    def _check_partitions(self) -> None:
+        if time.monotonic() < self._next_check:
+            return
+        self._next_check = time.monotonic() + _PARTITIONS_SECONDS
+        if len(self._partitions()) != len(self._next):
+            raise BrokerError("the topic has new partitions.", source=str(self._address))
+
+    def lag(self) -> int | None:
+        with client_errors(self._address, KafkaException):
+            return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
+
+    def _end(self, number: int) -> int:
+        """Return the end of a partition at the last fetch; asking the broker would wait for a fetch."""
+        partition = TopicPartition(self._address.topic, number)
+        known = self._consumer.get_watermark_offsets(partition, cached=True)
+        self._ends[number] = max(self._ends[number], known[1] if known else 0)
+        return self._ends[number]
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Commit the offsets to the group of the address, if there is one."""
+        if "group" not in self._address.options or not messages:
+            return
+        offsets = {message.part: message.position for message in messages}
+        topic = self._address.topic
+        with client_errors(self._address, KafkaException):
+            self._consumer.commit(
+                offsets=[TopicPartition(topic, int(part), int(offset)) for part, offset in offsets.items()],
+                asynchronous=True,
+            )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaSink(Sink):
+    """Sender to a topic, without doubles of its own; the key of a message is its id."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        with client_errors(address, KafkaException):
+            self._producer = Producer(_config(address, **{"enable.idempotence": True, "linger.ms": 5}))
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        errors: list[Any] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+
+        with client_errors(self._address, KafkaException, BufferError):
+            for name, payload in messages:
+                self._produce(name, payload, delivered)
+            n_left = self._producer.flush(_SEND_SECONDS)
+        if errors or n_left:
+            reason = errors[0].str() if errors else f"{n_left} messages were not accepted in time"
+            raise BrokerError(f"{reason}.", source=str(self._address))
+
+    def _produce(self, name: str, payload: bytes, delivered: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(self._address.topic, payload, key=name, on_delivery=delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+
+open_source, open_sink = KafkaSource, KafkaSink

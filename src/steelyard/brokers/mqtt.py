@@ -1,0 +1,160 @@
+"""MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
+
+MQTT has no position to return to. Messages are acknowledged after they are durable here, so none is lost;
+after a crash the broker delivers those again that were durable but not acknowledged.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+
+__all__ = ["open_sink", "open_source"]
+
+_CONNECT_SECONDS = 5.0
+_SEND_SECONDS = 30.0
+_SESSION_SECONDS = 7 * 86_400  # how long the broker keeps messages for a client that is not connected
+_MAX_UNACKNOWLEDGED = 1_000  # messages that the broker sends ahead; many brokers have a lower limit
+_QOS = 1
+
+
+class _Connection:
+    """Client with its network thread."""
+
+    def __init__(self, address: Address, client_id: str, *, keeps_session: bool) -> None:
+        self.address, self.lost = address, ""
+        self.client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            protocol=MQTTProtocolVersion.MQTTv5,
+            manual_ack=keeps_session,
+            reconnect_on_failure=False,  # the consumer connects again, with backoff
+        )
+        if address.username is not None:
+            self.client.username_pw_set(address.username, address.password)
+        if address.uses_tls:
+            self.client.tls_set()
+        self._answers: queue.Queue[Any] = queue.Queue()
+        self.client.on_connect = lambda _c, _u, _f, reason, _p: self._answers.put(reason)
+        self.client.on_disconnect = self._disconnected
+        self.client.on_subscribe = lambda _c, _u, _m, reasons, _p: self._answers.put(reasons[0])
+        properties = Properties(PacketTypes.CONNECT)
+        if keeps_session:
+            properties.SessionExpiryInterval = _SESSION_SECONDS
+            properties.ReceiveMaximum = _MAX_UNACKNOWLEDGED
+        self._start = (not keeps_session, properties)
+
+    def open(self) -> None:
+        """Connect; messages of an earlier session may arrive at once."""
+        is_new, properties = self._start
+        with client_errors(self.address, OSError, ValueError):
+            self.client.connect(
+                self.address.host, self.address.port, clean_start=is_new, properties=properties
+            )
+        self.client.loop_start()
+        self.check_answer()
+
+    def check_answer(self) -> None:
+        """Wait for the answer of the broker; raise BrokerError if it refuses."""
+        try:
+            reason = self._answers.get(timeout=_CONNECT_SECONDS)
+        except queue.Empty:
+            self.close()
+            raise BrokerError("the broker does not answer.", source=str(self.address)) from None
+        if reason.is_failure:
+            self.close()
+            raise BrokerError(f"the broker refuses: {reason}.", source=str(self.address))
+
+    def _disconnected(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        self.lost = str(reason)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+class MqttSource(Source):
+    """Subscriber of a topic filter with a session that outlives the connection."""
+
+    has_positions = False
+    missed: str | None = None
+
+    def __init__(self, address: Address, _positions: Mapping[str, str]) -> None:
+        self._address = address
+        self._queue: queue.Queue[Any] = queue.Queue()  # bounded by the unacknowledged messages
+        self._unacknowledged: dict[str, int] = {}
+        self._n_read = 0
+        client_id = address.options.get("client", f"steelyard-{address.topic.replace('/', '-')}")
+        self._connection = _Connection(address, client_id, keeps_session=True)
+        self._connection.client.on_message = lambda _client, _data, message: self._queue.put(message)
+        self._connection.open()
+        self._connection.client.subscribe(address.topic, qos=_QOS)
+        self._connection.check_answer()
+
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        messages: list[Message] = []
+        end = time.monotonic() + seconds
+        while len(messages) < max_messages:
+            try:
+                wait = 0.0 if messages else max(0.0, end - time.monotonic())
+                one = self._queue.get(wait > 0, wait or None)
+            except queue.Empty:
+                break
+            self._n_read += 1
+            name = f"{one.topic}/{self._n_read}-{one.mid}"
+            self._unacknowledged[name] = one.mid
+            messages.append(Message(one.payload, name))
+        if not messages and self._connection.lost:
+            raise BrokerError(f"the connection was lost: {self._connection.lost}.", source=str(self._address))
+        return messages
+
+    def lag(self) -> int | None:
+        """Return None: a broker does not tell how many messages it keeps for a session."""
+        return None
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._connection.client.ack(self._unacknowledged.pop(message.id), _QOS)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class MqttSink(Sink):
+    """Publisher to a topic; the id of a message is its user property ``id``."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._connection = _Connection(address, "", keeps_session=False)
+        self._connection.open()
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        sent = []
+        for name, payload in messages:
+            properties = Properties(PacketTypes.PUBLISH)
+            properties.UserProperty = ("id", name)
+            sent.append(
+                self._connection.client.publish(self._address.topic, payload, qos=_QOS, properties=properties)
+            )
+        end = time.monotonic() + _SEND_SECONDS
+        with client_errors(self._address, RuntimeError, ValueError):
+            for one in sent:
+                one.wait_for_publish(max(0.0, end - time.monotonic()))
+        if not all(one.is_published() for one in sent):
+            raise BrokerError("messages were not accepted in time.", source=str(self._address))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+open_source, open_sink = MqttSource, MqttSink

@@ -1,0 +1,127 @@
+"""Payloads of messages as rows: JSON, CSV and Arrow, recognised by their first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from steelyard.brokers.interface import Message
+from steelyard.exceptions import DataError
+from steelyard.service import rows as wire
+from steelyard.tables.columns import ColumnBatch
+
+__all__ = ["BadMessage", "ParsedMessages", "parse", "payload_kind"]
+
+_ARROW_STREAM = b"\xff\xff\xff\xff"
+_MAX_ROWS = 200_000  # of a message
+_LIMITS = wire.RequestLimits(rows=_MAX_ROWS)
+_decode = msgspec.json.Decoder().decode
+
+
+class BadMessage(NamedTuple):
+    """A message that cannot be used, and the reason."""
+
+    message: Message
+    reason: str
+
+
+class ParsedMessages(NamedTuple):
+    """Rows of messages of one kind."""
+
+    messages: list[Message]
+    counts: list[int]  # rows of each message
+    batch: ColumnBatch
+
+    def ids(self) -> list[str]:
+        """Return the stable id of each row: that of its message, and its number if there are several."""
+        return [
+            message.id if count == 1 else f"{message.id}/{row}"
+            for message, count in zip(self.messages, self.counts, strict=True)
+            for row in range(count)
+        ]
+
+
+def payload_kind(payload: bytes) -> str:
+    """Return "arrow", "json" or "csv"."""
+    if payload.startswith(_ARROW_STREAM):
+        return "arrow"
+    return "json" if payload.lstrip()[:1] in {b"{", b"["} else "csv"
+
+
+def parse(
+    messages: Sequence[Message], text_columns: Sequence[str], header: str | None = None
+) -> tuple[list[ParsedMessages], list[BadMessage]]:
+    """Parse messages; ``header`` names the columns of CSV messages, which otherwise begin with a header."""
+    parsed: list[ParsedMessages] = []
+    bad: list[BadMessage] = []
+    first_line = None if header is None else header.encode() + b"\n"
+    for kind, group in groupby(messages, key=lambda message: payload_kind(message.payload)):
+        same = list(group)
+        if kind == "json":
+            found = list(_json(same, bad))
+        else:
+            found = list(_tables(same, bad, kind, text_columns, first_line))
+        if not found:
+            continue
+        kept, counts = [message for message, _, _ in found], [count for _, count, _ in found]
+        try:
+            batch = _joined(kind, [rows for _, _, rows in found], text_columns)
+        except DataError as error:  # of one message, so each message is parsed alone
+            if len(kept) == 1:
+                bad.append(BadMessage(kept[0], error.summary))
+                continue
+            for message in kept:
+                ones, bad_ones = parse([message], text_columns, header)
+                parsed += ones
+                bad += bad_ones
+        else:
+            parsed.append(ParsedMessages(kept, counts, batch))
+    return parsed, bad
+
+
+def _joined(kind: str, parts: Sequence[Any], text_columns: Sequence[str]) -> ColumnBatch:
+    if kind == "json":
+        return wire.from_records([record for rows in parts for record in rows], text_columns, _LIMITS)
+    return wire.joined(parts)
+
+
+def _json(messages: Sequence[Message], bad: list[BadMessage]) -> Iterator[tuple[Message, int, Any]]:
+    for message in messages:
+        payload = message.payload
+        try:
+            value = _decode(payload)
+            wire.check_duplicate_fields(payload, value if isinstance(value, list) else [value])
+        except DataError as error:
+            bad.append(BadMessage(message, error.summary))
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            bad.append(BadMessage(message, f"this is not JSON: {error}."))
+            continue
+        rows = value.get("rows", value) if isinstance(value, dict) else value
+        rows = rows if isinstance(rows, list) else [value]
+        if not rows or len(rows) > _MAX_ROWS or not all(isinstance(row, dict) for row in rows):
+            bad.append(BadMessage(message, f"expected 1 to {_MAX_ROWS:,} rows as JSON objects."))
+            continue
+        yield message, len(rows), rows
+
+
+def _tables(
+    messages: Sequence[Message],
+    bad: list[BadMessage],
+    kind: str,
+    text_columns: Sequence[str],
+    first_line: bytes | None,
+) -> Iterator[tuple[Message, int, Any]]:
+    for message in messages:
+        payload = message.payload
+        if kind == "csv" and first_line is not None:
+            payload = first_line + payload
+        try:
+            batch = wire.from_body(payload, kind, text_columns, limits=_LIMITS)
+        except DataError as error:
+            bad.append(BadMessage(message, error.summary))
+            continue
+        yield message, batch.n_rows, batch

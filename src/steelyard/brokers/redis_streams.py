@@ -1,0 +1,154 @@
+"""Redis streams: one key; the position is the id of an entry and the number of entries so far.
+
+The number is only used for the lag: Redis does not count the entries after an id.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import BrokerError, Message, Sink, Source, client_errors
+
+__all__ = ["open_sink", "open_source"]
+
+_CONNECT_SECONDS = 5.0
+_FIELD = "payload"
+_FIRST = "0-0"
+
+
+def _connect(address: Address) -> Any:
+    return redis.Redis(
+        host=address.host,
+        port=address.port,
+        db=int(address.options.get("db", "0")),
+        username=address.username,
+        password=address.password,
+        ssl=address.uses_tls,
+        socket_connect_timeout=_CONNECT_SECONDS,
+        health_check_interval=30,
+        retry=Retry(NoBackoff(), 0),  # the consumer opens the topic again, with backoff
+    )
+
+
+class RedisSource(Source):
+    """Reader of a stream.
+
+    The message of an entry is its field ``payload`` (or ``field`` of the address). An entry without that
+    field is a row whose columns are the fields.
+    """
+
+    has_positions = True
+
+    def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
+        self.missed: str | None = None
+        self._address, self._client = address, _connect(address)
+        self._field = address.options.get("field", _FIELD).encode()
+        with client_errors(address, redis.RedisError, OSError):
+            if not self._client.exists(address.topic):
+                raise BrokerError(
+                    "there is no such stream.",
+                    source=str(address),
+                    hint="XADD creates it with the first message",
+                )
+            info = self._client.xinfo_stream(address.topic)
+            last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
+            is_end = address.options.get("start") == "end"
+            self._entry = last if is_end else _FIRST
+            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries until here
+            if "" in positions:
+                self._entry, _, count = positions[""].partition("/")
+                self._n_entries = int(count)
+                self._check(info, last)
+
+    def _check(self, info: Mapping[str, Any], last: str) -> None:
+        if _order(self._entry) > _order(last):
+            raise BrokerError(
+                f"the stream ends at {last}, before the stored position {self._entry}: it was created again.",
+                source=str(self._address),
+                hint="give the new stream another name, or create the model again",
+            )
+        deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # Redis 7
+        if _order(deleted) > _order(self._entry):
+            self.missed = (
+                f"messages of {self._address} after {self._entry} were deleted before they were read"
+            )
+
+    def read(self, max_messages: int, seconds: float) -> list[Message]:
+        with client_errors(self._address, redis.RedisError, OSError):
+            found = self._client.xread(
+                {self._address.topic: self._entry}, count=max_messages, block=max(1, int(1000 * seconds))
+            )
+        if not found:
+            return []
+        entries = found[0][1] if isinstance(found, list) else next(iter(found.values()))
+        messages = []
+        for entry, fields in entries:
+            name, payload = _text(entry), fields.get(self._field)
+            self._entry, self._n_entries = name, self._n_entries + 1
+            payload = _row(fields) if payload is None else payload
+            messages.append(
+                Message(payload, f"{self._address.topic}/{name}", "", f"{name}/{self._n_entries}")
+            )
+        return messages
+
+    def lag(self) -> int | None:
+        with client_errors(self._address, redis.RedisError, OSError):
+            info = self._client.xinfo_stream(self._address.topic)
+        if _text(info["last-generated-id"]) == self._entry:
+            return 0
+        return max(0, int(info.get("entries-added", info["length"])) - self._n_entries)
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Do nothing: the position is in the store of the service."""
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class RedisSink(Sink):
+    """Sender to a stream; each entry has the fields ``id`` and ``payload``."""
+
+    def __init__(self, address: Address) -> None:
+        self._address, self._client = address, _connect(address)
+        self._field = address.options.get("field", _FIELD)
+        with client_errors(address, redis.RedisError, OSError):
+            self._client.ping()
+
+    def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        with client_errors(self._address, redis.RedisError, OSError):
+            batch = self._client.pipeline(transaction=False)
+            for name, payload in messages:
+                batch.xadd(self._address.topic, {"id": name, self._field: payload})
+            batch.execute()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _order(position: str) -> tuple[int, int]:
+    time, _, number = position.partition("-")
+    return int(time), int(number or 0)
+
+
+def _row(fields: Mapping[bytes, bytes]) -> bytes:
+    """Return the fields of an entry as CSV, whose reader finds out which of them are numbers."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([name.decode(errors="replace") for name in fields])
+    writer.writerow([value.decode(errors="replace") for value in fields.values()])
+    return text.getvalue().encode()
+
+
+open_source, open_sink = RedisSource, RedisSink

@@ -1,0 +1,115 @@
+"""Tables [source], [labels], [sink] and [dead_letter] of the file of a served model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from steelyard.brokers.address import Address
+from steelyard.exceptions import ParameterError
+from steelyard.service.spec import Spec
+from steelyard.windowing.sliding import window_size
+
+__all__ = ["Feed", "split_settings"]
+
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "source": ("address", "batch"),
+    "labels": ("address", "wait"),
+    "sink": ("address", "only"),
+    "dead_letter": ("address",),
+}
+_MAX_BATCH_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Topics of one model.
+
+    Parameters
+    ----------
+    source : Address
+        Topic of rows.
+    labels : Address, optional
+        Topic of labels, joined to the rows by the ``id`` column of the model.
+    sink : Address, optional
+        Topic of predictions.
+    dead_letter : Address, optional
+        Topic of messages that cannot be used; without it, such a message stops the feed.
+    batch : int
+        Maximum number of messages in one transaction.
+    wait_seconds : float
+        How long a label waits for its row before it is sent to the dead-letter topic.
+    alarms_only : bool
+        Whether only predictions of another class than the most frequent one are sent.
+    """
+
+    source: Address
+    labels: Address | None = None
+    sink: Address | None = None
+    dead_letter: Address | None = None
+    batch: int = 5_000
+    wait_seconds: float = 86_400.0
+    alarms_only: bool = False
+
+
+def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:
+    """Separate the topics from the other settings of a model.
+
+    Addresses may have credentials, so they stay in the file and in memory: they are not part of the spec,
+    which the store keeps and the service returns.
+    """
+    rest = {name: value for name, value in values.items() if name not in _OPTIONS}
+    tables = {name: values[name] for name in _OPTIONS if name in values}
+    if not tables:
+        return rest, None
+    if "source" not in tables:
+        raise _error(f"[{next(iter(tables))}] needs a [source] with the address of the rows.")
+    addresses = {name: _address(name, table) for name, table in tables.items()}
+    feed = Feed(
+        addresses["source"],
+        addresses.get("labels"),
+        addresses.get("sink"),
+        addresses.get("dead_letter"),
+        _batch(tables["source"].get("batch", Feed.batch)),
+        _wait(tables.get("labels", {}).get("wait", "1d")),
+        _only_alarms(tables.get("sink", {}).get("only", "predictions")),
+    )
+    if feed.labels is not None:
+        spec = Spec.from_mapping(rest)
+        if spec.id is None or spec.rows == "none":
+            raise _error("[labels] needs id, the column by which labels are joined, and stored rows.")
+    return rest, feed
+
+
+def _address(name: str, table: Any) -> Address:
+    if not isinstance(table, Mapping) or not isinstance(table.get("address"), str):
+        raise _error(f"[{name}] needs the address of a topic.")
+    unknown = [key for key in table if key not in _OPTIONS[name]]
+    if unknown:
+        raise _error(f"[{name}] has no setting {unknown[0]!r}; it has {', '.join(_OPTIONS[name])}.")
+    return Address.parse(table["address"])
+
+
+def _batch(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_BATCH_ROWS:
+        raise _error(f"batch must be a number of messages up to {_MAX_BATCH_ROWS:,}; got {value!r}.")
+    return value
+
+
+def _wait(value: Any) -> float:
+    size = window_size(value) if isinstance(value, str) else None
+    if not isinstance(size, timedelta):
+        raise _error(f'wait must be a time such as "1d" or "12h"; got {value!r}.')
+    return size.total_seconds()
+
+
+def _only_alarms(value: Any) -> bool:
+    if value not in {"predictions", "alarms"}:
+        raise _error(f'only must be "predictions" or "alarms"; got {value!r}.')
+    return bool(value == "alarms")
+
+
+def _error(message: str) -> ParameterError:
+    return ParameterError(message, source="the file of the model")

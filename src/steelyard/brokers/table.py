@@ -1,0 +1,143 @@
+"""A topic as a table, for ``steelyard stream``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from steelyard.brokers.address import Address
+from steelyard.brokers.interface import Message, open_source
+from steelyard.brokers.payloads import BadMessage, parse
+from steelyard.exceptions import DataError
+from steelyard.service import rows as wire
+from steelyard.tables.bad_rows import BadRows
+from steelyard.tables.columns import ColumnBatch, Columns, Place, as_texts
+
+__all__ = ["TopicTable"]
+
+_READ_SECONDS = 0.2
+_MAX_MESSAGES = 1_000
+
+
+class TopicTable:
+    """Reader of a topic with the interface of the readers of tables.
+
+    The columns are those of the first messages. The topic is read from its start (``start=end``: from now on)
+    until the reader is stopped, or with ``until=end`` to the end that it has when it is opened.
+
+    Parameters
+    ----------
+    address : Address
+        The topic.
+    """
+
+    live = True
+
+    def __init__(self, address: Address) -> None:
+        self.place = Place(str(address))
+        self.bad_rows = BadRows(self.place)
+        self.bytes_source = self  # TableStream stops a live feed by its bytes
+        self._address, self._source = address, open_source(address)
+        self._stopped = threading.Event()
+        self._ends = address.options.get("until") == "end"
+        try:
+            self._n_left = self._count() if self._ends else None
+            self._first, sample = self._read_first()
+        except BaseException:
+            self._source.close()
+            raise
+        self._sample = sample.columns
+        self.names = list(self._sample)
+
+    def _count(self) -> int:
+        """Return the number of messages until the end of the topic."""
+        count = self._source.lag()
+        if count is None:
+            raise DataError("this broker cannot tell where a topic ends.", source=self.place.source)
+        return count
+
+    def _read_first(self) -> tuple[list[Message], ColumnBatch]:
+        """Read until some messages can be parsed; return all messages, and the rows of those."""
+        first: list[Message] = []
+        while messages := self._read():
+            first += messages
+            parsed, bad = parse(messages, (), self._address.options.get("columns"))
+            if parsed:
+                return first, wire.joined([one.batch for one in parsed])
+            if len(first) >= _MAX_MESSAGES:
+                raise DataError(bad[0].reason, source=f"{self.place.source}, message {bad[0].message.id}")
+        raise DataError("there are no rows.", source=self.place.source)
+
+    def kinds(self, columns: Columns, wanted: list[str]) -> dict[str, str]:
+        """Return "text" for categories and for columns that contain text in the first messages."""
+        return {
+            name: "text" if name in columns.categorical or self._sample[name].dtype == object else "number"
+            for name in wanted
+        }
+
+    def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
+        """Yield the rows."""
+        texts = [name for name in wanted if kinds[name] == "text"]
+        messages = self._first
+        while messages:
+            parsed, bad = parse(messages, texts, self._address.options.get("columns"))
+            for one in parsed:
+                yield _with_columns(one.batch, wanted, kinds, self.place)
+            self._handle(bad)
+            messages = self._read()
+
+    def _handle(self, bad: Sequence[BadMessage]) -> None:
+        for one in bad:
+            source = f"{self.place.source}, message {one.message.id}"
+            self.bad_rows.handle(DataError(one.reason, source=source))
+
+    def _read(self) -> list[Message]:
+        """Return the next messages; an empty list at the end."""
+        while not self._stopped.is_set() and (self._n_left is None or self._n_left > 0):
+            limit = _MAX_MESSAGES if self._n_left is None else min(self._n_left, _MAX_MESSAGES)
+            messages = self._source.read(limit, _READ_SECONDS)
+            if messages:
+                self._source.acknowledge(messages)
+                self._n_left = None if self._n_left is None else self._n_left - len(messages)
+                return messages
+        return []
+
+    def fraction_read(self) -> float | None:
+        """Return None: a topic has no end."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """Return None: a topic is not a file."""
+        return None
+
+    def stop(self) -> None:
+        """End the feed."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._source.close()
+
+
+def _with_columns(
+    batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
+) -> ColumnBatch:
+    """Return the wanted columns with their kinds; a column that messages do not have is missing."""
+    columns: dict[str, Any] = {}
+    for name in wanted:
+        is_text, values = kinds[name] == "text", batch.columns.get(name)
+        if values is None:
+            values = np.full(batch.n_rows, None if is_text else np.nan)
+        elif is_text and values.dtype != object:
+            values = np.array([*as_texts(values), None], dtype=object)[:-1]
+        elif not is_text and values.dtype == object:
+            raise DataError(
+                f"column {name!r} had numbers and now has text, such as {values[0]!r}.",
+                source=place.source,
+                hint=f"--categorical {name}",
+            )
+        columns[name] = values
+    return ColumnBatch(columns, batch.n_rows)

@@ -1,0 +1,248 @@
+"""Models fed from real brokers learn every message exactly once."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import time
+
+import pyarrow as pa
+import pytest
+
+from steelyard.brokers import Address, BrokerError, open_source
+from tests.brokers.feeding import SETTINGS, digest, encoded, records, topic
+from tests.brokers.servers import free_port, received
+from tests.service.processes import until
+
+
+def _source(broker, name, **more):
+    return {**SETTINGS, "source": {"address": broker.address(name)}, **more}
+
+
+def _as_csv(rows):
+    lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
+    return "\n".join(lines).encode()
+
+
+def _as_arrow(rows):
+    table, sink = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def test_model_of_json_csv_and_arrow_messages_equals_model_of_their_rows(broker, fed):
+    rows, name = records(300), topic()
+    broker.create(name)
+    model = fed(_source(broker, name))
+    if broker.scheme == "mqtt":
+        until(lambda: model.source.state == "reads")  # MQTT keeps messages for subscribers only
+    broker.send(name, [*encoded(rows[:100]), _as_csv(rows[100:200]), _as_arrow(rows[200:])])
+    model.wait_for_rows(300)
+    assert (model.n_rows, model.digest) == (300, digest(rows))
+    assert model.source.describe()["dead_letters"] == 0
+
+
+def test_restarted_model_continues_at_the_stored_position(positioned, fed):
+    rows, name = records(200), topic()
+    positioned.create(name)
+    positioned.send(name, encoded(rows[:120]))
+    first = fed(_source(positioned, name))
+    first.wait_for_rows(120)
+    first.stop()
+    positioned.send(name, encoded(rows[120:]))
+    second = fed(_source(positioned, name))
+    second.wait_for_rows(200)
+    assert (second.n_rows, second.digest) == (200, digest(rows))
+    until(lambda: second.source.lag == 0)
+
+
+def test_mqtt_session_keeps_messages_while_the_service_is_down(brokers, fed):
+    broker, name, rows = brokers("mqtt"), topic(), records(60)
+    first = fed(_source(broker, name))
+    until(lambda: first.source.state == "reads")
+    broker.send(name, encoded(rows[:20]))
+    first.wait_for_rows(20)
+    first.stop()
+    broker.send(name, encoded(rows[20:]))
+    second = fed(_source(broker, name))
+    second.wait_for_rows(60)
+    assert second.digest == digest(rows)
+
+
+def test_mqtt_rows_with_ids_that_are_delivered_twice_are_learned_once(brokers, fed):
+    broker, name, rows = brokers("mqtt"), topic(), records(30, ids=True)
+    model = fed(_source(broker, name, id="id"))
+    until(lambda: model.source.state == "reads")
+    broker.send(name, encoded(rows[:20] + rows[10:]))
+    model.wait_for_rows(30)
+    until(lambda: model.source.n_messages == 40)
+    assert (model.n_rows, model.digest) == (30, digest(rows, {**SETTINGS, "id": "id"}))
+
+
+def test_broker_restart_loses_and_repeats_nothing(brokers, fed, tmp_path):
+    for kind in ("nats", "redis"):
+        broker, rows, name = brokers(kind), records(90), topic()
+        broker.create(name)
+        model = fed(_source(broker, name))
+        broker.send(name, encoded(rows[:40]))
+        model.wait_for_rows(40)
+        broker.restart()
+        broker.send(name, encoded(rows[40:]))
+        model.wait_for_rows(90)
+        assert (model.n_rows, model.digest) == (90, digest(rows))
+        model.stop()
+        (tmp_path / "store.db").unlink()
+
+
+def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
+    rows, name, labels, dead = records(120, ids=True), topic(), topic(), topic()
+    positioned.create(name, labels, dead)
+    bare = [{key: row[key] for key in ("id", "a", "b")} for row in rows]
+    told = [{"id": row["id"], "kind": row["kind"]} for row in rows]
+    positioned.send(labels, encoded(told[:40]))
+    more = {"labels": {"address": positioned.address(labels), "wait": "1h"}}
+    more |= {"dead_letter": {"address": positioned.address(dead)}, "id": "id"}
+    model = fed(_source(positioned, name, **more))
+    until(lambda: model.store.n_early_labels("m") == 40)
+    positioned.send(name, encoded(bare))
+    positioned.send(labels, encoded([*told[40:], {"id": "unknown", "kind": 1}, told[5]]))
+    model.wait_for_rows(120)
+    assert (model.n_rows, model.digest) == (120, digest(rows, model.settings))
+    # The second label of a row is refused at once; the label of an unknown row waits for an hour.
+    letters = [json.loads(letter) for letter in received(positioned, dead, 1)]
+    assert [json.loads(letter["payload"])["id"] for letter in letters] == ["r5"]
+    assert "learned with a label before" in letters[0]["reason"]
+    until(lambda: model.store.n_early_labels("m") == 1)
+
+
+def test_label_of_an_unknown_row_is_a_dead_letter_after_the_wait(brokers, fed):
+    broker, name, labels, dead = brokers("redis"), topic(), topic(), topic()
+    broker.create(name, labels, dead)
+    broker.send(labels, encoded([{"id": "unknown", "kind": 1}]))
+    more = {"labels": {"address": broker.address(labels), "wait": "1s"}, "id": "id"}
+    model = fed(_source(broker, name, **more, dead_letter={"address": broker.address(dead)}))
+    (letter,) = received(broker, dead, 1)
+    assert json.loads(letter)["reason"] == "no row with this id has arrived"
+    until(lambda: model.store.n_early_labels("m") == 0)
+
+
+def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned, fed):
+    rows, name, dead = records(80), topic(), topic()
+    positioned.create(name, dead)
+    timed = [{**row, "at": 1_700_000_000 + k} for k, row in enumerate(rows)]
+    bad = [
+        b"{poisoned",
+        b"",
+        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column was renamed
+        json.dumps({"a": "text", "b": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),
+        json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # a clock jumped
+        b"\xff\xff\xff\xffnot arrow",
+    ]
+    payloads = encoded(timed)
+    for k, payload in enumerate(bad):
+        payloads.insert(10 * k + 3, payload)
+    positioned.send(name, payloads)
+    model = fed(_source(positioned, name, time="at", dead_letter={"address": positioned.address(dead)}))
+    model.wait_for_rows(80)
+    until(lambda: model.source.n_messages == 86)
+    letters = [json.loads(letter) for letter in received(positioned, dead, 6)]
+    assert len({letter["id"] for letter in letters}) == 6
+    assert all(letter["reason"] for letter in letters)
+    assert model.digest == digest(timed, model.settings)
+
+
+def test_bad_message_without_dead_letter_topic_stops_the_feed_before_it(brokers, fed, caplog):
+    broker, rows, name = brokers("nats"), records(40), topic()
+    broker.create(name)
+    broker.send(name, [*encoded(rows[:20]), b"{secret value", *encoded(rows[20:])])
+    model = fed(_source(broker, name))
+    until(lambda: "cannot be used" in model.source.error)
+    assert "[dead_letter]" in model.source.error
+    assert "secret value" not in caplog.text
+    until(lambda: model.n_rows in {0, 20})
+    assert model.store.positions("m", model.source.topic).get("", "0") in {"0", "20"}
+
+
+def test_predictions_have_stable_ids_and_alarms_are_a_part_of_them(positioned, fed):
+    rows, name, out = records(200, ids=True), topic(), topic()
+    positioned.create(name, out)
+    positioned.send(name, encoded(rows[:100]))
+    more = {"id": "id", "sink": {"address": positioned.address(out)}}
+    model = fed(_source(positioned, name, **more))
+    model.wait_for_rows(100)
+    positioned.send(name, encoded([{key: row[key] for key in ("id", "a", "b")} for row in rows[100:]]))
+    until(lambda: model.source.n_messages == 200)
+    found = [json.loads(one) for one in received(positioned, out, 100)]
+    by_row = {one["row"]: one for one in found}
+    assert {f"r{k}" for k in range(100, 200)} <= set(by_row)
+    assert len({one["id"] for one in found}) == len(found)
+    assert model.n_rows == 100  # rows without labels are only predicted
+    assert all(one["id"].lower().startswith(name) for one in found)
+
+
+def test_alarms_only_leaves_out_predictions_of_the_most_frequent_class(brokers, fed):
+    broker, rows, name, out = brokers("redis"), records(300), topic(), topic()
+    broker.create(name, out)
+    broker.send(name, encoded(rows[:200]))
+    model = fed(_source(broker, name, sink={"address": broker.address(out), "only": "alarms"}))
+    model.wait_for_rows(200)
+    broker.send(name, encoded(rows[200:]))
+    model.wait_for_rows(300)
+    labels = [json.loads(one)["label"] for one in received(broker, out)]
+    assert set(labels) == {1}
+    assert 0 < len(labels) < 300
+
+
+def test_feed_waits_while_too_many_rows_wait_for_labels(brokers, fed):
+    broker, rows, name, labels = brokers("redis"), records(60, ids=True), topic(), topic()
+    broker.create(name, labels)
+    broker.send(name, encoded([{key: row[key] for key in ("id", "a", "b")} for row in rows]))
+    settings = _source(broker, name, id="id", labels={"address": broker.address(labels)})
+    settings["source"]["batch"] = 10
+    model = fed(settings, max_remembered=20)
+    until(lambda: model.source.state == "waits for labels")
+    assert model.store.n_pending("m") == 20
+    broker.send(labels, encoded([{"id": row["id"], "kind": row["kind"]} for row in rows]))
+    model.wait_for_rows(60)
+    assert model.digest == digest(rows, model.settings)
+
+
+def test_topic_that_was_created_again_is_an_error(brokers):
+    for kind in ("nats", "redis", "kafka"):
+        broker, name = brokers(kind), topic()
+        broker.create(name)
+        broker.send(name, [b"{}"])
+        positions = {"nats": {"": "7"}, "redis": {"": "99999999999999-0/9"}, "kafka": {"0": "7"}}[kind]
+        with pytest.raises(BrokerError, match="created again"):
+            open_source(Address.parse(broker.address(name)), positions)
+
+
+def test_missing_topic_is_an_error_with_a_hint(positioned):
+    with pytest.raises(BrokerError, match=r"no such|no JetStream") as caught:
+        open_source(Address.parse(positioned.address("missing")))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", ["nats", "redis", "mqtt"])  # Kafka waits 5 s for an answer
+def test_unreachable_broker_is_an_error_without_credentials(kind, brokers):
+    brokers(kind)  # skips where the client is missing
+    address = Address.parse(f"{kind}://alice:hunter2@127.0.0.1:{free_port()}/payments")
+    with pytest.raises(BrokerError) as caught:
+        open_source(address)
+    for text in (str(caught.value), repr(caught.value), repr(address), str(address)):
+        assert "hunter2" not in text
+        assert "alice" not in text
+
+
+def test_unreachable_broker_is_tried_again_and_logged_once_without_credentials(fed, caplog, brokers):
+    brokers("nats")
+    address = f"nats://alice:hunter2@127.0.0.1:{free_port()}/payments"
+    with caplog.at_level(logging.DEBUG):
+        model = fed({**SETTINGS, "source": {"address": address}})
+        until(lambda: model.source.state == "retries")
+        time.sleep(0.5)
+        model.stop()
+    assert "hunter2" not in caplog.text + json.dumps(model.source.describe())
+    assert sum("source nats:payments" in record.getMessage() for record in caplog.records) == 1

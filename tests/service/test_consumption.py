@@ -1,0 +1,97 @@
+"""Consume requests: position and rows in one transaction, labels in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.exceptions import DataError
+from steelyard.service import rows as wire
+from steelyard.service.commands import Consume, Forget, PositionMoved, Put
+from steelyard.service.consumption import pending_rows
+from tests.service.data import records, spec
+from tests.service.sessions import ModelSession, batch
+
+TOPIC = "source nats:payments"
+
+
+def _consume(moves, **content):
+    return Consume("m", TOPIC, moves, **content)
+
+
+def _session(where):
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    return session
+
+
+def test_rows_and_position_survive_together_and_repeated_messages_change_nothing(where):
+    session, rows = _session(where), records(30)
+    session.do(_consume({"": (None, "20")}, learn=batch(rows[:20])))
+    found = session.again()
+    assert found.store.positions("m", TOPIC) == {"": "20"}
+    digest = found.model().summary()["digest"]
+    for before in (None, "10"):
+        with pytest.raises(PositionMoved):
+            found.do(_consume({"": (before, "20")}, learn=batch(rows[20:])))
+    assert found.model().summary()["digest"] == digest
+    found.do(_consume({"": ("20", "30")}, learn=batch(rows[20:])))
+    assert found.again().model().n_rows == 30
+
+
+def test_refused_rows_move_no_position(where):
+    session = _session(where)
+    rows = wire.from_records([{"amount": 1.0}, {"amount": 2.0}])
+    with pytest.raises(DataError):
+        session.do(_consume({"": (None, "2")}, learn=rows))
+    assert session.store.positions("m", TOPIC) == {}
+
+
+def test_deleted_model_leaves_no_position_and_forgotten_rows_no_label(where):
+    session = _session(where)
+    session.do(_consume({"": (None, "1")}, labels={"r1": 1, "r2": 0}))
+    assert session.store.n_early_labels("m") == 2
+    session.do(Forget("m", ids=["r1"]))
+    assert session.store.n_early_labels("m") == 1
+    session.store.acquire_write_lock()
+    with session.store.transaction():
+        session.store.drop_model("m")
+    assert session.store.positions("m", TOPIC) == {}
+    assert session.store.n_early_labels("m") == 0
+
+
+def _pending(rows):
+    bare = [{key: value for key, value in row.items() if key != "fraud"} for row in rows]
+    return pending_rows(spec(), batch(bare), None, 0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(order=st.permutations(range(12)), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_rows_and_labels_in_any_order_give_the_model_of_the_labelled_rows(order, sizes):
+    rows, session = records(6), _session(":memory:")
+    for k, begin in enumerate(range(0, 12, sizes[0])):
+        some = order[begin : begin + sizes[0]]
+        arrived = [rows[i] for i in some if i < 6]
+        labels = {rows[i - 6]["row"]: rows[i - 6]["fraud"] for i in some if i >= 6}
+        move = {"": (None if k == 0 else str(k), str(k + 1))}
+        session.do(_consume(move, remember=_pending(arrived) if arrived else (), labels=labels))
+    expected = _session(":memory:")
+    expected.do(_consume({"": (None, "6")}, learn=batch(rows)))
+    assert session.model().n_rows == 6
+    assert sorted(session.model().summary()["classes"].items()) == sorted(
+        expected.model().summary()["classes"].items()
+    )
+    assert session.store.n_early_labels("m") == session.store.n_pending("m") == 0
+
+
+def test_refused_label_is_stored_with_its_reason_and_its_row_still_waits():
+    session, rows = _session(":memory:"), records(12)
+    session.do(_consume({"": (None, "10")}, learn=batch(rows[:10])))
+    session.do(_consume({"": ("10", "12")}, remember=_pending(rows[10:])))
+    session.do(_consume({"": ("12", "13")}, labels={"r10": 1, "r11": [1], "r0": 1}))
+    assert session.model().n_rows == 11
+    refused = {label.id: label.reason for label in session.store.unused_labels("m", 0.0, 10)}
+    assert set(refused) == {"r11", "r0"}
+    assert all(refused.values())
+    assert session.store.n_pending("m") == 1
