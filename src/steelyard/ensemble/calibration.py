@@ -19,7 +19,7 @@ _PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls every calibration
 _MAX_STEP = 0.5
 _MIN_SLOPE = 0.05
 _MAX_LOG_ODDS = 14.0
-_BLOCK_ROWS = 100  # rows of one step of Newton's method
+_BLOCK_ROWS = 100  # one step of Newton's method per block
 _IDENTITY: FloatArray = np.array([1.0, 1.0, 0.0])  # slope below 0, slope above 0, bias
 
 

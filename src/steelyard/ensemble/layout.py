@@ -20,9 +20,9 @@ from steelyard._types import FloatArray, IntArray
 
 __all__ = ["Layout"]
 
-_MAX_FEATURES = 320  # features of linear experts beyond which categories share hash features
+_MAX_FEATURES = 320  # when linear experts have this many features, new categories share hash features
 _MAX_SHARED_FEATURES = 448
-_HASH_FEATURES = 16  # shared by the further categories of a column
+_HASH_FEATURES = 16  # per column; categories without an indicator of their own share them
 _VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
 
 Feature = tuple[int, int, int]  # kind, column, and code of a category or number of a hash feature

@@ -222,9 +222,9 @@ class RowBuffer:
 
 
 def row_keys(X: FloatArray, n_first: int | None = None) -> NDArray[np.uint64]:
-    """Return a hash of each row; missing values in the columns from ``n_first`` on do not change it.
+    """Return a hash of each row, which ignores missing values in columns ``n_first`` and later.
 
-    So a row has the same hash before and after a table gets further columns.
+    A row therefore keeps its hash when columns are added to the table.
     """
     if not _native.all_finite(X):
         missing = np.isnan(X)

@@ -43,7 +43,7 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    score_rows_of_class: tuple[int, int] = (20, 100)  # minimum per class: with many classes, and with few
+    score_rows_of_class: tuple[int, int] = (20, 100)  # limits of the minimum per class
     score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
     short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
     min_rows_between_drifts: int = 3000  # drifts that follow faster do not shorten the score buffer

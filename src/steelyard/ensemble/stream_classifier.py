@@ -519,7 +519,7 @@ class StreamClassifier(ForgettingMixin):
             )
         times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
-            raise DataError("the times of the rows must not go back; nothing was changed.")
+            raise DataError("the times of the rows must not decrease; nothing was changed.")
         return times
 
     def _window_size(self) -> int | timedelta | None:

@@ -912,7 +912,7 @@ def _ledger_of(other: Any) -> RowLedger:
 
 
 def _message(other: Any) -> Any:
-    """Return the message of another learner, read under the lock of that learner only, to avoid deadlocks."""
+    """Return the statistics of another learner, holding only its lock, to avoid deadlocks."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")

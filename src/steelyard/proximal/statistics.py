@@ -220,7 +220,7 @@ class ClassStatistics:
         return full
 
     def mean_offset(self) -> tuple[FloatArray, FloatArray]:
-        """Return mean and variance of each feature over all rows."""
+        """Return the mean and the variance of each feature over all rows."""
         view = self.view()
         units, total = np.ldexp(1.0, view.units), max(self.n_rows, 1e-300)
         sums = sum((view.sums(k) for k in range(len(self.classes))), np.zeros(self.n_features))

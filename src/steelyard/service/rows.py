@@ -408,8 +408,8 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
             raise RowError(
-                f"an id or subject has 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null character; "
-                f"got {len(name)}.",
+                f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
+                f"character; got a text of {len(name):,} characters.",
                 source=_position(row, column),
                 row=row,
                 column=column,

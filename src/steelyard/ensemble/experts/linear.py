@@ -287,7 +287,10 @@ class LinearRule:
 
 @dataclass(frozen=True)
 class MappedLinearRule(LinearRule):
-    """Linear decision functions of random features, evaluated on the values inside the map."""
+    """Linear rule on random features that skips the last linear step of the feature map.
+
+    That step is multiplied into the coefficients, so scores need only the intermediate values of the map.
+    """
 
     inside: FloatArray
 
