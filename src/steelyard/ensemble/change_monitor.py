@@ -34,7 +34,7 @@ _DAY_SECONDS = 86_400.0
 _MAX_PENDING_ROWS = 20_000  # rows that wait for the end of a day
 _N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in these blocks
 _N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
-_MAX_COLUMNS = 100  # further columns are not monitored
+_MAX_COLUMNS = 100  # columns beyond this number are not monitored
 _MAX_CLASSES = 4  # columns are monitored within this many classes, the first ones
 _SLOPE = 1.6  # the bets are 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
 _SHARE_FACTORS = (0.4, 2.5)  # changes of a class share on which bets are placed
@@ -204,7 +204,7 @@ class ChangeMonitor:
         return replace(report, causes=[cause], columns=[ColumnChange(name, cause, 1.0, {}, {})])
 
     def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
-        """Return the monitor with room for these numbers of columns and classes."""
+        """Return the monitor with arrays that are large enough for these numbers of columns and classes."""
         n_monitored = min(n_classes, _MAX_CLASSES)
         if self.counts.shape[:2] == (n_monitored, n_columns) and len(self.class_counts) == n_classes:
             return self
@@ -254,7 +254,7 @@ class ChangeMonitor:
 def _most_significant_split(
     reference: ClassMoments, recent: Sequence[ClassMoments], names: Sequence[str] | None
 ) -> tuple[ClassMoments, DriftReport]:
-    """Return the period after the most significant change among the recent blocks, and the comparison."""
+    """Split the recent blocks at the most significant change; return the rows after it and the report."""
     found = []
     for begin in range(len(recent)):
         before = reference if begin == 0 else reference + _added(recent[:begin])

@@ -20,7 +20,7 @@ class Settings:
 
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
-    buffer_rows_of_classes: int = 1000  # further rows, divided among all classes
+    buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
     max_label_history_block_rows: int = 100  # label frequency experts are not weighed by larger blocks
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 

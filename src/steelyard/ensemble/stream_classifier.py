@@ -83,7 +83,7 @@ from steelyard.windowing.sliding import window_size
 __all__ = ["StreamClassifier"]
 
 _EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
-_EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
+_EXPLAINED_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
 _MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
@@ -105,7 +105,7 @@ class _WindowChoice:
 
 @absent_parameters(
     class_weight=(
-        "classes count alike by default, because the threshold is chosen for the largest G-mean.",
+        "classes count equally by default, because the threshold is chosen for the largest G-mean.",
         'for other costs of errors use threshold={"miss": 20, "alarm": 1}',
     )
 )

@@ -96,7 +96,7 @@ class RememberedRows:
         return NearRow(label, float(distance), number, self.X[place] if self.has_values else None)
 
     def compared(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return other rows and these rows in the space in which distances are computed."""
+        """Transform other rows and the remembered rows into the space in which distances are computed."""
         if self.compare is not None:
             return self.compare(X), self.compare(self.X) if self.has_values else self.X
         spread = self.X.std(axis=0)

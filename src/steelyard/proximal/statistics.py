@@ -230,7 +230,7 @@ class ClassStatistics:
         """Return a hash of the statistics: equal sums have equal digests, whatever their history.
 
         It depends on the exact counts, sums and sums of products of all classes. It does not depend on the
-        origins of the quantizer or on the size of its steps, as long as values were rounded alike.
+        origins of the quantizer or on the size of its steps, as long as values were rounded in the same way.
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
         classes = self.classes

@@ -274,7 +274,7 @@ class LinearRule:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LinearRule:
-        """Return the rule that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore the rule from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         coef, intercept = (np.array(state[name], np.float64, order="C") for name in ("coef", "intercept"))
         classes = list(state["classes"])
         if not all(isinstance(code, int) for code in classes) or len(set(classes)) < len(classes):
