@@ -55,7 +55,7 @@ class Settings:
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at the beginning, and in a long stream
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short streams, and for long ones
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
     linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically

@@ -27,7 +27,7 @@ _MAX_ROWS_WITH_CHANGES = 20
 def explain_rows(
     learner: BatchLearner, X: Any, background: Any = None, changes: bool | None = None
 ) -> RowExplanations:
-    """Return the explanation of the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
+    """Explain the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
     rows = learner._explained_rows(X)
     names = learner._explained_names(rows.shape[1])
     others = None if background is None else learner._explained_rows(background)

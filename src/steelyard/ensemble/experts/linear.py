@@ -251,13 +251,13 @@ class LinearRule:
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""
         features = rows.linear
-        if features.shape[1] > self.coef.shape[1]:  # features that are newer than the planes
+        if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
         return _linear_scores(features, self.coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return weights times differences from the mean row."""
-        n_features = self.coef.shape[1]  # there may be features that are newer than the planes
+        n_features = self.coef.shape[1]  # features added after the fit of the planes are ignored
         mean = background.linear[:, :n_features].mean(axis=0)
         return rows.by_linear_column(
             explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)
