@@ -25,7 +25,7 @@ NATIVE := $(shell find src/native -type f) CMakeLists.txt pyproject.toml
 comma := ,
 CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
-.PHONY: torture torture-service torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
+.PHONY: torture torture-service torture-failover torture-sites help demo test lint format bench bench-table bench-levels papers call-trace docs serve sites sanitize sanitize-threads sanitize-python sanitize-python-threads stubs test-native \
   test-clang test-aarch64 test-lowest clean
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo "make sanitize-python-threads    run the thread tests with the thread sanitizer"
 	@echo "make torture          test threads, signals and fuzzed files, tables, calls and requests (SIZE=inputs, SEED=)"
 	@echo "make torture-service  kill a real service under load; hostile clients, generated requests (KILLS=, CLIENT_REQUESTS=, SEED=)"
+	@echo "make torture-failover kill one of several learners of a PostgreSQL store under load (FAILOVERS=number, SEED=)"
 	@echo "make torture-sites    test sites that crash, rejoin and leave, and lost or late messages (HISTORIES=, SEED=)"
 	@echo "make release-check    build wheels for every installed Python, with clang and for aarch64 (STEPS=)"
 	@echo "make lock             pin the versions and hashes for CI"
@@ -166,6 +167,10 @@ CLIENT_REQUESTS ?= 200
 torture-service: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture --kills $(KILLS) --seed $(SEED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.torture_clients --size $(CLIENT_REQUESTS) --seed $(SEED)
+
+FAILOVERS ?= 100
+torture-failover: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.service.failovers --failovers $(FAILOVERS) --seed $(SEED)
 
 HISTORIES ?= 10000
 torture-sites: $(VENV)/.dev

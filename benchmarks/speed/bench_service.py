@@ -1,6 +1,6 @@
 """Throughput, latency and recovery of the service, compared with minimal alternatives in the same run.
 
-    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|predict|recover]
+    python benchmarks/speed/bench_service.py [--quick] [--only learn|single|keyed|predict|neighbours|recover]
 
 1. Learning: durable Arrow batches of 1,000 x 30 over HTTP, against `partial_fit` plus a synced append of the
    same bytes to a file.
@@ -8,8 +8,12 @@
    echo
    application of the same framework. On a disk whose sync is faster than a request of the framework, group
    commit cannot show its effect; so the run is repeated with 1, 2 and 5 ms added to each sync on both sides.
+   The same with one idempotency key per request, against requests without.
 3. Predictions: the 99th percentile of the latency while another client teaches the model, against idle.
+   The latency of a small model beside one with 1,000 columns, against alone.
 4. Recovery: the time to load a model of 1,000,000 rows from its snapshot and events.
+
+With ``--store URL`` of a PostgreSQL database: the throughput of two learners, against one.
 
 Service and echo run in their own processes; the clients are the same for both. Rounds alternate; each line
 says whether its target is met.
@@ -26,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +87,13 @@ def row_body(x: np.ndarray, y: float | None) -> bytes:
 @contextmanager
 def process(*command: str) -> Iterator[str]:
     """Start a server process; yield its address."""
+    with process_with_pid(*command) as (url, _):
+        yield url
+
+
+@contextmanager
+def process_with_pid(*command: str) -> Iterator[tuple[str, int]]:
+    """Start a server process; yield its address and its process number."""
     running = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     try:
@@ -91,7 +103,7 @@ def process(*command: str) -> Iterator[str]:
             if not line:
                 raise SystemExit(f"the server did not start: {log}")
             log += line
-        yield found.group(0)
+        yield found.group(0), running.pid
     finally:
         running.kill()
         running.wait()
@@ -143,9 +155,9 @@ class Pipe:
 
 
 async def send_all(
-    url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int
+    url: str, path: str, bodies: list[bytes], headers: dict[str, str], n_clients: int, *, keyed: bool = False
 ) -> float:
-    """Seconds until all bodies are answered, shared among clients."""
+    """Seconds until all bodies are answered, shared among clients; ``keyed``: each with its own key."""
     pipes = [Pipe(url) for _ in range(n_clients)]
     for pipe in pipes:
         await pipe.open()
@@ -153,7 +165,8 @@ async def send_all(
 
     async def client(pipe: Pipe) -> None:
         for body in left:
-            await pipe.post(path, body, headers)
+            key = {"idempotency-key": uuid.uuid4().hex} if keyed else {}
+            await pipe.post(path, body, {**headers, **key})
 
     begin = time.perf_counter()
     await asyncio.gather(*(client(pipe) for pipe in pipes))
@@ -245,6 +258,26 @@ def bench_single_rows(folder: Path, rounds: int, n_requests: int) -> None:
             )
 
 
+def bench_keyed_rows(folder: Path, rounds: int, n_requests: int) -> None:
+    rng = np.random.default_rng(1)
+    bodies = [row_body(*row) for row in zip(*table(rng, n_requests), strict=True)]
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    with service(folder / "keyed.db") as url:
+        httpx.put(f"{url}/v1/models/m", json=SPEC).raise_for_status()
+        first = arrow(*table(rng, 1_000))
+        httpx.post(f"{url}/v1/models/m/learn", content=first, headers=ARROW).raise_for_status()
+        for _ in range(rounds):
+            for keyed, times in seconds.items():
+                times.append(asyncio.run(send_all(url, "/v1/models/m/learn", bodies, JSON, 64, keyed=keyed)))
+    rates = {keyed: n_requests / min(times) for keyed, times in seconds.items()}
+    line(
+        "64 clients, single rows with idempotency keys, of rows without",
+        rates[True] / rates[False],
+        0.7,
+        detail=f"{rates[True]:,.0f} against {rates[False]:,.0f} requests a second",
+    )
+
+
 async def predict_often(url: str, body: bytes, n_requests: int) -> np.ndarray:
     pipe = Pipe(url)
     await pipe.open()
@@ -293,8 +326,131 @@ def bench_predictions(folder: Path, rounds: int, n_requests: int) -> None:
         "p99 of predictions while 1,000 rows are learned every 20 ms, of idle",
         min(busy) / min(idle),
         2,
-        limits=True,
+        most=True,
         detail=f"{1e3 * min(busy):.2f} against {1e3 * min(idle):.2f} ms",
+    )
+
+
+async def time_often(url: str, path: str, bodies: list[bytes]) -> np.ndarray:
+    """Return the seconds of each request, one client with a short pause after each."""
+    pipe = Pipe(url)
+    await pipe.open()
+    times = np.empty(len(bodies))
+    for place, body in enumerate(bodies):
+        begin = time.perf_counter()
+        await pipe.post(path, body, JSON)
+        times[place] = time.perf_counter() - begin
+        await asyncio.sleep(0.005)
+    pipe.close()
+    return times
+
+
+WIDE = """
+import sys, httpx, random
+url, width = sys.argv[1], int(sys.argv[2])
+with httpx.Client(base_url=url, timeout=300) as http:
+    while True:
+        row = {f"x{j}": random.gauss(0, 1) for j in range(width)}
+        rows = {"rows": [{**row, "y": int(random.random() < .3)}]}
+        http.post("/v1/models/wide/learn", json=rows).raise_for_status()
+"""
+
+
+def bench_neighbours(folder: Path, rounds: int, n_requests: int, width: int) -> None:
+    rng = np.random.default_rng(4)
+    X, y = table(rng, n_requests)
+    rows = [row_body(*row) for row in zip(X, y, strict=True)]
+    questions = [row_body(x, None) for x in X]
+    found: dict[tuple[str, bool], list[float]] = {}
+    with service(folder / "neighbours.db") as url:
+        for name in ("m", "wide"):
+            httpx.put(f"{url}/v1/models/{name}", json=SPEC).raise_for_status()
+        httpx.post(f"{url}/v1/models/m/learn", content=arrow(X, y), headers=ARROW).raise_for_status()
+        X_wide = rng.normal(size=(100, width))
+        body = arrow(X_wide, (np.arange(100) % 2).astype(float))
+        httpx.post(f"{url}/v1/models/wide/learn", content=body, headers=ARROW, timeout=300).raise_for_status()
+        for _ in range(rounds):
+            for busy in (False, True):
+                other = [subprocess.Popen([sys.executable, "-c", WIDE, url, str(width)])] if busy else []
+                try:
+                    time.sleep(2.0 if busy else 0.0)
+                    for verb, bodies in (("learn", rows), ("predict", questions)):
+                        times = asyncio.run(time_often(url, f"/v1/models/m/{verb}", bodies))
+                        found.setdefault((verb, busy), []).append(float(np.median(times)))
+                        found.setdefault((f"{verb}, p99", busy), []).append(float(np.quantile(times, 0.99)))
+                finally:
+                    for process_ in other:
+                        process_.kill()
+                        process_.wait()
+    for verb in ("learn", "predict", "learn, p99", "predict, p99"):
+        alone, beside = min(found[verb, False]), min(found[verb, True])
+        line(
+            f"{verb} of a model beside one with {width:,} columns, of alone",
+            beside / alone,
+            2,
+            most=True,
+            detail=f"{1e3 * beside:.2f} against {1e3 * alone:.2f} ms",
+        )
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Return the CPU time of processes so far."""
+    ticks = 0
+    for pid in pids:
+        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def bench_learners(store: str, rounds: int, n_batches: int) -> None:
+    """Throughput of two learners of a PostgreSQL store, of one; the models are wide: learning dominates."""
+    rng, width, n_rows = np.random.default_rng(5), 400, 50
+    names = [f"bench-{uuid.uuid4().hex[:8]}" for _ in range(4)]
+    bodies = [arrow(rng.normal(size=(n_rows, width)), (np.arange(n_rows) % 9 == 0) * 1.0) for _ in range(8)]
+
+    async def send(homes: dict[str, str]) -> float:
+        async def client(name: str, url: str) -> None:
+            pipe = Pipe(url)
+            await pipe.open()
+            for place in range(n_batches):
+                await pipe.post(f"/v1/models/{name}/learn", bodies[place % len(bodies)], ARROW)
+            pipe.close()
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(client(name, url) for name, url in homes.items()))
+        return time.perf_counter() - begin
+
+    def models_of(url: str) -> set[str]:
+        found = httpx.get(f"{url}/v1/models", headers={"x-steelyard-forwarded": "1"}, timeout=30).json()
+        return {model["name"] for model in found["models"]} & set(names)
+
+    def rates(urls: list[str], pids: list[int]) -> tuple[float, float]:
+        """Return rows per second, and CPU seconds per 1,000 rows."""
+        homes = {name: url for url in urls for name in models_of(url)}
+        n_all, used = n_rows * n_batches * len(names), cpu_seconds(pids)
+        seconds = asyncio.run(send(homes))
+        return n_all / seconds, 1e3 * (cpu_seconds(pids) - used) / n_all
+
+    serve = ("-m", "steelyard", "serve", "--store", store, "--port", "0")
+    one, two = [], []
+    for _ in range(rounds):
+        with process_with_pid(*serve) as (first, pid):
+            for name in names:
+                httpx.put(f"{first}/v1/models/{name}", json=SPEC, timeout=30).raise_for_status()
+            while len(models_of(first)) < len(names):
+                time.sleep(0.1)
+            rates([first], [pid])  # not measured: columns are determined, caches filled
+            one.append(rates([first], [pid]))
+            with process_with_pid(*serve) as (second, other):
+                while {len(models_of(first)), len(models_of(second))} != {2}:
+                    time.sleep(0.1)
+                rates([first, second], [pid, other])  # not measured: the second process loads its modules
+                two.append(rates([first, second], [pid, other]))
+    line(
+        "two learners of a PostgreSQL store, of one",
+        max(two)[0] / max(one)[0],
+        1.7,
+        detail=f"{max(two)[0]:,.0f} against {max(one)[0]:,.0f} rows a second; "
+        f"CPU seconds for 1,000 rows: {min(r[1] for r in two):.2f} against {min(r[1] for r in one):.2f}",
     )
 
 
@@ -321,7 +477,7 @@ def bench_recovery(folder: Path, n_rows: int) -> None:
         assert found.summary()["digest"] == digest
         again.close()
     detail = "45,000 of them after the last snapshot; the digest is equal"
-    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, limits=True, detail=detail)
+    line(f"recovery of {n_rows + 45_000:,} rows, seconds", best, 5, most=True, detail=detail)
 
 
 def main() -> None:
@@ -329,15 +485,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="smaller rounds")
-    parser.add_argument("--only", choices=["learn", "single", "predict", "recover"])
+    parser.add_argument("--only", choices=["learn", "single", "keyed", "predict", "neighbours", "recover"])
+    parser.add_argument("--store", help="URL of an empty PostgreSQL database, for two learners against one")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else 5
     jobs = {
         "learn": lambda folder: bench_learning(folder, rounds, 50 if arguments.quick else 100),
         "single": lambda folder: bench_single_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
+        "keyed": lambda folder: bench_keyed_rows(folder, rounds, 2_000 if arguments.quick else 5_000),
         "predict": lambda folder: bench_predictions(folder, rounds, 300 if arguments.quick else 1_000),
+        "neighbours": lambda folder: bench_neighbours(folder, rounds, 100 if arguments.quick else 500, 1_000),
         "recover": lambda folder: bench_recovery(folder, 200_000 if arguments.quick else 1_000_000),
     }
+    if arguments.store:
+        bench_learners(arguments.store, rounds, 30 if arguments.quick else 100)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, job in jobs.items():
             if arguments.only in {None, name}:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from steelyard.enclosing import EnclosingClassifier
     from steelyard.ensemble import AdaptiveThresholdClassifier, StreamClassifier
     from steelyard.features import RandomFeatures
+    from steelyard.keyed import KeyedClassifier
     from steelyard.online import KOIL, MultiKernelKOIL
     from steelyard.persistence import load, save
     from steelyard.proximal import ProximalSVC
@@ -28,6 +29,7 @@ __all__ = [
     "Client",
     "EnclosingClassifier",
     "IncrementalSVC",
+    "KeyedClassifier",
     "MultiKernelKOIL",
     "ProximalSVC",
     "RandomFeatures",
@@ -46,6 +48,7 @@ _MODULES = {
     "EnclosingClassifier": "enclosing",
     "IncrementalSVC": "svm",
     "KOIL": "online",
+    "KeyedClassifier": "keyed",
     "AdaptiveThresholdClassifier": "ensemble",
     "MultiKernelKOIL": "online",
     "ProximalSVC": "proximal",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["RETRY_STATUSES", "HttpClient", "attempts", "auth_headers", "json_object"]
 
 RETRY_STATUSES = frozenset({429, 503})  # responses of a service that is busy
-_MAX_ATTEMPTS = 4
+_MIN_ATTEMPTS = 4
+_MAX_PAUSE_SECONDS = 2.0
 
 
 class HttpClient:
@@ -36,11 +38,17 @@ def auth_headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def attempts() -> Iterator[None]:
-    """Yield once per attempt, with exponentially increasing pauses in between."""
-    for attempt in range(_MAX_ATTEMPTS):
+def attempts(seconds: float = 0.0) -> Iterator[None]:
+    """Yield once per attempt, with exponentially increasing pauses in between.
+
+    There are at least four attempts, and further ones until the given time has passed.
+    """
+    end = time.monotonic() + seconds
+    for attempt in itertools.count():
+        if attempt >= _MIN_ATTEMPTS and time.monotonic() >= end:
+            return
         if attempt:
-            time.sleep(min(2.0, 0.1 * 2.0**attempt))
+            time.sleep(min(_MAX_PAUSE_SECONDS, 0.1 * 2.0 ** min(attempt, 10)))
         yield
 
 

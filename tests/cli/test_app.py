@@ -49,6 +49,7 @@ WITHOUT_DATA = {
     ("site", "leave"),
     ("serve", "backup"),
     ("serve", "keys", "revoke"),
+    ("serve", "erase"),
     ("serve", "restore"),
 }
 

@@ -12,6 +12,7 @@ from steelyard import (
     AlignedSVC,
     EnclosingClassifier,
     IncrementalSVC,
+    KeyedClassifier,
     MultiKernelKOIL,
     ProximalSVC,
     RandomFeatures,
@@ -35,6 +36,8 @@ LEARNERS = [
     ProximalSVC(objective="auc", threshold="gmean"),
     ProximalSVC(C="auto"),
     ProximalSVC(feature_map=RandomFeatures(30, kind="rbf", gamma=0.2)),
+    KeyedClassifier(),
+    KeyedClassifier(borrow=10.0),
     EnclosingClassifier(),
     EnclosingClassifier(shape="sphere", outliers=0.05),
     EnclosingClassifier(shape="sphere", kernel="rbf"),
@@ -75,6 +78,11 @@ def _expected_failures(learner):
 
 
 def _expected_failures_of_weights(learner):
+    if isinstance(learner, KeyedClassifier):
+        return {
+            "check_classifiers_train": "the first column is the key, and its values are no feature",
+            "check_sample_weight_equivalence_on_dense_data": "the first rows determine the rounding",
+        }
     if getattr(learner, "objective", None) == "auc":
         reason = "the objective weights both classes of a pair equally, so class weights have no effect"
         return {"check_class_weight_classifiers": reason}

@@ -154,7 +154,8 @@ def test_state_of_version_0_2_loads_and_learns_on(n_classes):
         model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
     older = StreamClassifier()
     older._set_state(_as_version_0_2(model._get_state()))
-    assert (older.predict(X) == model.predict(X)).mean() > 0.95
+    # Version 0.2 had no trees over all rows, which have weight in the model.
+    assert (older.predict(X) == model.predict(X)).mean() > 0.9
     for name in ("kernel", "trees", "linear"):
         number = [config.name for config in EXPERTS].index(name)
         assert older._experts[number].n_rows == model._experts[number].n_rows > 0

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import steelyard
 from steelyard import ProximalSVC, StreamClassifier
 from steelyard.ensemble import score_buffer
-from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.experts import EXPERTS, boosting
 from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.exceptions import DataError, ParameterError
@@ -293,13 +293,13 @@ def test_threshold_for_kappa_and_f1_raises_fewer_alarms_than_gmean(curved, measu
 def test_delayed_labels_use_the_scores_given_at_prediction_time(curved):
     X, y = curved
     model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
-    late, snapshot = slice(1000, 1100), model._snapshot
+    late, snapshot = slice(1000, 1050), model._snapshot
     model.decision_function(X[late])
     given = snapshot.raw_scores(X[late])
     for begin in range(1200, 1700, 100):
         model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
     model.partial_fit(X[late], y[late])
-    kept = model._recent_scores._log.rows[0][-100:]
+    kept = model._recent_scores._log.rows[0][-50:]
     np.testing.assert_array_equal(kept, given)
     assert np.abs(kept[:, 1] - model._snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
 
@@ -316,7 +316,8 @@ def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     ]
 
 
-def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others():
+def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others(monkeypatch):
+    monkeypatch.setattr(boosting, "_MIN_FREQUENT_ROWS", 5000)
     rng = np.random.default_rng(8)
     y = (rng.random(24_000) < 0.01).astype(int)
     X = rng.normal(size=(24_000, 3)) + y[:, None]

@@ -127,3 +127,32 @@ def test_client_request_missing_in_openapi_description_raises(witness):
         client._send("POST", "/v1/models/c/guess", {})
     with pytest.raises(jsonschema_rs.ValidationError):
         client._send("POST", "/v1/models/c/predict", {"lines": []})
+
+
+def test_client_sends_data_frames(tmp_path):
+    import pandas as pd
+    import pyarrow as pa
+
+    frame = pd.DataFrame(records(60))
+    app = make_app(Writer(SQLiteStore(tmp_path / "store.db")))
+    with serving(app) as http, Client(str(http.base_url)) as client:
+        client.put("c", SPEC)
+        assert client.learn("c", frame[:40])["learned"] == 40
+        assert client.learn("c", pa.Table.from_pandas(frame[40:], preserve_index=False))["learned"] == 20
+        bare = frame.drop(columns=["fraud", "row"])[:3]
+        answer = client.predict("c", bare, remember=True, as_of=client.model("c")["version"])
+        assert answer["labels"] == client.predict("c", bare.to_dict("records"))["labels"]
+        assert client.label("c", dict.fromkeys(answer["ids"], 0))["labelled"] == 3
+        assert client.forget("c", rows=frame[:2])["forgotten"] == 2
+
+
+def test_client_repeats_request_until_service_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("steelyard._http_client._MAX_PAUSE_SECONDS", 0.01)
+    answers = iter([503] * 9 + [200])
+    transport = httpx.MockTransport(lambda _request: httpx.Response(next(answers), json={"models": []}))
+    with Client("http://127.0.0.1:1", transport=transport) as client:
+        assert client.models() == []
+    refusing = httpx.MockTransport(lambda _request: httpx.Response(503, json={"detail": "busy"}))
+    client = Client("http://127.0.0.1:1", transport=refusing, retry_seconds=0)
+    with client, pytest.raises(RefusedError, match="busy"):
+        client.models()

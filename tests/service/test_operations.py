@@ -174,6 +174,46 @@ def test_undo_by_batch_gives_the_model_without_the_batch(session):
         again.do(Forget("m", request_key="bad import"))
 
 
+def dated(rows, changes, first=0.0):
+    return [{**row, "when": first + 10 * n} for n, row in enumerate(rows)] if "time" in changes else rows
+
+
+@pytest.mark.parametrize("changes", [{}, {"time": "when", "memory": "1000d"}, {"memory": 14}], ids=str)
+def test_undo_of_requests_that_were_learned_together_finds_the_rows_of_each(where, changes):
+    session = ModelSession(where)
+    session.do(Put("m", spec(**changes)))
+    one_country = {"country": "DE"}  # the order of categories depends on rows outside the window, too
+    oldest = [{**row, **one_country} for row in records(4)]
+    session.do(Learn("m", batch(dated(oldest, changes))))
+    rows = {
+        key: [{**row, **one_country} for row in records(4, seed=n, first=100 * n)]
+        for n, key in enumerate(("a", "b", "c"), 1)
+    }
+    # Rows of different requests alternate in a model that orders them by time.
+    requests = [
+        Learn("m", batch(dated(rows[key], changes, 100.0 + n)), key=key, fingerprint=key)
+        for n, key in enumerate(rows)
+    ]
+    session.writer.process(requests)
+    assert {request.future.result(0)["version"] for request in requests} <= {2, 3}
+    assert session.do(Forget("m", ids=[rows["b"][1]["row"]]))["forgotten"] == 1
+    session.do(Label("m", {rows["b"][2]["row"]: 1 - rows["b"][2]["fraud"]}, correct=True))
+    rows["b"][2]["fraud"] = 1 - rows["b"][2]["fraud"]
+    again = session.again()
+    assert again.do(Forget("m", request_key="a"))["forgotten"] == 4
+    first = oldest[2:] if changes == {"memory": 14} else oldest
+    kept = first + [row for n, row in enumerate(rows["b"]) if n != 1] + rows["c"]
+    assert again.model().n_rows == len(kept)
+    assert again.model().summary()["digest"] == fresh(kept).digest()
+    with pytest.raises(NotFoundError, match="no rows of this batch"):
+        again.do(Forget("m", request_key="a"))
+    assert again.do(Forget("m", request_key="b"))["forgotten"] == 3
+    again = again.again()
+    assert again.do(Forget("m", request_key="c"))["forgotten"] == 4
+    assert again.model().summary()["digest"] == fresh(first).digest()
+    assert again.store._do("SELECT * FROM batches") == []
+
+
 def test_undo_by_arrival_gives_the_model_without_the_rows_of_that_time(session):
     for begin in range(0, 40, 10):
         session.clock.now = 1_000.0 + begin
@@ -365,6 +405,16 @@ def test_challenger_forgets_and_is_corrected_with_its_model(session):
     assert session.again().model().comparison()["digest"] == expected
 
 
+def test_forget_erases_category_from_model_and_challenger(session):
+    learn(session, 40)
+    session.do(Challenge("m", spec(learner={"class": "ProximalSVC", "C": 3.0})))
+    session.do(Learn("m", batch([{**records(1, first=100)[0], "country": "Text-of-one-person"}])))
+    assert session.do(Forget("m", ids=["r100"]))["certificate"]["complete"]
+    assert session.model().challenger is not None
+    assert b"Text-of-one-person" not in session.bytes()
+    assert session.again().model().challenger.summary() == session.model().challenger.summary()
+
+
 def test_challenger_that_cannot_forget_ends_and_the_model_forgets(session):
     learn(session, 30)
     session.do(Challenge("m", spec(learner={"class": "KOIL"})))
@@ -389,6 +439,19 @@ def test_challenger_that_cannot_share_rows_is_refused(session, other):
     with pytest.raises(ParameterError, match="challenger must"):
         session.do(Challenge("m", spec(**other)))
     assert session.model().comparison() is None
+
+
+def test_challenger_of_renamed_model_is_promoted_under_the_new_name(session):
+    learn(session, 40)
+    session.do(Challenge("m", spec(**RIVAL)))
+    session.do(Rename("m", "n"))
+    session.do(Promote("n"))
+    session.do(Learn("n", batch(records(10, seed=1, first=100))))
+    expected = fresh(records(40) + records(10, seed=1, first=100), **RIVAL).digest()
+    assert session.model("n").summary()["digest"] == expected
+    again = session.again()
+    assert set(again.writer.published) == {"n"}
+    assert again.model("n").summary()["digest"] == expected
 
 
 def test_promote_without_challenger_is_refused(session):

@@ -89,28 +89,55 @@ def test_follower_refuses_changes_with_hint(session, follower):
 # -- real processes over PostgreSQL -----------------------------------------------------------------
 
 
-def test_killed_leader_is_replaced_and_no_acknowledged_row_is_lost(cluster):
+def test_killed_learner_is_replaced_and_no_acknowledged_row_is_lost(cluster):
     url = cluster.empty()
-    with Process(url) as learner, Process(url) as standby, Process(url, "--role", "predictor") as predictor:
-        assert learner.get("/health/learner").status_code == 200
-        assert standby.get("/health/learner").status_code == 503
+    with Process(url) as learner, Process(url) as other, Process(url, "--role", "predictor") as predictor:
+        assert learner.get("/health/learner").status_code == other.get("/health/learner").status_code == 200
+        assert predictor.get("/health/learner").status_code == 503
         assert httpx.put(f"{learner.url}/v1/models/m", json=SPEC).status_code == 201
-        refused = predictor.post("/v1/models/m/learn", json={"rows": records(1)})
-        assert refused.status_code in {404, 503}  # 404 until it has read the model
         load = Load(learner.url)
         until(lambda: len(load.acknowledged) > 100)
         learner.kill()
         load.stop()
-        until(lambda: standby.get("/health/learner").status_code == 200)
-        found = standby.get("/v1/models/m").json()
+        until(lambda: other.get("/v1/models/m").status_code == 200)
+        found = other.get("/v1/models/m").json()
         n_known = len(load.acknowledged)
         assert n_known <= found["rows"] <= n_known + len(load.in_doubt)
         until(lambda: predictor.get("/v1/models/m").json()["digest"] == found["digest"])
         assert predictor.get("/health/ready").json() == {"ready": True, "role": "predictor"}
-        gone = standby.post("/v1/models/m/forget", json={"ids": load.acknowledged}).json()
+        gone = other.post("/v1/models/m/forget", json={"ids": load.acknowledged}).json()
         assert gone["forgotten"] == n_known, "every acknowledged row was there, once"
         until(lambda: predictor.get("/v1/models/m").json()["version"] == gone["version"])
         assert predictor.get("/v1/models/m").json()["rows"] == found["rows"] - n_known
+
+
+def test_learners_share_models_forward_requests_and_take_over(cluster):
+    url = cluster.empty()
+    names = ["a", "b", "c", "d"]
+    with Process(url) as first:
+        for name in names:
+            assert httpx.put(f"{first.url}/v1/models/{name}", json=SPEC).status_code == 201
+            assert first.post(f"/v1/models/{name}/learn", json={"rows": records(20)}).status_code == 200
+        with Process(url) as second, open_store(url) as store:
+            until(lambda: set(store.learners(names).n_leases.values()) == {2})
+            until(lambda: len(store.learners(names).owners) == 4)
+            for process in (first, second):  # any process answers for any model
+                until(lambda p=process: [m["name"] for m in p.get("/v1/models").json()["models"]] == names)
+                for name in names:
+                    key = {"Idempotency-Key": f"{name}-{process.url}"}
+                    rows = {"rows": records(5, first=100 if process is first else 200)}
+                    for _ in range(2):
+                        answer = process.post(f"/v1/models/{name}/learn", json=rows, headers=key)
+                        assert answer.status_code == 200, answer.text
+                        assert answer.json()["learned"] == 5
+            assert [second.get(f"/v1/models/{name}").json()["rows"] for name in names] == [30] * 4
+            bare = {"rows": [{"amount": 1.0, "country": "DE"}]}
+            assert all(second.post(f"/v1/models/{name}/predict", json=bare).is_success for name in names)
+            assert second.get("/v1/models/unknown").status_code == 404
+            first.kill()
+            until(lambda: list(store.learners(names).n_leases.values()) == [4])
+            until(lambda: all(second.get(f"/v1/models/{name}").is_success for name in names))
+            assert [second.get(f"/v1/models/{name}").json()["rows"] for name in names] == [30] * 4
 
 
 def test_database_outage_keeps_predictions_and_learning_resumes(cluster):

@@ -8,6 +8,7 @@ import pytest
 from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
 from steelyard.service import SQLiteStore, open_store
 from steelyard.service.stores import Event, PendingRow, Snapshot, sqlite
+from steelyard.service.stores.upgrades import UPGRADES
 
 
 def snapshot(version, at=0.0):
@@ -103,7 +104,7 @@ def test_stored_responses_that_mention_given_rows_are_erased(store):
     assert store.response_to("m", "k2") == ("f2", "gone")
     assert store.response_to("m", "k3") == ("f3", '{"learned": 3}')
     with store.transaction():
-        store.drop_responses(1.5)
+        store.drop_responses("m", 1.5)
     assert store.response_to("m", "k1") is None
 
 
@@ -137,19 +138,26 @@ def test_readers_see_only_committed_data(store):
     assert store.n_pending("m") == 1
 
 
-def test_write_lock_is_exclusive_and_can_be_taken_over(where):
+def test_write_lock_and_leases_are_exclusive_and_can_be_taken_over(where):
     first, second = open_store(where), open_store(where)
     assert first.acquire_write_lock()
     assert first.holds_write_lock
+    assert first.acquire_leases(["m", "n"], 1) == ["m"]
     if isinstance(second, SQLiteStore):
         with pytest.raises(FileAccessError, match="another process"):
             second.acquire_write_lock()
     else:
-        assert not second.acquire_write_lock()
         with pytest.raises(FileAccessError, match="write lock"), second.transaction():
             pass
+        assert second.acquire_write_lock()
+        assert second.acquire_leases(["m", "n"], 2) == ["n"]
+        assert (second.holds_lease("m"), second.holds_lease("n")) == (False, True)
+        found = second.learners(["m", "n", "o"])
+        assert found.owners == {"m": first.address, "n": second.address}
+        assert found.n_leases == {first.address: 1, second.address: 1}
     first.close()
     assert second.acquire_write_lock()
+    assert second.acquire_leases(["m"], 1) == ["m"]
     second.close()
 
 
@@ -165,6 +173,27 @@ def test_store_of_schema_version_1_is_upgraded(tmp_path):
         assert again.blank_responses("m", "gone", ids=["a"]) == 1
         assert again.former_version("m") == -1
     again.close()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_store_of_earlier_schema_is_upgraded_step_by_step(tmp_path, version):
+    with apsw.Connection(str(tmp_path / "old.db")) as db:
+        db.execute(sqlite._SCHEMA)
+        for number in range(3, version + 1):
+            db.execute(UPGRADES[number])
+        db.execute("INSERT INTO chunks (model, n, retired, body) VALUES ('m', 1, 0, x'00')")
+        db.pragma("application_id", sqlite._APPLICATION_ID)
+        db.pragma("user_version", version)
+    with SQLiteStore(tmp_path / "new.db") as new, SQLiteStore(tmp_path / "old.db") as store:
+        schema = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+        assert store._do(schema) == new._do(schema)
+        with store.transaction():
+            chunk = store.add_chunk("m", 2, b"y", 5.0)
+            store.index_batches("m", chunk, ["a", "b"])
+            assert store.chunks_of_batch("m", "b") == [chunk]
+            store.drop_chunks([chunk])
+            assert store.chunks_of_batch("m", "b") == []
+            assert [n for _, n, _ in store.chunks("m")] == [1]
 
 
 def test_postgres_store_of_base_schema_is_upgraded(cluster):

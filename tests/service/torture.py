@@ -81,7 +81,7 @@ class Client:
     """Client that sends one request at a time and records the rows that the model must contain."""
 
     def __init__(self, number: int, seed: int) -> None:
-        self.number, self.rng = number, random.Random(f"{seed}-{number}")
+        self.number, self.rng, self.model = number, random.Random(f"{seed}-{number}"), "m"
         self.rows: dict[str, dict] = {}  # acknowledged
         self.waiting: dict[str, dict] = {}  # predicted, not labelled
         self.pending: tuple[str, str, dict, dict] | None = None  # verb, key, body, effect on the ledger
@@ -121,7 +121,7 @@ class Client:
             self.pending = (verb, uuid.uuid4().hex, body, effect)
         verb, key, body, effect = self.pending
         try:
-            answer = http.post(f"/v1/models/m/{verb}", json=body, headers={"Idempotency-Key": key})
+            answer = http.post(f"/v1/models/{self.model}/{verb}", json=body, headers={"Idempotency-Key": key})
         except httpx.TransportError as error:
             self.trouble = f"{type(error).__name__} at {verb}"
             return False

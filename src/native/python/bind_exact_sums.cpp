@@ -407,7 +407,16 @@ void bind_view(nb::module_& m) {
                  self.total(out.data());
                  return out;
              })
-        .def("canonical", [](const ExactView& self, std::size_t k) { return bytes_of(self.canonical(k)); }, "k"_a);
+        .def(
+            "canonical",
+            [](const ExactView& self, std::size_t k) {
+                const auto bytes = [&] {
+                    nb::gil_scoped_release unlocked;
+                    return self.canonical(k);
+                }();
+                return bytes_of(bytes);
+            },
+            "k"_a);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,12 @@ def _check_installed() -> None:
     type=click.Choice(["learner", "predictor"]),
     default="learner",
     show_default=True,
-    help="A predictor only predicts and follows the learner. With PostgreSQL, a second learner is a standby.",
+    help="A predictor only predicts and follows. With PostgreSQL, several learners share the models.",
+)
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="Address at which other learners reach this one. Default: host and port.",
 )
 @address_options
 @click.option(
@@ -92,7 +98,10 @@ def _check_installed() -> None:
     show_default=True,
     help="Days for which the audit log is kept.",
 )
-@click.option("--check", is_flag=True, help="Open the store, list its models and exit.")
+@click.option(
+    "--check", is_flag=True, help="Load all models, name damaged ones and exit; 1 if there are any."
+)
+@click.option("--repair", is_flag=True, help="With --check: rebuild damaged models from their readable rows.")
 @click.option("--demo", is_flag=True, help="Feed a model from the built-in stream; the store is in memory.")
 @click.pass_context
 def serve_command(
@@ -100,6 +109,7 @@ def serve_command(
     *,
     store: str,
     role: str,
+    advertise: str | None,
     host: str,
     port: int,
     keys_file: Path | None,
@@ -110,6 +120,7 @@ def serve_command(
     log_format: str,
     audit_days: float,
     check: bool,
+    repair: bool,
     demo: bool,
 ) -> None:
     """Serve models over HTTP that learn and predict. Acknowledged rows survive a crash.
@@ -128,18 +139,18 @@ def serve_command(
     keys = None if keys_file is None else Keys(keys_file)
     opened = open_store(":memory:" if demo else store)
     # Acquire the lock before reading the store; otherwise a write by another process could be missed.
-    leads = role == "learner" and not check and opened.acquire_write_lock()
+    leads = role == "learner" and (not check or repair) and opened.acquire_write_lock()
     writer = Writer(opened, may_learn=role == "learner", audit_days=audit_days)
     commands = [_create_command(path) for path in specs]
     if leads:
-        for command in commands:
-            writer.process([command])
-            command.future.result()
+        _create_models(writer, commands)
     elif specs and not check:
         print_message("another process is the learner and creates the models")
     if check:
-        _print_models(writer, opened.path)
-        opened.close()
+        try:
+            _check(writer, repair=repair)
+        finally:
+            opened.close()
         return
     app = make_app(writer, keys=keys)
     if demo:
@@ -154,7 +165,20 @@ def serve_command(
             handler.setFormatter(JsonFormatter())
     if log_level == "requests":
         logging.getLogger("steelyard.service").setLevel(logging.INFO)
-    _listen(app, host, port, tls_cert, tls_key)
+    tls = (tls_cert, tls_key)
+    _listen(app, host, port, tls, lambda url: opened.advertise(advertise or url))
+
+
+def _create_models(writer: Any, commands: list[Any]) -> None:
+    from steelyard.service.commands import Unavailable
+
+    for command in commands:
+        writer.process([command])
+        error = command.future.exception()
+        if isinstance(error, Unavailable):
+            print_message(f"{command.model}: {error.summary}")
+        elif error is not None:
+            raise error
 
 
 def _check_address(host: str, keys_file: Path | None) -> None:
@@ -181,7 +205,20 @@ def _create_command(path: Path) -> Any:
     return Put(path.stem, Spec.from_mapping(values))
 
 
-def _print_models(writer: Any, store: str) -> None:
+def _check(writer: Any, *, repair: bool) -> None:
+    """Print all models; name damaged ones, and repair them if asked."""
+    damaged = dict(writer.damaged)
+    for name, reason in damaged.items():
+        print_message(f"the model {name!r} is damaged: {reason}")
+        if repair:
+            found = writer.repair(name)
+            print_message(f"repaired {name!r}: {found['kept']:,} rows kept, {found['lost']:,} rows lost")
+    _print_models(writer, writer.store.path, len(writer.damaged))
+    if writer.damaged:
+        raise SystemExit(1)
+
+
+def _print_models(writer: Any, store: str, n_damaged: int) -> None:
     rows = [
         {
             "model": name,
@@ -191,11 +228,15 @@ def _print_models(writer: Any, store: str) -> None:
         }
         for name, model in writer.published.items()
     ]
-    print_message(f"{store}: no problems found; models: {len(rows)}")
+    problems = f"damaged models: {n_damaged}" if n_damaged else "no problems found"
+    print_message(f"{store}: {problems}; models: {len(rows)}")
     emit_table(["model", "version", "rows", "digest"], rows)
 
 
-def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+def _listen(
+    app: Any, host: str, port: int, tls: tuple[Path | None, Path | None], announce: Callable[[str], None]
+) -> None:
+    tls_cert, tls_key = tls
     import uvicorn
 
     from steelyard.service.http.protocol import LimitedProtocol
@@ -207,7 +248,7 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
         port=port,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # client addresses are not used
+        proxy_headers=False,  # any client could send them
         ssl_certfile=None if tls_cert is None else str(tls_cert),
         ssl_keyfile=None if tls_key is None else str(tls_key),
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -221,7 +262,9 @@ def _listen(app: Any, host: str, port: int, tls_cert: Path | None, tls_key: Path
     bound.listen(config.backlog)  # before the address is printed, so that clients can connect at once
     scheme = "http" if tls_cert is None else "https"
     shown = f"[{host}]" if ":" in host else host
-    print_message(f"serving at {scheme}://{shown}:{bound.getsockname()[1]}/ (Ctrl-C stops)")
+    address = f"{scheme}://{shown}:{bound.getsockname()[1]}"
+    announce(address)
+    print_message(f"serving at {address}/ (Ctrl-C stops)")
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()  # loaded modules and models stay alive; scanning them took a tenth of the running time
     signal.signal(signal.SIGTERM, _exit)  # uvicorn shuts down and then calls this handler
@@ -438,6 +481,21 @@ def backup_command(store: str, *, target: Path) -> None:
     finally:
         source.close()
     print_message(f"copied {store} to {target}")
+
+
+@serve_command.command("erase")
+@click.pass_obj
+def erase_command(store: str) -> None:
+    """Remove the bytes of forgotten rows from the disk.
+
+    In PostgreSQL this rewrites all tables, and the service waits meanwhile.
+    """
+    _check_installed()
+    from steelyard.service import open_store
+
+    with open_store(store) as opened:
+        opened.rewrite_tables()
+    print_message(f"erased the freed space of {store}")
 
 
 @serve_command.command("restore")

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from steelyard.exceptions import DataError
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "quoted"]
 
 _SPARSE = 0  # type code of sparse vectors in Spark; 1 is dense
 
@@ -25,17 +25,20 @@ class Columns:
         One column per feature, or one column of vectors or arrays.
     label, weight : str or None
         Label and weight columns.
+    key : str or None
+        Column with the keys of a :class:`~steelyard.KeyedClassifier`: numbers or text.
     """
 
     features: tuple[str, ...] | str
     label: str | None = None
     weight: str | None = None
+    key: str | None = None
 
     @property
     def names(self) -> list[str]:
         """Return all columns to read, without duplicates."""
         features = (self.features,) if isinstance(self.features, str) else self.features
-        return list(dict.fromkeys([*features, *filter(None, (self.label, self.weight))]))
+        return list(dict.fromkeys([*features, *filter(None, (self.label, self.weight, self.key))]))
 
     def rows(self, batch: Any) -> Any:
         """Return the features of a batch as a data frame, an array or a sparse matrix."""
@@ -46,7 +49,10 @@ class Columns:
         X = np.empty((batch.num_rows, len(self.features)))
         for index, name in enumerate(self.features):
             X[:, index] = _numbers(batch.column(name), name)
-        return pd.DataFrame(X, columns=list(self.features), copy=False)
+        rows = pd.DataFrame(X, columns=list(self.features), copy=False)
+        if self.key is not None:
+            rows.insert(0, self.key, batch.column(self.key).to_pandas())
+        return rows
 
     def labels(self, batch: Any) -> Any:
         """Return the labels of a batch."""
@@ -64,6 +70,11 @@ class Columns:
     def weights(self, batch: Any) -> Any:
         """Return the weights of a batch, or None."""
         return None if self.weight is None else _numbers(batch.column(self.weight), self.weight)
+
+
+def quoted(name: str) -> str:
+    """Quote a column name for Spark, which may contain dots."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _numbers(column: Any, name: str) -> Any:

@@ -7,13 +7,16 @@ this package in their Python environment.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
-from steelyard.distributed.arrow_columns import Columns
+from steelyard._validation import check_started
+from steelyard.distributed.arrow_columns import Columns, quoted
 from steelyard.distributed.partitions import (
     MAP_ROWS,
     Message,
@@ -21,17 +24,29 @@ from steelyard.distributed.partitions import (
     Pass,
     StatisticsConfig,
     add_up,
-    check_fitted,
     fold_probe,
     learn_rows,
     message_of,
 )
+from steelyard.distributed.spark_streaming import ModelCheckpoint, learn_keyed, learn_sample
+from steelyard.ensemble import StreamClassifier
 from steelyard.exceptions import DataError, DataTypeError, ParameterError, SteelyardError
+from steelyard.keyed import KeyedClassifier
+from steelyard.params import Integer
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.persistence.tree import decode, encode
 from steelyard.proximal import FoldedStatistics, ProximalSVC
 
-__all__ = ["cross_validate", "fit", "forget", "partial_fit", "predict", "update"]
+__all__ = [
+    "cross_validate",
+    "fit",
+    "forget",
+    "load_stream",
+    "partial_fit",
+    "predict",
+    "stream",
+    "update",
+]
 
 Features = Sequence[str] | str
 
@@ -75,7 +90,14 @@ def fit(
 def partial_fit(
     models: Models, df: Any, *, features: Features, label: str = "y", weight: str | None = None
 ) -> Models:
-    """Learn more rows. Parameters as for :func:`fit`."""
+    """Learn more rows. Parameters as for :func:`fit`; ``models`` may also be a KeyedClassifier.
+
+    The rows of a :class:`~steelyard.KeyedClassifier` are partitioned by key, and every partition sends the
+    sums of its keys. ``features`` are the numeric columns without the key.
+    """
+    if isinstance(models, KeyedClassifier):
+        _learn_keyed(models, df, _columns(df, features, label, weight, "partial_fit", model=models))
+        return models
     return _run(
         models,
         "partial_fit",
@@ -136,19 +158,114 @@ def update(
     return _run(models, "update", sides)
 
 
-def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "prediction") -> Any:
+def stream(
+    model: ProximalSVC | StreamClassifier | KeyedClassifier,
+    df: Any,
+    *,
+    features: Features,
+    label: str = "y",
+    weight: str | None = None,
+    checkpoint: str,
+    max_rows: int = 100_000,
+    trigger: Mapping[str, Any] | None = None,
+) -> Any:
+    """Learn the rows of a streaming DataFrame, each micro-batch exactly once, and return the running query.
+
+    The model is saved in the checkpoint together with the id of its last micro-batch, in one file that is
+    replaced atomically. A query that is started again with the same checkpoint continues where it stopped.
+
+    Parameters
+    ----------
+    model : ProximalSVC, StreamClassifier or KeyedClassifier
+        The model; it is changed in place after each micro-batch. If the checkpoint contains a model, its
+        state replaces that of ``model``.
+    df : pyspark.sql.DataFrame
+        Streaming rows, such as those of ``spark.readStream``.
+    features, label, weight
+        As for :func:`fit`. The key column of a KeyedClassifier is no feature.
+    checkpoint : str
+        Folder of the checkpoint, which the driver can write to as a local file system.
+    max_rows : int, default=100_000
+        For a StreamClassifier: at most about this number of rows of the most frequent class, sampled by their
+        hashes, are sent to the driver for each micro-batch; all rows of the other classes are sent.
+    trigger : mapping, optional
+        Arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
+
+    Returns
+    -------
+    pyspark.sql.streaming.StreamingQuery
+        The query; ``awaitTermination()`` waits for its end.
+
+    Raises
+    ------
+    ParameterError
+        If the workers run another version of Python, or the checkpoint belongs to another model.
+    """
+    learnable = (ProximalSVC, StreamClassifier, KeyedClassifier)
+    if not isinstance(model, learnable):
+        names = ", ".join(kind.__name__ for kind in learnable)
+        raise DataTypeError(f"expected one of {names}; got {type(model).__name__}.", source="stream")
+    if not Integer(1).accepts(max_rows):
+        raise ParameterError(f"max_rows must be {Integer(1).description}; got {max_rows!r}.", source="stream")
+    columns = _columns(df, features, label, weight, "stream", model=model)
+    if not df.isStreaming:
+        raise DataTypeError(
+            "expected a streaming DataFrame; this one is not streaming.",
+            source="stream",
+            hint="read it with spark.readStream, or call partial_fit() for a DataFrame with an end",
+        )
+    saved = ModelCheckpoint.open(checkpoint, model)
+    _collect(df.sparkSession.range(1).mapInArrow(_unchanged, "id long"))  # reports unsuitable workers
+
+    def learn_batch(target: ModelCheckpoint, rows: Any) -> None:
+        if isinstance(model, StreamClassifier):
+            learn_sample(target, rows, columns=columns, max_rows=max_rows, collect=_collect)
+        else:
+            partial_fit(target.model, rows, features=features, label=label, weight=weight)
+
+    writer = df.writeStream.foreachBatch(lambda rows, number: saved.learn(rows, number, learn_batch))
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.option("checkpointLocation", checkpoint).start()
+
+
+def load_stream(checkpoint: str) -> Any:
+    """Return the model in the checkpoint of a streaming query, after its last micro-batch.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The folder that was given to :func:`stream`.
+
+    Returns
+    -------
+    ProximalSVC, StreamClassifier or KeyedClassifier
+    """
+    return ModelCheckpoint.open(checkpoint).model
+
+
+def predict(
+    model: ProximalSVC | StreamClassifier | KeyedClassifier,
+    df: Any,
+    *,
+    features: Features,
+    output: str = "prediction",
+    score: str | None = None,
+) -> Any:
     """Return the DataFrame with an additional column of predicted labels, computed lazily.
 
     Parameters
     ----------
-    model : ProximalSVC
+    model : ProximalSVC, StreamClassifier or KeyedClassifier
         Its current state is used; later changes of the model have no effect.
     df : pyspark.sql.DataFrame
-        Rows; all columns are kept.
+        Rows, also of a stream; all columns are kept.
     features : sequence of str or str
-        As for :func:`fit`.
+        As for :func:`fit`. The key column of a KeyedClassifier is no feature.
     output : str, default="prediction"
         Name of the new column.
+    score : str, optional
+        Name of a further column with the scores of the decision function; only with two classes.
 
     Returns
     -------
@@ -156,19 +273,28 @@ def predict(model: ProximalSVC, df: Any, *, features: Features, output: str = "p
     """
     from pyspark.sql import types
 
-    check_fitted(model, "predict")
-    columns = _columns(df, features, None, None, "predict")
-    if output in df.columns:
+    check_started(model, "predict")
+    columns = _columns(df, features, None, None, "predict", model=model)
+    added = [output, *filter(None, [score])]
+    taken = [name for name in added if name in df.columns]
+    if taken:
         raise ParameterError(
-            f"the DataFrame already has a column {output!r}.",
+            f"the DataFrame already has a column {taken[0]!r}.",
             source="predict",
             hint='choose another name: output="..."',
+        )
+    if score is not None and len(model.classes_) != 2:
+        raise ParameterError(
+            f"a column of scores needs a model of two classes; this one has {len(model.classes_)}.",
+            source="predict",
         )
     sql_type = {"i": types.LongType, "u": types.LongType, "b": types.BooleanType, "f": types.DoubleType}.get(
         model.classes_.dtype.kind, types.StringType
     )
-    schema = types.StructType([*df.schema.fields, types.StructField(output, sql_type())])
-    return df.mapInArrow(partial(_predictions, to_bytes(model), columns, output), schema)
+    fields = [types.StructField(output, sql_type())]
+    fields += [types.StructField(name, types.DoubleType()) for name in added[1:]]
+    schema = types.StructType([*df.schema.fields, *fields])
+    return df.mapInArrow(partial(_predictions, to_bytes(model), columns, added), schema)
 
 
 def cross_validate(
@@ -206,10 +332,13 @@ def cross_validate(
 # -- on the client --------------------------------------------------------------------------------------
 
 
-def _columns(df: Any, features: Features, label: str | None, weight: str | None, method: str) -> Columns:
+def _columns(
+    df: Any, features: Features, label: str | None, weight: str | None, method: str, *, model: Any = None
+) -> Columns:
     if not hasattr(df, "mapInArrow"):
         raise DataTypeError(f"expected a Spark DataFrame; got {type(df).__name__}.", source=method)
-    columns = Columns(features if isinstance(features, str) else tuple(features), label, weight)
+    key = _key_of(model, features, method) if isinstance(model, KeyedClassifier) else None
+    columns = Columns(features if isinstance(features, str) else tuple(features), label, weight, key)
     if not columns.features:
         raise ParameterError("the list of feature columns is empty.", source=method)
     missing = [name for name in columns.names if name not in df.columns]
@@ -220,6 +349,57 @@ def _columns(df: Any, features: Features, label: str | None, weight: str | None,
             source=method,
         )
     return columns
+
+
+def _key_of(model: KeyedClassifier, features: Features, method: str) -> str:
+    """Return the name of the key column."""
+    if not isinstance(model.key, str) or isinstance(features, str) or model.key in features:
+        raise ParameterError(
+            f"a KeyedClassifier on Spark needs the name of its key column and a list of other columns as "
+            f"features; got key={model.key!r} and features={features!r}.",
+            source=method,
+        )
+    return model.key
+
+
+def _learn_keyed(model: KeyedClassifier, df: Any, columns: Columns) -> None:
+    plain = Columns(columns.features)
+    rows = df.select(*map(quoted, plain.names))
+    learn_keyed(
+        model,
+        df,
+        columns=columns,
+        first_rows=lambda: _first_rows(rows, plain),
+        collect=_collect,
+        source="partial_fit",
+    )
+
+
+def _collect(df: Any) -> list[Any]:
+    """Return all rows; an error of unsuitable workers says what to change."""
+    try:
+        rows: list[Any] = df.collect()
+    except Exception as error:  # the errors of classic sessions and of Spark Connect have no common class
+        text = str(error)
+        if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
+            versions = re.search(r"Python in worker has different version:? (\S+?) (?:than|from|vs)", text)
+            found = f" ({versions[1]})" if versions else ""
+            raise ParameterError(
+                f"the Spark workers run another version of Python{found} than this process "
+                f"({sys.version_info[0]}.{sys.version_info[1]}).",
+                source="Spark",
+                hint="set PYSPARK_PYTHON to the same Python on all machines before the session starts, for "
+                'example os.environ["PYSPARK_PYTHON"] = sys.executable',
+            ) from None
+        if "No module named 'steelyard'" in text:
+            raise ParameterError(
+                "the Python of the Spark workers has no package steelyard.",
+                source="Spark",
+                hint="install it there, or set PYSPARK_PYTHON to a Python with steelyard before the session "
+                "starts",
+            ) from None
+        raise
+    return rows
 
 
 @dataclass(frozen=True)
@@ -233,7 +413,7 @@ class _Side:
 
     @property
     def rows(self) -> Any:
-        return self.df.select(*map(_quoted, self.columns.names))
+        return self.df.select(*map(quoted, self.columns.names))
 
     def messages(self, configs: Sequence[StatisticsConfig]) -> Any:
         """Return a DataFrame with the messages of all partitions.
@@ -262,7 +442,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
         )  # a fixed order of additions gives a reproducible result
         .mapInArrow(_add_up, _MESSAGES)
     )
-    received = sorted(messages.collect(), key=lambda row: (row["config"], row["bucket"]))
+    received = sorted(_collect(messages), key=lambda row: (row["config"], row["bucket"]))
     failed = [row for row in received if row["error"] is not None]
     if failed:
         raise DataError(**json.loads(min(failed, key=lambda row: row["partition"])["error"]))
@@ -275,7 +455,7 @@ def _run(models: Any, method: str, sides: Sequence[_Side]) -> Any:
 
 def _first_rows(rows: Any, columns: Columns) -> Any:
     """Return the first rows with their column names, or None if there are none."""
-    packed = rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary").collect()
+    packed = _collect(rows.limit(MAP_ROWS).mapInArrow(partial(_pack_rows, columns), "rows binary"))
     if not packed:
         return None
     import numpy as np
@@ -286,11 +466,6 @@ def _first_rows(rows: Any, columns: Columns) -> Any:
     import pandas as pd
 
     return pd.DataFrame(X, columns=list(columns.features))
-
-
-def _quoted(name: str) -> str:
-    """Quote a column name, which may contain dots."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 # -- on the executors -----------------------------------------------------------------------------------
@@ -374,13 +549,18 @@ def _pack_rows(columns: Columns, batches: Iterable[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_pydict({"rows": pa.array([encode(dense)], pa.binary())})
 
 
-def _predictions(model: bytes, columns: Columns, output: str, batches: Iterable[Any]) -> Iterator[Any]:
+def _unchanged(batches: Iterable[Any]) -> Iterator[Any]:
+    yield from batches
+
+
+def _predictions(model: bytes, columns: Columns, added: list[str], batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     learner = from_bytes(model)
     for batch in batches:
         if batch.num_rows:
-            labels = learner.predict(columns.rows(batch))
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(labels.tolist())], [*batch.schema.names, output]
-            )
+            rows = columns.rows(batch)
+            results = [pa.array(learner.predict(rows).tolist())]
+            if len(added) > 1:
+                results.append(pa.array(learner.decision_function(rows)))
+            yield pa.RecordBatch.from_arrays([*batch.columns, *results], [*batch.schema.names, *added])

@@ -8,7 +8,7 @@ log-odds do not saturate, so the order of the highest scores is kept. The weight
 
 where L is the log-loss with both classes weighted equally and N the log-loss with the observed class shares,
 divided by the entropy of these shares. N is sensitive to the top of the ranking; its factor is 25 in long
-streams.
+streams. These weights are corrected by a logistic regression with a longer memory, see stacking.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.multiclass import MulticlassWeights, weigh_classes
 from steelyard.ensemble.score_buffer import ScoreBuffer, TwoSides, with_new_experts
 from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.thresholds import choose_threshold, mirrored_threshold
 
 __all__ = ["ExpertWeights", "weigh", "weigh_experts"]
@@ -56,6 +57,8 @@ class ExpertWeights:
         Rows with a larger weighted sum of log-odds belong to the second class.
     slope, bias : float
         ``slope * total + bias`` are the log-odds of the second class when both classes are equally frequent.
+    correction : WeightCorrection or None
+        What ``weights`` were corrected by.
     """
 
     tables: list[tuple[FloatArray, FloatArray]]
@@ -64,6 +67,7 @@ class ExpertWeights:
     threshold: float
     slope: float = 1.0
     bias: float = 0.0
+    correction: WeightCorrection | None = None
     _flat_tables: tuple[FloatArray, FloatArray, IntArray] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,14 @@ class ExpertWeights:
     def scores(self, raw: FloatArray) -> FloatArray:
         """Return weighted sums of calibrated log-odds; ``raw`` has a column per expert, NaN counts as 0."""
         return _native.weigh_lookups(raw, *self._flat_tables, self.weights)
+
+    def expert_log_odds(self, raw: FloatArray) -> FloatArray:
+        """Return the calibrated log-odds of every expert, 0 where a score is NaN or there is no table."""
+        out = np.zeros(raw.shape)
+        for expert, (knots, values) in enumerate(self.tables):
+            if len(knots) > 1:
+                out[:, expert] = np.interp(raw[:, expert], knots, values)
+        return np.where(np.isnan(out), 0.0, out)
 
     def totals(self, raw: FloatArray) -> FloatArray:
         """Return :meth:`scores` of raw scores with a last axis of one plane."""
@@ -115,6 +127,7 @@ def weigh(
     *,
     is_long: bool = False,
     is_mirrored: bool = False,
+    correction: WeightCorrection | None = None,
 ) -> ExpertWeights | MulticlassWeights | None:
     """Return weights from recent scores, None if there are too few; experts with prior 0 get no weight.
 
@@ -125,11 +138,19 @@ def weigh(
     if len(buffer.classes) > 2:
         return weigh_classes(buffer, threshold, priors)
     (sides,) = buffer.sides()
-    return weigh_experts(sides, threshold, priors, is_long=is_long, is_mirrored=is_mirrored)
+    return weigh_experts(
+        sides, threshold, priors, is_long=is_long, is_mirrored=is_mirrored, correction=correction
+    )
 
 
 def weigh_experts(
-    sides: TwoSides, threshold: Any, priors: FloatArray, *, is_long: bool = False, is_mirrored: bool = False
+    sides: TwoSides,
+    threshold: Any,
+    priors: FloatArray,
+    *,
+    is_long: bool = False,
+    is_mirrored: bool = False,
+    correction: WeightCorrection | None = None,
 ) -> ExpertWeights | None:
     """Return the expert weights for two classes; None if a class has too few recent rows."""
     n_positive, n_experts = len(sides.positive), len(priors)
@@ -144,6 +165,10 @@ def weigh_experts(
     auc[judged] = fitted.auc
     weights = np.zeros(n_experts)
     weights[judged] = _weights(fitted, n_positive, sides.share, priors[judged], is_long=is_long)
+    if correction is not None:
+        correction = correction.solved(weights, min(max(sides.share, _MIN_SHARE), 1.0 - _MIN_SHARE))
+        is_useful = fitted.auc > min(0.5, fitted.auc.max() - 1e-9)  # better than chance, or the best
+        weights = correction.apply(weights, judged[is_useful])
     tables = [_NO_TABLE] * n_experts
     for line, expert in enumerate(judged):
         tables[expert] = fitted.table(line)
@@ -154,7 +179,7 @@ def weigh_experts(
         is_small = min(n_positive, len(sides.negative)) < SETTINGS.min_threshold_rows
         best *= 0.0 if is_small else SETTINGS.threshold_trust
     slope, bias = _platt(total, n_positive)
-    return ExpertWeights(tables, auc, weights, best, slope, bias)
+    return ExpertWeights(tables, auc, weights, best, slope, bias, correction)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _answering(snapshot: EnsembleSnapshot, raw: FloatArray) -> list[int]:
     known = [e for e, rule in enumerate(snapshot.rules) if rule is not None and not np.isnan(raw[:, e]).all()]
     if snapshot.weights is None:
         return known[:1]
-    return [e for e in known if snapshot.weights.weights[e] > 0.0]
+    return [e for e in known if snapshot.weights.weights[e] != 0.0]
 
 
 def _expert_part(

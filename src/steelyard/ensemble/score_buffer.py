@@ -14,7 +14,7 @@ from steelyard._types import FloatArray, IntArray
 from steelyard.base import Label
 from steelyard.ensemble.settings import SETTINGS
 
-__all__ = ["PredictedScores", "ScoreBuffer", "TwoSides", "align", "n_planes", "with_new_experts"]
+__all__ = ["PredictedScores", "ScoreBuffer", "ScoreLog", "TwoSides", "align", "n_planes", "with_new_experts"]
 
 
 class TwoSides(NamedTuple):
@@ -25,7 +25,7 @@ class TwoSides(NamedTuple):
     share: float  # share of the positive side among recent rows
 
 
-class _Log(NamedTuple):
+class ScoreLog(NamedTuple):
     """Scores, class indices and row hashes in stream order; the first ``n`` stored rows are valid.
 
     Logs share their storage: appending writes behind the last valid row, so earlier logs stay valid.
@@ -35,7 +35,7 @@ class _Log(NamedTuple):
     n: int
 
     @classmethod
-    def empty(cls, n_experts: int, n_planes: int, n_rows: int = 0) -> _Log:
+    def empty(cls, n_experts: int, n_planes: int, n_rows: int = 0) -> ScoreLog:
         scores = np.empty((n_rows, n_experts, n_planes))
         return cls((scores, np.empty(n_rows, dtype=np.int64), np.empty(n_rows, dtype=np.uint64)), 0)
 
@@ -44,20 +44,29 @@ class _Log(NamedTuple):
         scores, places, keys = self.store
         return scores[: self.n], places[: self.n], keys[: self.n]
 
-    def append(self, scores: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> _Log:
+    def append(self, scores: FloatArray, places: IntArray, keys: NDArray[np.uint64]) -> ScoreLog:
         n, store = self.n + len(places), self.store
         if n > len(store[1]):
             _, n_experts, n_columns = store[0].shape
-            store = _Log.empty(n_experts, n_columns, 2 * n + 64).store
+            store = ScoreLog.empty(n_experts, n_columns, 2 * n + 64).store
             for column, values in zip(store, self.rows, strict=True):
                 column[: self.n] = values
         for column, values in zip(store, (scores, places, keys), strict=True):
             column[self.n : n] = values
-        return _Log(store, n)
+        return ScoreLog(store, n)
 
-    def take(self, rows: Any) -> _Log:
+    def take(self, rows: Any) -> ScoreLog:
         scores, places, keys = (column[rows] for column in self.rows)
-        return _Log((scores, places, keys), len(places))
+        return ScoreLog((scores, places, keys), len(places))
+
+    def without(self, place: int, keys: NDArray[np.uint64]) -> ScoreLog:
+        """Return the log without the oldest row of a class for each of these hashes."""
+        _, places, known = self.rows
+        of_class = np.flatnonzero(places == place)
+        keep = np.ones(self.n, dtype=bool)
+        for key in keys:
+            keep[of_class[keep[of_class] & (known[of_class] == key)][:1]] = False
+        return self if keep.all() else self.take(keep)
 
 
 class ScoreBuffer:
@@ -76,7 +85,7 @@ class ScoreBuffer:
     def __init__(self, n_experts: int) -> None:
         self.n_experts = n_experts
         self.classes: list[Label] = []
-        self._log = _Log.empty(n_experts, 1)
+        self._log = ScoreLog.empty(n_experts, 1)
         self._counts: FloatArray = np.zeros(0)  # decayed number of rows of each class
 
     def set_classes(self, classes: Sequence[Label]) -> None:
@@ -88,7 +97,7 @@ class ScoreBuffer:
         moved = np.array([place_of.get(label, -1) for label in old], dtype=np.int64)
         counts, self._counts = self._counts, np.zeros(len(place_of))
         self._counts[moved[moved >= 0]] = counts[moved >= 0]
-        log, self._log = self._log, _Log.empty(self.n_experts, n_planes(len(place_of)))
+        log, self._log = self._log, ScoreLog.empty(self.n_experts, n_planes(len(place_of)))
         if log.n:
             scores, places, keys = log.take(moved[log.rows[1]] >= 0).rows
             self._log = self._log.append(align(scores, old, self.classes), moved[places], keys)
@@ -136,17 +145,13 @@ class ScoreBuffer:
         if label not in self.classes:
             return
         place = self.classes.index(label)
-        _, places, known = self._log.rows
-        of_class = np.flatnonzero(places == place)
-        keep = np.ones(self._log.n, dtype=bool)
-        for key in keys:
-            keep[of_class[keep[of_class] & (known[of_class] == key)][:1]] = False
-        self._log = self._log.take(keep)
+        n_before = int(np.count_nonzero(self._log.rows[1] == place))
+        self._log = self._log.without(place, keys)
         # Only recent rows count for the shares; older ones have decayed.
-        n_kept = np.count_nonzero(keep[of_class])
-        count = self._counts[place] - (len(of_class) - n_kept)
+        n_kept = int(np.count_nonzero(self._log.rows[1] == place))
+        count = self._counts[place] - (n_before - n_kept)
         if count <= 0.0 and n_kept:
-            count = self._counts[place] * n_kept / len(of_class)
+            count = self._counts[place] * n_kept / n_before
         self._counts = self._counts.copy()
         self._counts[place] = max(0.0, count)
 

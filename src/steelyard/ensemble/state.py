@@ -19,6 +19,7 @@ from steelyard.ensemble.row_buffer import RowBuffer
 from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
 from steelyard.tables.schema import Schema
 
@@ -43,6 +44,7 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "recent": model._rows.get_state(),
         "waiting": model._pending.get_state(),
         "watch": model._drift.get_state(),
+        "correction": model._correction.get_state(),
         "changes": model._changes.get_state(),
         "evidence": model._recent_scores.get_state(),
         "views": model._views.get_state(),
@@ -80,6 +82,7 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
         raise ValueError("rows are remembered that have not been seen yet")
     model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     model._drift = DriftDetector.from_state(state.get("watch", {}))
+    model._correction = WeightCorrection.from_state(state.get("correction", {}), len(EXPERTS))
     model._changes = ChangeMonitor.from_state(state.get("changes", {}))
     model._experts = [config.make(config) for config in EXPERTS]
     if len(state["experts"]) > len(EXPERTS):

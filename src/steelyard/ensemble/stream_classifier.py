@@ -56,6 +56,7 @@ from steelyard.ensemble.row_explanation import explain_snapshot, unhashed, with_
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.state import get_state, set_state
 from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows, Views
 from steelyard.exceptions import DataError, SteelyardError
@@ -182,6 +183,7 @@ class StreamClassifier(ForgettingMixin):
 
     Recent scores are kept for about 1,000 rows, at least 100 of each class. Each expert's scores are
     calibrated to log-odds, which keeps the order of the highest scores, and weighted by AUC and log-loss.
+    With two classes the weights are corrected by a logistic regression on the log-odds of 5,000 rows.
     Before two rows of both classes are scored, the linear expert over all rows predicts alone.
 
     :meth:`forget` removes rows exactly from every expert that remembers them, and from the recent scores.
@@ -321,6 +323,7 @@ class StreamClassifier(ForgettingMixin):
         self._row_costs = RowCosts()
         self._pending = PendingRows()
         self._drift = DriftDetector()
+        self._correction = WeightCorrection.none(len(EXPERTS))
         self._changes = ChangeMonitor()
 
     def _hashed_view(self, width: int) -> HashedView | HashedTable | None:
@@ -651,12 +654,24 @@ class StreamClassifier(ForgettingMixin):
                 scores = np.where(uses_labels[:, None], np.nan, scores)
         place_of = np.full(len(self._labels), -1)
         place_of[classes] = np.arange(len(classes))
+        if scores is not None:
+            self._record_log_odds(block, scores, classes)
         recent.push(place_of[block.codes], scores, block.keys, block.weights)
         # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
         drifts = self._drift.drifts
         is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
         if is_rare and self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
             recent.shorten()
+
+    def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
+        """Record the calibrated scores of these rows, by which the weights of two classes are corrected."""
+        weights = self._snapshot.weights
+        if len(classes) != 2 or classes != self._snapshot.classes:
+            self._correction = WeightCorrection.none(len(EXPERTS))
+        elif isinstance(weights, ExpertWeights):
+            log_odds = weights.expert_log_odds(scores[:, :, 0])
+            places = (block.codes == classes[1]).astype(np.int64)
+            self._correction = self._correction.after(log_odds, places, block.keys)
 
     def _update(self, stream: Stream) -> None:
         """Update the experts that are due, expensive ones in parallel, and derive their rules."""
@@ -712,7 +727,17 @@ class StreamClassifier(ForgettingMixin):
             goal = self._row_costs.prices(goal, self._labels[classes[0 if is_mirrored else 1]])
         if isinstance(goal, OnlineThreshold) and len(classes) > 2:
             goal = goal.per_row
-        return weigh(self._recent_scores, goal, priors, is_long=is_long, is_mirrored=is_mirrored)
+        weights = weigh(
+            self._recent_scores,
+            goal,
+            priors,
+            is_long=is_long,
+            is_mirrored=is_mirrored,
+            correction=self._correction,
+        )
+        if isinstance(weights, ExpertWeights) and weights.correction is not None:
+            self._correction = weights.correction
+        return weights
 
     def _is_mirrored(self, classes: list[int]) -> bool:
         """Return whether the first of two classes is the positive one."""
@@ -836,7 +861,10 @@ class StreamClassifier(ForgettingMixin):
             if expert.is_enabled:
                 expert.forget(block, stream)
         for code in np.unique(block.codes).tolist():
-            self._recent_scores.drop(code, block.keys[block.codes == code])
+            keys = block.keys[block.codes == code]
+            self._recent_scores.drop(code, keys)
+            if code in self._snapshot.classes[:2]:
+                self._correction = self._correction.without(self._snapshot.classes.index(code), keys)
         if self._online_threshold is not None:
             self._online_threshold.log.drop(block.keys)
         for expert in self._experts:

@@ -26,7 +26,9 @@ def trees_per_output(n_trees: int, n_outputs: int) -> int:
     return max(min(_MIN_TREES, n_trees), n_trees // n_outputs)
 
 
-def fit_cost_us(n_trees: int, n_outputs: int, n_rows: int, n_columns: int, max_bins: int = 64) -> float:
+def fit_cost_us(
+    n_trees: int, n_outputs: int, n_rows: int, n_columns: int, *, max_bins: int = 64, max_leaves: int = 16
+) -> float:
     """Return the microseconds that one fit takes on a common machine.
 
     ``n_trees`` is the number of trees for one output, ``n_columns`` that of columns that are not constant.
@@ -34,7 +36,8 @@ def fit_cost_us(n_trees: int, n_outputs: int, n_rows: int, n_columns: int, max_b
     row, value, sampled_value, bin_ = _COST_US
     columns = min(n_columns, _MAX_COLUMNS)
     per_row = row + columns * (value if n_columns <= _MAX_COLUMNS else sampled_value)
-    per_tree = n_rows * per_row + 16 * columns * max_bins * bin_
+    per_row *= 0.9 + 0.1 * max_leaves / 16.0
+    per_tree = n_rows * per_row + max_leaves * columns * max_bins * bin_
     return n_outputs * trees_per_output(n_trees, n_outputs) * per_tree
 
 

@@ -42,8 +42,8 @@ _former_parameters: dict[type, dict[str, str]] = {}
 
 # Modules of this package that register classes. Other packages register theirs when they are imported.
 _REGISTERING_MODULES = (
-    "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "online", "proximal",
-    "sql", "svm", "tables", "windowing",
+    "alignment", "distributed.files", "enclosing", "ensemble", "features", "kernels", "keyed", "online",
+    "proximal", "sql", "svm", "tables", "windowing",
 )  # fmt: skip
 
 _OBJECT = "object"

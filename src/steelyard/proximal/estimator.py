@@ -804,7 +804,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        scores, predictor = self._scores(X, "predict_proba")
+        return self._probabilities_of(self._scores(X, "predict_proba")[0], prior)
+
+    def _probabilities_of(self, scores: FloatArray, prior: str | Mapping[Label, float]) -> FloatArray:
+        """Return the probabilities of the classes for scores, one column per plane; see ``predict_proba``."""
+        predictor = self._predictor()
         labels = predictor.classes.array.tolist()
         if len(labels) == 1:
             return np.ones((len(scores), 1))

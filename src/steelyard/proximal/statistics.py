@@ -26,7 +26,7 @@ from steelyard.proximal import serialization
 from steelyard.proximal.quantizer import LARGEST_VALUE, Quantizer
 from steelyard.proximal.row_ledger import FoldLabel
 
-__all__ = ["ClassStatistics", "ClassSubset", "never_learned"]
+__all__ = ["ClassStatistics", "ClassSubset", "label_bytes", "never_learned"]
 
 _MAX_SCALE_FACTOR = 2.0**32  # largest factor of one call of scale()
 _INDEFINITE_TOLERANCE = (
@@ -237,7 +237,7 @@ class ClassStatistics:
         view = self.view(classes)
         name.update((view.origin + 0.0).tobytes())  # + 0.0 turns -0.0 into 0.0
         for k, label in enumerate(classes):
-            name.update(_label_bytes(label))
+            name.update(label_bytes(label))
             name.update(view.canonical(k))
         return name.hexdigest()
 
@@ -591,7 +591,7 @@ def _sparse_arrays(X: Any) -> tuple[FloatArray, Any, Any]:
     return X.data.astype(np.float64, copy=False), X.indices, X.indptr
 
 
-def _label_bytes(label: Label) -> bytes:
+def label_bytes(label: Label) -> bytes:
     """Return a label as bytes; equal numbers of different types have equal bytes."""
     if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
         return f"int:{int(label)};".encode()

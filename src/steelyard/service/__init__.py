@@ -2,7 +2,7 @@
 
 Layers, bottom up: ``spec`` (settings of a model), ``rows`` (bodies of requests as columns), ``engine`` (one
 model, without I/O), ``stores`` (durable storage in SQLite or PostgreSQL), ``session`` (a model and its part
-of the store), ``writer`` (the one thread that changes models: group commit, publish, respond),
+of the store), ``writer`` (the thread that changes models: group commit, publish, respond; leases of models),
 ``audit``, ``guards`` and ``statistics`` (audit log, allowed values and quotas, counters of the writer),
 ``replication`` (follow the writer of another process), ``http`` (the web interface), ``page`` (the web page).
 """

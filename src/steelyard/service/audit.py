@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from steelyard.service.commands import Origin, Request, Tick
+from steelyard.service.commands import Adopt, Origin, Request, Tick
 from steelyard.service.stores.sql import Store
 
 __all__ = ["AuditEntry", "AuditLog"]
 
 _MAX_UNWRITTEN = 10_000
 _READ_ENTRIES = 500  # stored groups that a query reads at once
+_INTERNAL = (Tick, Adopt)  # sent by the writer itself
 _NO_ORIGIN = Origin(None, None, "")
 _COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # fields of responses with numbers of rows
 
@@ -55,7 +56,7 @@ class AuditLog:
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
         """Add the requests of a transaction that failed."""
         for request in requests:
-            if not isinstance(request, Tick):
+            if not isinstance(request, _INTERNAL):
                 self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
@@ -67,7 +68,7 @@ class AuditLog:
         last: tuple[str, type[Request]] | None = None
         for request, outcome in outcomes:
             kind = type(request)
-            if kind is Tick:
+            if kind in _INTERNAL:
                 continue
             if last != (request.model, kind):
                 last = (request.model, kind)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
 from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import SteelyardError
+
+Rows = Sequence[Mapping[str, Any]] | Any  # or a data frame with the Arrow interface
+_ARROW = "application/vnd.apache.arrow.stream"
 
 __all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
 
@@ -59,13 +63,16 @@ class Client(HttpClient):
         API key; it must have the scopes of the requests to send.
     timeout : float, default=30.0
         Seconds to wait for a response.
+    retry_seconds : float, default=30.0
+        Seconds during which a request without a response, or with status 429 or 503, is sent again. A service
+        that restarts, or a model that moves to another process, is back within this time.
     transport : httpx.BaseTransport, optional
         Custom transport, for example for tests or a proxy.
 
     Notes
     -----
     Every request that changes a model carries an idempotency key, so it can be repeated safely when a
-    response is lost. A request is sent at most four times.
+    response is lost. Rows are mappings, or a data frame of pandas, polars or PyArrow.
     """
 
     def __init__(
@@ -74,9 +81,11 @@ class Client(HttpClient):
         *,
         key: str | None = None,
         timeout: float = 30.0,
+        retry_seconds: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         headers = auth_headers(key)
+        self._retry_seconds = retry_seconds
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
 
     # -- requests -----------------------------------------------------------------------------------
@@ -102,28 +111,29 @@ class Client(HttpClient):
         """Return version, digest, classes and numbers of rows of a model."""
         return self._send("GET", f"/v1/models/{model}")
 
-    def learn(
-        self, model: str, rows: Sequence[Mapping[str, Any]], *, key: str | None = None
-    ) -> dict[str, Any]:
-        """Learn labelled rows."""
-        return self._send("POST", f"/v1/models/{model}/learn", {"rows": list(rows)}, key=key)
+    def learn(self, model: str, rows: Rows, *, key: str | None = None) -> dict[str, Any]:
+        """Learn labelled rows: mappings or a data frame."""
+        return self._send("POST", f"/v1/models/{model}/learn", _rows_body(rows), key=key)
 
     def predict(
         self,
         model: str,
-        rows: Sequence[Mapping[str, Any]],
+        rows: Rows,
         *,
         remember: bool = False,
         as_of: int | str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
         """Predict labels, scores and probabilities; with ``remember`` also ids for delayed labels."""
-        body: dict[str, Any] = {"rows": list(rows)}
-        if remember:
-            body["remember"] = True
+        options: dict[str, Any] = {"remember": True} if remember else {}
         if as_of is not None:
-            body["as_of"] = as_of
-        return self._send("POST", f"/v1/models/{model}/predict", body, key=key, changes=remember)
+            options["as_of"] = as_of
+        path, body = f"/v1/models/{model}/predict", _rows_body(rows)
+        if isinstance(body, dict):
+            body.update(options)
+        elif options:
+            path += "?" + urlencode({name: str(value).lower() for name, value in options.items()})
+        return self._send("POST", path, body, key=key, changes=remember)
 
     def explain(self, model: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Explain the predictions of rows: contributions, nearest remembered rows, and changes."""
@@ -148,7 +158,7 @@ class Client(HttpClient):
         *,
         ids: Sequence[str] | None = None,
         subject: str | None = None,
-        rows: Sequence[Mapping[str, Any]] | None = None,
+        rows: Rows | None = None,
         before: str | None = None,
         batch: str | None = None,
         learned: Mapping[str, Any] | None = None,
@@ -162,12 +172,14 @@ class Client(HttpClient):
         selection = {
             "ids": ids,
             "subject": subject,
-            "rows": rows,
             "before": before,
             "batch": batch,
             "learned": learned,
         }
-        body = {name: value for name, value in selection.items() if value is not None}
+        body: Any = {name: value for name, value in selection.items() if value is not None}
+        if rows is not None:
+            rows_body = _rows_body(rows)
+            body = {**body, **rows_body} if isinstance(rows_body, dict) else rows_body
         return self._send("POST", f"/v1/models/{model}/forget", body, key=key)
 
     def challenge(self, model: str, settings: Mapping[str, Any], *, replay: bool = True) -> dict[str, Any]:
@@ -238,9 +250,12 @@ class Client(HttpClient):
             key = key or uuid.uuid4().hex
             headers["Idempotency-Key"] = key
         failure: SteelyardError | None = None
-        for _ in attempts():
+        content: dict[str, Any] = {"json": body}
+        if isinstance(body, bytes):
+            content, headers["Content-Type"] = {"content": body}, _ARROW
+        for _ in attempts(self._retry_seconds):
             try:
-                response = self._http.request(method, path, json=body, headers=headers)
+                response = self._http.request(method, path, headers=headers, **content)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failure = UnreachableError(
                     f"the service cannot be reached: {error}.", source=f"{method} {path}"
@@ -257,6 +272,21 @@ class Client(HttpClient):
                     break
         assert failure is not None
         raise failure
+
+
+def _rows_body(rows: Rows) -> dict[str, Any] | bytes:
+    """Return rows as a JSON value, or a data frame as an Arrow stream."""
+    is_pandas = type(rows).__module__.partition(".")[0] == "pandas"
+    if not is_pandas and not hasattr(rows, "__arrow_c_stream__"):
+        return {"rows": list(rows)}
+    import pyarrow as pa
+
+    table = pa.Table.from_pandas(rows, preserve_index=False) if is_pandas else pa.table(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _refusal(response: httpx.Response) -> RefusedError:

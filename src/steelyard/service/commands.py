@@ -15,6 +15,7 @@ from steelyard.service.stores import PendingRow
 from steelyard.tables.columns import ColumnBatch
 
 __all__ = [
+    "Adopt",
     "Challenge",
     "Conflict",
     "Delete",
@@ -304,6 +305,13 @@ class Drop(Request):
     erases: ClassVar[bool] = True
 
     site: str
+
+
+@dataclass
+class Adopt(Request):
+    """Continue with a session of another writer thread; sent by the writer itself."""
+
+    session: Any
 
 
 @dataclass

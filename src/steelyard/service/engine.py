@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.ensemble import StreamClassifier
 from steelyard.evaluation.contributions import strengths_of
-from steelyard.exceptions import DataError, SteelyardError
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal.drift_report import renamed_event
 from steelyard.service.monitor import QualityMonitor
@@ -30,7 +30,7 @@ from steelyard.service.recent_rows import RecentRows, column_statistics
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
 from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.columns import ColumnBatch, Place, RowError, near
+from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts, near
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded, source_columns
 from steelyard.tables.labels import LabelReader
@@ -492,6 +492,7 @@ class Engine:
         rival = self.challenger
         assert rival is not None
         promoted, monitor = rival.engine, rival.engine.monitor
+        promoted.name = self.name  # the model may have been renamed since the challenger started
         promoted.version, promoted.n_learned = self.version + 1, self.n_learned
         self.challenger, self.monitor = None, rival.monitor
         promoted.recent = self.recent
@@ -499,9 +500,36 @@ class Engine:
         promoted.monitor = monitor.copy()
         return promoted
 
+    def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
+        """Return the known categories, as (column, text), that occur in rows."""
+        known = set(self._encoder.categories_) if self._has_columns else set()
+        columns = self._encoder.categorical_ if self._has_columns else []
+        found: set[tuple[str, Any]] = {
+            (name, text)
+            for name in columns
+            if name in batch.columns
+            for text in as_texts(batch.columns[name])
+        }
+        found = {(name, text) for name, text in found if text is not None} & known
+        return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
+
+    def erase_categories(self, categories: set[tuple[str, str]]) -> None:
+        """Erase the texts of categories that no row has any more."""
+        self._encoder = copy.deepcopy(self._encoder)  # published copies keep theirs
+        self._encoder.erase_categories(sorted(categories))
+        if self.challenger is not None:
+            self.challenger.engine.erase_categories(categories)
+
     def configure(self, spec: Spec) -> int:
         """Change settings that do not require learning rows again; return the new version."""
         self.spec.check_change(spec)
+        if spec.allowed_labels is not None and spec.allowed_labels != self.spec.allowed_labels:
+            missing = set(class_counts(self._learner)) - spec.allowed_labels
+            if missing:
+                raise ParameterError(
+                    f"classes must contain the class {min(missing)!r}, which the model has learned.",
+                    source="the spec",
+                )
         _copy_parameters(spec.make_learner(), self._learner)
         self.spec = spec
         return self._next()

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict
 from steelyard.service.engine import Engine
 from steelyard.service.spec import Spec
-from steelyard.tables.columns import ColumnBatch, RowError
+from steelyard.tables.columns import ColumnBatch, RowError, near
 
 __all__ = ["check_quota", "check_rows", "violations"]
 
 _MEGABYTE = 1_000_000
+_MAX_LISTED = 99  # characters of the classes in a message
 
 
 def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
     """Return column and reason of each row that violates a guard; the reason has no value of the row."""
     found: dict[int, tuple[str, str]] = {}
-    if spec.classes is not None:
-        allowed = {_text(label) for label in spec.classes}
+    allowed = spec.allowed_labels
+    if allowed is not None:
         for row, label in enumerate(wire.texts(batch, spec.target)):
             if label not in allowed:
-                found[row] = spec.target, f"the label is not among {', '.join(sorted(allowed))}"
+                found[row] = spec.target, f"the label is not one of the classes {_listed(allowed)}"
     for name, (low, high) in (spec.ranges or {}).items():
         values = batch.columns.get(name)
         if values is None or values.dtype != np.float64:
@@ -43,10 +46,17 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
     if found:
         row = min(found)
         column, reason = found[row]
+        closest = None
+        if column == spec.target and spec.allowed_labels is not None:
+            label = str(wire.texts(batch, column)[row])
+            reason = reason.replace("the label", f"the label {label[:60]!r}", 1)
+            closest = near(label, sorted(spec.allowed_labels))
         raise RowError(
             f"{reason}; nothing was changed.",
             source=f"row {row} of the request",
-            hint="correct the row; the settings classes and ranges define what is allowed",
+            hint=f"did you mean {closest!r}?"
+            if closest
+            else "correct the row; the settings classes and ranges define what is allowed",
             row=row,
             column=column,
         )
@@ -69,5 +79,5 @@ def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
             )
 
 
-def _text(label: object) -> str:
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+def _listed(labels: Iterable[str]) -> str:
+    return ", ".join(sorted(labels))[:_MAX_LISTED]

@@ -10,7 +10,7 @@ from steelyard.service.commands import Conflict, GoneError, Remember, Request
 from steelyard.service.stores import RowReference
 from steelyard.service.stores.sql import Store
 
-__all__ = ["ERASED_RESPONSE", "Response", "run_once"]
+__all__ = ["ERASED_RESPONSE", "Response", "run_once", "stored_response"]
 
 Response = dict[str, Any]
 ERASED_RESPONSE = '{"erased": true}'  # replaces a stored response that mentioned a forgotten row
@@ -22,8 +22,7 @@ def run_once(store: Store, request: Request, run: Callable[[], Response], now: f
         return run()
     known = store.response_to(request.model, request.key)
     if known is not None:
-        request.is_repeated = True
-        return _stored_response(request, *known)
+        return stored_response(request, *known)
     response = run()
     store.put_response(
         request.model,
@@ -36,7 +35,9 @@ def run_once(store: Store, request: Request, run: Callable[[], Response], now: f
     return response
 
 
-def _stored_response(request: Request, fingerprint: str, body: str) -> Response:
+def stored_response(request: Request, fingerprint: str, body: str) -> Response:
+    """Return the response of a repeated request; raise if the key belongs to another request."""
+    request.is_repeated = True
     if fingerprint != request.fingerprint:
         raise Conflict(
             f"the idempotency key {request.key!r} was used for another request; nothing was changed.",

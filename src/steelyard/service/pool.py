@@ -29,6 +29,7 @@ __all__ = [
     "StaleVersionError",
     "new_session",
     "recover_session",
+    "repair_model",
 ]
 
 _MAX_SITES = 10_000
@@ -235,7 +236,7 @@ class PooledSession(ModelSession):
         """Raise Conflict: a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.engine.name)
 
-    def snapshot(self, now: float, keep: int = 1) -> None:
+    def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
         """Write a snapshot of the versions and of the dropped sites; site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
@@ -251,6 +252,16 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
     if spec.sites:
         return PooledSession(store, PooledEngine(name, spec))
     return ModelSession(store, Engine(name, spec))
+
+
+def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
+    """Rebuild a damaged model; a federated model cannot be rebuilt, because sites publish it again."""
+    if Spec.from_store(json.loads(spec)).sites:
+        raise Conflict(
+            f"the federated model {name!r} cannot be repaired here.",
+            hint="create it under another name; its sites publish their statistics again",
+        )
+    return ModelSession.repair(store, name, spec, now)
 
 
 def recover_session(store: Store, name: str, spec: str) -> ModelSession:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.base import forgetting_scope
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
@@ -30,6 +32,7 @@ __all__ = ["LearnedRows", "ModelSession"]
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # rows of a model
 _REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
+_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 
 
@@ -44,6 +47,7 @@ class LearnedRows(NamedTuple):
     subjects: list[str | None]
     body: bytes
     batch: str | None = None  # idempotency key of the request
+    batches: Mapping[str, Sequence[int]] = {}  # positions of the rows of each key, if requests share the rows
 
 
 class ModelSession:
@@ -84,8 +88,48 @@ class ModelSession:
         return session
 
     def _times(self, chunk: int) -> FloatArray:
-        _, extra = wire.unpack(self.store.chunk(chunk))
+        _, extra = self._unpacked(chunk)
         return np.asarray(extra["times"])
+
+    def _unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
+        """Return the rows of a chunk; raise FileFormatError that names the chunk if it is damaged."""
+        try:
+            return wire.unpack(self.store.chunk(chunk))
+        except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
+            message = error.message if isinstance(error, FileFormatError) else "stored rows are damaged."
+            raise FileFormatError(message, source=f"model {self.engine.name!r}, chunk {chunk}") from error
+
+    @classmethod
+    def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
+        """Rebuild a damaged model from its readable rows and write it; call it inside a transaction.
+
+        A model that stores its rows learns the readable ones again. Another model continues from its latest
+        readable snapshot with the readable events after it.
+
+        Returns
+        -------
+        dict
+            Numbers of rows that are ``kept`` and ``lost``; rows of unreadable snapshots are not counted.
+        """
+        settings = Spec.from_store(json.loads(spec))
+        session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
+        if not settings.keeps_rows:
+            session = cls(store, _latest_readable(store, name) or session.engine)
+        n_lost, damaged = 0, []
+        for chunk, n_rows, begin in store.chunks(name):
+            try:
+                batch, extra = session._unpacked(chunk)
+                if begin < batch.n_rows:
+                    session.engine.learn(batch.take(begin, batch.n_rows), at=now)
+                session.row_windows.add(chunk, np.asarray(extra["times"]), n_rows, begin)
+            except SteelyardError:
+                n_lost += n_rows - begin
+                damaged.append(chunk)
+        store.drop_chunks(damaged)
+        session.engine.version = version + 1
+        session.engine.monitor.take_points()
+        session.snapshot(now, keep=1)
+        return {"kept": session.engine.n_rows, "lost": n_lost}
 
     def follow(self, version: int) -> bool:
         """Replay the events of another process; return whether that leads to the given version."""
@@ -101,7 +145,7 @@ class ModelSession:
         body = wire.unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
-            batch, extra = wire.unpack(self.store.chunk(body["chunk"]))
+            batch, extra = self._unpacked(body["chunk"])
             self.engine.learn(batch, at=event.at, predictions=_stored_predictions(extra.get("given")))
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
@@ -123,9 +167,16 @@ class ModelSession:
         predictions: EarlierPredictions | None = None,
         key: str | None = None,
         guarded: bool = True,
+        sources: Sequence[tuple[str | None, int]] = (),
     ) -> int:
-        """Learn rows, write them to the store, expire rows outside the window; return the version."""
-        learned = self.learn_in_memory(batch, now=now, predictions=predictions, guarded=guarded)
+        """Learn rows, write them to the store, expire rows outside the window; return the version.
+
+        ``key`` is the idempotency key of the request; for rows of several requests, ``sources`` has the key
+        and the number of rows of each of them.
+        """
+        learned = self.learn_in_memory(
+            batch, now=now, predictions=predictions, guarded=guarded, sources=sources
+        )
         return self.write(learned if key is None else learned._replace(batch=key))
 
     @property
@@ -143,6 +194,7 @@ class ModelSession:
         now: float,
         predictions: EarlierPredictions | None = None,
         guarded: bool = True,
+        sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
         """Learn rows without writing them; :meth:`write` must follow."""
         spec, engine = self.engine.spec, self.engine
@@ -154,6 +206,7 @@ class ModelSession:
         times = wire.times(batch, spec.time, now)
         if spec.time is not None:
             wire.check_not_in_future(times, spec.time, now + spec.max_future_seconds)
+        order: NDArray[np.intp] | None = None
         if spec.keeps_rows and spec.time is not None and engine.can_forget:
             order = np.argsort(times, kind="stable")  # RowWindowIndex needs sorted times
             batch, times = wire.select(batch, order), times[order]
@@ -161,21 +214,33 @@ class ModelSession:
         ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
         if spec.id is not None:
             self._check_new(ids)
+        batches = _positions_by_key(sources, order) if spec.keeps_rows else {}
         extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
+        if batches:
+            extra["batches"] = batches
         pause = partial(self._yield, batch.n_rows)
         pause()
         body = wire.pack(batch, extra)
         pause()
         version = engine.learn(batch, at=now, predictions=predictions, pause=pause)
         pause()
-        return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body)
+        return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store, expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
+        # Everything that takes long is done before the first change, which locks a SQLite file.
+        expired = self._expired_by(rows) if spec.window is not None else []
+        if expired:
+            self._unlearn(expired)
         chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
-        self._append("learn", {"chunk": chunk}, rows.now)
+        if rows.batches and spec.keeps_rows:
+            self.store.index_batches(engine.name, chunk, rows.batches)
+        self._append("learn", {"chunk": chunk}, rows.now, rows.version)
         self.rows_since_snapshot += rows.n_rows
+        if expired:
+            version = engine.version
+            self._append_expiry(expired, rows.now)
         if spec.keeps_rows:
             if spec.id is not None or spec.subject is not None:
                 self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
@@ -187,6 +252,15 @@ class ModelSession:
             self.store.add_points(engine.name, points)
         return version
 
+    def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
+        """Return the stored rows that leave the window when these rows enter it."""
+        window = self.engine.spec.window
+        if isinstance(window, int):
+            return self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+        assert window is not None
+        newest = max(self.row_windows.newest(), float(rows.times[-1]))
+        return self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if there are none."""
         window = self.engine.spec.window
@@ -196,6 +270,12 @@ class ModelSession:
         ranges = self.row_windows.expired(window, moment)
         if not ranges:
             return None
+        version = self._unlearn(ranges)
+        self._append_expiry(ranges, now)
+        return version
+
+    def _unlearn(self, ranges: Sequence[RowRange]) -> int:
+        """Unlearn rows that have expired; return the version."""
         rows = self._rows_of(ranges)
         pause = partial(self._yield, rows.n_rows)
         pause()
@@ -203,10 +283,12 @@ class ModelSession:
             version = self.engine.forget(rows, pause=pause)
         except DataError as error:  # these rows were learned before: this is not the fault of a client
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
-        self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
-        self.row_windows.expire(ranges)  # the event records it; updating the chunk would rewrite its rows
         pause()
         return version
+
+    def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
+        self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
+        self.row_windows.expire(ranges)  # the event records it; updating the chunk would rewrite its rows
 
     def _yield(self, n_rows: int) -> None:
         if self.yield_to_readers is not None and n_rows >= _MIN_ROWS_TO_YIELD:
@@ -222,14 +304,15 @@ class ModelSession:
                 hint="ids are unique; to learn a row again, forget it first",
             )
 
-    def _append(self, kind: str, body: dict[str, Any], now: float) -> None:
-        self.store.append(self.engine.name, Event(self.engine.version, now, kind, wire.pack_event(body)))
+    def _append(self, kind: str, body: dict[str, Any], now: float, version: int | None = None) -> None:
+        version = self.engine.version if version is None else version
+        self.store.append(self.engine.name, Event(version, now, kind, wire.pack_event(body)))
         self.events_since_snapshot += 1
 
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
         parts = []
         for rows in ranges:
-            batch, _ = wire.unpack(self.store.chunk(rows.chunk))
+            batch, _ = self._unpacked(rows.chunk)
             parts.append(batch.take(rows.begin, rows.end))
         return wire.joined(parts)
 
@@ -290,7 +373,7 @@ class ModelSession:
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
         """Return the rows of a chunk whose labels change, before and after, and the chunk with new labels."""
         spec = self.engine.spec
-        batch, extra = wire.unpack(self.store.chunk(chunk))
+        batch, extra = self._unpacked(chunk)
         begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
         active = [row for row in sorted(positions) if row >= begin]
         column = batch.columns[spec.target].copy()
@@ -305,6 +388,8 @@ class ModelSession:
             wire.select(batch, rows),
             corrected.take(begin, batch.n_rows),
             np.asarray(extra["times"])[begin:],
+            len(rows),
+            _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
         return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep)
 
@@ -345,7 +430,8 @@ class ModelSession:
     def remember(self, rows: Sequence[PendingRow], max_pending: int) -> None:
         """Store predicted rows until their labels arrive; raise Conflict if there would be too many."""
         name = self.engine.name
-        n_new = len(rows) - len(self.store.pending(name, [row.id for row in rows]))
+        rows = self._not_pending(rows)
+        n_new = len(rows)
         if self.n_pending + n_new > max_pending:
             raise Conflict(
                 f"{self.n_pending:,} rows of {name!r} wait for their labels, and {max_pending:,} can; "
@@ -354,6 +440,23 @@ class ModelSession:
             )
         self.store.put_pending(name, rows)
         self.n_pending += n_new
+
+    def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
+        """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
+
+        A key that may only predict must not replace the rows of other clients.
+        """
+        spec, ids = self.engine.spec, [row.id for row in rows]
+        pending = {row.id: row for row in self.store.pending(self.engine.name, ids)}
+        taken = [row.id for row in rows if row.id in pending and not _is_same(row, pending[row.id], spec)]
+        if spec.id is not None and spec.keeps_rows and not taken:
+            taken = self.store.known_ids(self.engine.name, ids)
+        if taken:
+            raise Conflict(
+                f"the id {taken[0]!r} belongs to another row; nothing was changed.",
+                hint="ids are unique; leave the id out to get a new one",
+            )
+        return [row for row in rows if row.id not in pending]
 
     # -- challenger ---------------------------------------------------------------------------------
 
@@ -384,7 +487,7 @@ class ModelSession:
         """Return the rows in the window, oldest chunk first, in batches."""
         parts: list[ColumnBatch] = []
         for chunk in self.row_windows.chunks():
-            batch, _ = wire.unpack(self.store.chunk(chunk))
+            batch, _ = self._unpacked(chunk)
             parts.append(batch.take(self.row_windows.begin_of(chunk), batch.n_rows))
             if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
                 yield wire.joined(parts)
@@ -408,6 +511,12 @@ class ModelSession:
         elif unlearned:
             engine.forget(wire.joined(unlearned))
         engine.recent.clear()
+        kept_columns = self._erase_categories(affected, request)
+        is_complete = is_complete and not kept_columns
+        is_found = bool(affected) or request.batch is not None
+        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
+        # Before the first change, because both take long.
+        after, snapshot = self._statement(), self._encoded(now) if deletes_history else None
         for chunk, split in affected.items():
             self._rewrite(chunk, split)
         n_pending = self.store.drop_pending(
@@ -418,8 +527,11 @@ class ModelSession:
             engine.name, ids=request.ids or (), subject=request.subject, before=request.before
         )
         n_responses = self._erase_responses(request, unlearned)
-        self.snapshot(now, keep=1)  # older snapshots contain the forgotten rows
-        is_found = bool(n_rows or n_pending or n_responses)
+        if deletes_history:
+            self.snapshot(now, keep=1, encoded=snapshot)
+        n_unknown = self._n_unknown(request, affected, n_pending + n_quarantined)
+        is_complete = is_complete and not n_unknown
+        has_effect = bool(n_rows or n_pending or n_quarantined or n_responses)
         is_exact, covers = forgetting_scope(engine.learner)
         certificate = {
             "model": engine.name,
@@ -428,23 +540,73 @@ class ModelSession:
             "waiting_dropped": n_pending,
             "quarantine_dropped": n_quarantined,
             "answers_erased": n_responses,
-            "found": is_found,
-            "complete": is_found and is_complete and is_exact,
-            "covers": covers if is_found else "Nothing was found, so nothing was forgotten.",
+            "unknown": n_unknown,
+            "categories_kept": kept_columns,
+            "found": has_effect,
+            "complete": has_effect and is_complete and is_exact,
+            "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
             "at": now,
             "version": engine.version,
             "before": before,
-            "after": self._statement(),
+            "after": after,
         }
-        if not is_found and is_complete:
+        if kept_columns:
+            certificate["note"] = (
+                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
+                "it could not be checked whether other rows have them."
+            )
+        elif not has_effect and engine.spec.keeps_rows:
             certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
-        if not is_complete:
+        elif engine.spec.keeps_rows and not is_complete:
+            certificate["note"] = (
+                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
+                "never learned, have expired, or were forgotten before."
+            )
+        elif not is_complete:
             certificate["note"] = (
                 "This model does not store the rows that it has learned, so they could not be found. The "
                 "model still contains them until the rows themselves are sent in a forget request."
             )
-        self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
+        if has_effect:
+            self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return certificate
+
+    def _erase_categories(self, affected: Mapping[int, _SplitChunk], request: Forget) -> list[str]:
+        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
+        engine, keeps_rows = self.engine, self.engine.spec.keeps_rows
+        parts = [split.unlearn for split in affected.values()]
+        if request.batch is not None and not keeps_rows:
+            parts = [request.batch]
+        left = set().union(*map(engine.categories_in, parts))
+        n_scanned = 0
+        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
+            left -= engine.categories_in(rows)
+            n_scanned += rows.n_rows
+            if not left or n_scanned > _MAX_SCANNED_ROWS:
+                break
+        if not left:
+            return []
+        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
+            return sorted({name for name, _ in left})
+        engine.erase_categories(left)
+        return []
+
+    def _remaining_rows(self, affected: Mapping[int, _SplitChunk]) -> Iterator[ColumnBatch]:
+        """Yield the active rows that are not forgotten, newest first."""
+        for chunk in reversed(self.row_windows.chunks()):
+            if chunk in affected:
+                yield affected[chunk].keep
+            else:
+                rows, _ = self._unpacked(chunk)
+                yield rows.take(self.row_windows.begin_of(chunk), rows.n_rows)
+
+    @staticmethod
+    def _n_unknown(request: Forget, affected: Mapping[int, _SplitChunk], n_dropped: int) -> int:
+        """Return how many of the given ids or subjects no learned, pending or quarantined row had."""
+        if request.ids is None and request.subject is None:
+            return 0
+        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
+        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
 
     def _erase_responses(self, request: Forget, unlearned: Sequence[ColumnBatch]) -> int:
         """Overwrite stored responses that mention the forgotten rows; return their number."""
@@ -480,7 +642,7 @@ class ModelSession:
             return {}
         positions: dict[int, list[int]] = {}
         if is_undo:
-            return {chunk: self._split(chunk, slice(None)) for chunk in self._chunks_to_undo(request)}
+            return self._chunks_to_undo(request)
         if request.batch is not None:
             positions = self._positions_of(request.batch)
         elif request.before is not None:
@@ -499,11 +661,11 @@ class ModelSession:
             positions.setdefault(chunk, []).append(position)
         return positions
 
-    def _chunks_to_undo(self, request: Forget) -> list[int]:
+    def _chunks_to_undo(self, request: Forget) -> dict[int, _SplitChunk]:
         """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
-        name = self.engine.name
-        if request.request_key is not None:
-            chunks = self.store.chunks_of_batch(name, request.request_key)
+        name, key = self.engine.name, request.request_key
+        if key is not None:
+            chunks = self.store.chunks_of_batch(name, key)
         else:
             assert request.learned is not None
             chunks = self.store.chunks_learned(name, *request.learned)
@@ -512,10 +674,13 @@ class ModelSession:
                 f"the model {name!r} has no rows of this batch or time; nothing was changed.",
                 hint="a batch is named by the Idempotency-Key of its request",
             )
-        return chunks
+        return {chunk: self._split(chunk, None, key) for chunk in chunks}
 
-    def _split(self, chunk: int, positions: list[int] | slice) -> _SplitChunk:
-        batch, extra = wire.unpack(self.store.chunk(chunk))
+    def _split(self, chunk: int, positions: list[int] | None, key: str | None = None) -> _SplitChunk:
+        """Split a chunk at these positions, or at the rows of a key; a chunk of one request has no keys."""
+        batch, extra = self._unpacked(chunk)
+        if positions is None:
+            positions = extra.get("batches", {}).get(key, list(range(batch.n_rows)))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
@@ -523,6 +688,8 @@ class ModelSession:
             wire.select(batch, selected & active),
             wire.select(batch, ~selected & active),
             np.asarray(extra["times"])[~selected & active],
+            int(selected.sum()),
+            _kept_positions(extra, ~selected & active),
         )
 
     def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
@@ -536,7 +703,7 @@ class ModelSession:
         for chunk in self.row_windows.chunks():
             if not wanted:
                 break
-            rows, _ = wire.unpack(self.store.chunk(chunk))
+            rows, _ = self._unpacked(chunk)
             begin = self.row_windows.begin_of(chunk)
             for position, key in enumerate(_row_keys(rows, names)):
                 if position >= begin and wanted[key] > 0:
@@ -557,8 +724,11 @@ class ModelSession:
             self.store.drop_chunks([chunk])
             self.row_windows.drop(chunk)
             return
-        body = wire.pack(keep, {"times": split.times, "given": None})
-        self.store.replace_chunk(chunk, keep.n_rows, body)
+        extra: dict[str, Any] = {"times": split.times, "given": None}
+        if split.batches:
+            extra["batches"] = split.batches
+        self.store.replace_chunk(chunk, keep.n_rows, wire.pack(keep, extra))
+        self.store.index_batches(self.engine.name, chunk, split.batches)
         self.store.index_rows(
             self.engine.name, chunk, wire.texts(keep, spec.id), wire.texts(keep, spec.subject)
         )
@@ -566,11 +736,14 @@ class ModelSession:
 
     # -- snapshots and settings ---------------------------------------------------------------------
 
-    def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS) -> None:
+    def _encoded(self, now: float) -> Snapshot:
+        return Snapshot(self.engine.version, now, self.engine.digest(), encode(self.engine.state()))
+
+    def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine, pause = self.engine, partial(self._yield, self.rows_since_snapshot)
         pause()
-        snapshot = Snapshot(engine.version, now, engine.digest(), encode(engine.state()))
+        snapshot = encoded or self._encoded(now)
         pause()
         self.state_bytes = len(snapshot.body)
         self.store.put_snapshot(engine.name, snapshot, keep)
@@ -607,6 +780,19 @@ class _SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
+    n_selected: int  # selected rows, including expired ones
+    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
+
+
+def _latest_readable(store: Store, name: str) -> Engine | None:
+    """Return the model of the newest snapshot that can be decoded."""
+    version: int | None = None
+    while (snapshot := store.snapshot(name, version=version)) is not None:
+        try:
+            return Engine.from_state(name, decode(snapshot.body))
+        except Exception:  # noqa: BLE001  any error of decoding damaged data
+            version = snapshot.version - 1
+    return None
 
 
 class _Correction(NamedTuple):
@@ -614,6 +800,29 @@ class _Correction(NamedTuple):
     ids: list[str]  # of the rows whose labels change
     right: ColumnBatch  # these rows with their new labels
     split: _SplitChunk
+
+
+def _positions_by_key(
+    sources: Sequence[tuple[str | None, int]], order: NDArray[np.intp] | None
+) -> dict[str, list[int]]:
+    """Return the positions of the rows of each key, after rows were put in this order."""
+    keys = [key for key, n_rows in sources for _ in range(n_rows)]
+    found: dict[str, list[int]] = {}
+    for position, row in enumerate(range(len(keys)) if order is None or not keys else order.tolist()):
+        key = keys[row]
+        if key is not None:
+            found.setdefault(key, []).append(position)
+    return found
+
+
+def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, list[int]]:
+    """Return the positions of the rows of each key in a chunk that contains only the kept rows."""
+    new = np.cumsum(kept) - 1
+    found = {
+        key: [int(new[position]) for position in positions if kept[position]]
+        for key, positions in extra.get("batches", {}).items()
+    }
+    return {key: positions for key, positions in found.items() if positions}
 
 
 def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -632,6 +841,15 @@ def _comparable(value: Any) -> Any:
     if value is None or value != value:  # noqa: PLR0124  nan
         return None
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
+    """Return whether two pending rows have the same subject and values, apart from their time."""
+    batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
+    names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
+    if row.subject != other.subject or names[0] != names[1]:
+        return False
+    return _row_keys(batches[0], names[0]) == _row_keys(batches[1], names[0])
 
 
 def _stored_predictions(values: Any) -> EarlierPredictions | None:

@@ -75,8 +75,8 @@ class Spec:
     max_future : str or None
         Limit for times of rows in the future, such as "1d". Rows with later times are refused, because one
         wrong date would expire all other rows. None: no limit.
-    classes : list of labels, optional
-        Allowed labels; by default a new label creates a class.
+    classes : list of str or int, optional
+        Allowed labels; without it, a mistyped label creates a class.
     ranges : mapping of str to [low, high], optional
         Allowed values of numeric columns; None is no limit. Missing values are allowed.
     violations : {"refuse", "quarantine"}
@@ -98,7 +98,7 @@ class Spec:
     missing: str = "refuse"
     sites: bool = False
     max_future: str | None = "1d"
-    classes: Sequence[Any] | None = None
+    classes: Sequence[str | int] | None = None
     ranges: Mapping[str, Sequence[float | None]] | None = None
     violations: str = "refuse"
     quota: Mapping[str, float] | None = None
@@ -146,6 +146,7 @@ class Spec:
                 f'memory must be "all", "drift", rows, a time or {{half_life = rows}}; got {self.memory!r}.'
             )
         self._check_max_future()
+        self._check_classes()
         self._check_guards()
         self._check_quota()
         self._check_learner()
@@ -162,14 +163,21 @@ class Spec:
             return
         raise _error(f'max_future must be a time such as "1d"; got {value!r}.')
 
+    def _check_classes(self) -> None:
+        values = self.classes
+        if values is None:
+            return
+        is_list = isinstance(values, list | tuple) and all(
+            isinstance(value, str | int) and not isinstance(value, bool) for value in values
+        )
+        if not is_list or len(self.allowed_labels or ()) < 2 or len(self.allowed_labels or ()) < len(values):
+            raise _error(
+                f"classes must be a list of at least two different texts or integers; got {values!r}."
+            )
+
     def _check_guards(self) -> None:
         if self.violations not in _VIOLATIONS:
             raise _error(f"violations must be one of {', '.join(_VIOLATIONS)}; got {self.violations!r}.")
-        classes = self.classes
-        if classes is not None and not (
-            isinstance(classes, list | tuple) and classes and all(_is_label(c) for c in classes)
-        ):
-            raise _error(f"classes must be a list of labels; got {classes!r}.")
         if self.ranges is None:
             return
         if not isinstance(self.ranges, Mapping):
@@ -237,6 +245,11 @@ class Spec:
             size: int | timedelta = window_size(self.memory)
             return size
         return None
+
+    @cached_property
+    def allowed_labels(self) -> frozenset[str] | None:
+        """Allowed labels as texts; None if all labels are allowed."""
+        return None if self.classes is None else frozenset(map(str, self.classes))
 
     @cached_property
     def max_future_seconds(self) -> float:
@@ -368,10 +381,6 @@ def _error(message: str, hint: str | None = None) -> ParameterError:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_label(value: Any) -> bool:
-    return isinstance(value, str) or _is_number(value)
 
 
 def _is_range(limits: Any) -> bool:

@@ -8,17 +8,18 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from steelyard._threads import reserve_core
-from steelyard.exceptions import SteelyardError
+from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.audit import AuditLog
 from steelyard.service.clock import SteadyClock
 from steelyard.service.commands import (
+    Adopt,
     Challenge,
     Conflict,
     Delete,
@@ -38,15 +39,15 @@ from steelyard.service.commands import (
     Unavailable,
 )
 from steelyard.service.engine import PublishedModel
-from steelyard.service.idempotency import Response, run_once
-from steelyard.service.pool import PooledSession, new_session, recover_session
+from steelyard.service.idempotency import Response, run_once, stored_response
+from steelyard.service.pool import PooledSession, new_session, recover_session, repair_model
 from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.service.spec import check_name
 from steelyard.service.speculation import Speculation, concatenated
 from steelyard.service.statistics import WriterStatistics
-from steelyard.service.stores import CommitOutcomeUnknown
+from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
 
 __all__ = ["Writer"]
@@ -58,6 +59,9 @@ _SNAPSHOT_EVENTS = 2_000
 _RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
 _EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
 _TICK_SECONDS = 30.0
+_SLOW_SECONDS = 0.01  # a model whose groups take longer may get a thread of its own
+_SLOW_RATIO = 4.0  # if they take this many times as long as those of other models
+_NEXT_SLICE_SECONDS = 0.2  # pause between two slices of old responses that are deleted
 _YIELD_SECONDS = 5e-5
 _POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
 
@@ -104,12 +108,21 @@ class Writer:
         self.audit, self._audit_seconds = AuditLog(store), 86_400.0 * audit_days
         self.statistics = WriterStatistics()
         self.published: dict[str, PublishedModel] = {}
+        self.slow_models: set[str] = set()  # models that the second writer thread has
+        self._slow_writer: SlowWriter | None = None
+        self._handed_over: str | None = None  # model that is moving to the second thread
+        self._seconds: dict[str, float] = {}  # moving average of the time that a group takes, by model
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
         self._queue = RequestQueue(max_waiting)
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self.owners: dict[str, str] = {}  # addresses of the processes that learn the other models
+        self._next_balance = time.monotonic() + _POLL_SECONDS
+        self.problem: str | None = None  # why the store cannot be written, such as "disk full"
+        self.damaged: dict[str, str] = {}  # models that cannot be loaded, and why
+        self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
         self._is_leader = True  # assumed until another process is found to have the write lock
         self._followed_at = time.monotonic()
@@ -121,14 +134,177 @@ class Writer:
     def recover(self) -> None:
         """Load all models from the store."""
         self._speculation.invalidate()
+        is_learner = self.store.holds_write_lock
+        if is_learner:
+            self._take_share()
         with self.store.read_snapshot():
-            self._sessions = {
-                name: recover_session(self.store, name, spec) for name, spec in self.store.models()
-            }
+            specs = self.store.models()
+            self._sessions, self.damaged = {}, {}
+            for name, spec in specs:
+                if self._is_own(name) and (not is_learner or self.store.holds_lease(name)):
+                    self._recover_model(name, spec)
+        for name in [name for name in self.published if self._is_own(name) and name not in self._sessions]:
+            del self.published[name]
         for name, session in self._sessions.items():
-            session.yield_to_readers = partial(self._yield_to_readers, name)
-        self.published = {name: session.engine.published() for name, session in self._sessions.items()}
+            self.published[name] = session.engine.published()
         self._needs_recovery = False
+
+    def _is_own(self, name: str) -> bool:
+        """Whether this thread, not another writer thread of this process, has the model."""
+        return name not in self.slow_models
+
+    def _recover_model(self, name: str, spec: str) -> None:
+        """Load a model; if its data are damaged, set it aside so that the other models can be served."""
+        try:
+            session = recover_session(self.store, name, spec)
+        except self.store.errors:
+            raise  # the store is not available
+        except Exception as error:  # noqa: BLE001  any error of decoding damaged data
+            self._set_aside(name, error)
+            return
+        session.yield_to_readers = partial(self._yield_to_readers, name)
+        self._sessions[name] = session
+
+    # -- slow models in a second thread -------------------------------------------------------------
+
+    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
+        """Hand models that take much longer than the others to a second writer thread.
+
+        A model with a thousand columns learns a row in a tenth of a second, and its neighbours must not wait.
+        """
+        if self._speculation.batch is not None or len(self._sessions) < 2:
+            return
+        for name in {request.model for request in group} & self._sessions.keys():
+            seconds = self._seconds.get(name, 0.0)
+            if seconds < _SLOW_SECONDS:
+                continue
+            others = sorted(
+                self._seconds[n] for n in self._sessions.keys() & self._seconds.keys() if n != name
+            )
+            is_slow = bool(others) and seconds > _SLOW_RATIO * others[len(others) // 2]
+            if is_slow and self._start_slow_writer() is not None:
+                self._hand_over(name)
+
+    def _start_slow_writer(self) -> SlowWriter | None:
+        if self._slow_writer is None:
+            store = self.store.sibling()
+            if store is None or not store.acquire_write_lock():
+                return None
+            self._slow_writer = SlowWriter(store, self)
+            self._slow_writer.start()
+        return self._slow_writer
+
+    def _hand_over(self, name: str) -> None:
+        assert self._slow_writer is not None
+        self._handed_over = name  # requests that arrive now are queued here and passed on later
+        session = self._sessions.pop(name)
+        self.store.release_leases([name])
+        self._slow_writer._queue.put(Adopt(name, session))  # before any request that is submitted from now on
+        self.slow_models.add(name)
+        self._handed_over = None
+        _log.warning("the model %r is slow and gets a thread of its own", name)
+
+    def _own_requests(self, group: Sequence[Request]) -> list[Request]:
+        """Return the requests of a group without those for slow models, which are passed on."""
+        if not self.slow_models:
+            return list(group)
+        own = []
+        for request in group:
+            if request.model in self.slow_models and self._slow_writer is not None:
+                try:
+                    self._slow_writer.submit(request)
+                except SteelyardError as error:
+                    request.future.set_exception(error)
+            else:
+                own.append(request)
+        return own
+
+    def _note_seconds(self, name: str, seconds: float) -> None:
+        self._seconds[name] = 0.7 * self._seconds.get(name, seconds) + 0.3 * seconds
+
+    # -- models spread over several learners --------------------------------------------------------
+
+    def _take_share(self) -> list[str]:
+        """Acquire leases of models without a learner, up to an equal share; return their names."""
+        names = [name for name, _ in self.store.models()]
+        learners = self.store.learners(names)
+        if learners is None:
+            return []
+        self.owners = {name: url for name, url in learners.owners.items() if url != self.store.address}
+        share = math.ceil(len(names) / max(1, len(learners.n_leases)))
+        n_held = learners.n_leases.get(self.store.address, 0)
+        free = [name for name in names if name not in learners.owners and self._is_own(name)]
+        return self.store.acquire_leases(free, max(0, share - n_held))
+
+    def _rebalance(self) -> None:
+        """Take models whose learner has died, and give models to learners that have fewer."""
+        if not self.store.has_leases:
+            return
+        self._next_balance = time.monotonic() + _POLL_SECONDS
+        taken = self._take_share()
+        with self.store.read_snapshot():
+            for name in taken:
+                self._recover_model(name, str(self.store.spec_of(name)))
+        self._publish(taken)
+        names = list(self._sessions)
+        learners = self.store.learners(names)
+        if learners is not None and not taken:
+            n_held = learners.n_leases.get(self.store.address, 0)
+            n_fewest = min(learners.n_leases.values(), default=n_held)
+            self._release(names[: (n_held - n_fewest) // 2])
+
+    def _release(self, names: Sequence[str]) -> None:
+        """Give up models; a snapshot makes it fast to load them elsewhere."""
+        if not names:
+            return
+        with self.store.transaction():
+            for name in names:
+                if self._sessions[name].events_since_snapshot:
+                    self._sessions[name].snapshot(self.clock())
+        for name in names:
+            del self._sessions[name]
+            self.published.pop(name, None)
+        self.store.release_leases(names)
+        _log.warning("%d models are learned by another process now", len(names))
+
+    def _adopt(self, name: str) -> ModelSession | None:
+        """Load a model that has no learner at the moment; return None if it does not exist."""
+        self.check_not_damaged(name)
+        spec = self.store.spec_of(name)
+        if spec is None:
+            return None
+        if not self.store.holds_lease(name) and not self.store.acquire_leases([name], 1):
+            raise _follower_error()
+        self._recover_model(name, spec)
+        return self._sessions.get(name)
+
+    def can_answer(self, name: str, *, changes: bool) -> bool:
+        """Return whether this process has the model, and may change it if the request does."""
+        return name in self.damaged or (
+            name in self.published
+            and (
+                not changes
+                or name in self.slow_models
+                or name == self._handed_over
+                or self.store.holds_lease(name)
+            )
+        )
+
+    def _set_aside(self, name: str, error: Exception) -> None:
+        """Stop using a model whose stored data are damaged."""
+        reason = error.summary if isinstance(error, SteelyardError) else _location(error)
+        _log.error("the model %r is set aside: %s (steelyard serve --check --repair)", name, reason)
+        self.damaged[name] = reason
+        self._sessions.pop(name, None)
+        self.published.pop(name, None)
+
+    def repair(self, name: str) -> dict[str, int]:
+        """Rebuild a damaged model from its readable rows; return the numbers of kept and lost rows."""
+        with self.store.transaction():
+            found = repair_model(self.store, name, dict(self.store.models())[name], self.clock())
+        self.store.erase()
+        self.recover()
+        return found
 
     def start(self) -> None:
         """Start the thread, as leader or as follower."""
@@ -144,10 +320,12 @@ class Writer:
         if self._closing:
             return
         self._closing = True
-        if self.is_alive:
-            assert self._thread is not None
+        if self._thread is not None and self._thread.is_alive():
             self._queue.close()
             self._thread.join()
+        if self._slow_writer is not None:
+            self._slow_writer.close()
+            self._slow_writer.store.close()
         if self._needs_recovery or not self._is_leader:
             return
         with suppress(Exception), self.store.transaction():
@@ -157,8 +335,9 @@ class Writer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether the thread, and that of slow models if there is one, runs."""
+        is_alive = self._thread is not None and self._thread.is_alive()
+        return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
     @property
     def leads(self) -> bool:
@@ -173,15 +352,27 @@ class Writer:
     @property
     def n_waiting(self) -> int:
         """Number of queued requests."""
-        return len(self._queue)
+        return len(self._queue) + (0 if self._slow_writer is None else len(self._slow_writer._queue))
+
+    def check_not_damaged(self, name: str) -> None:
+        """Raise Unavailable if the stored data of a model are damaged."""
+        if name in self.damaged or (self._slow_writer is not None and name in self._slow_writer.damaged):
+            raise Unavailable(
+                f"the stored data of the model {name!r} are damaged; nothing was changed.",
+                hint="steelyard serve --check names the damage, --check --repair rebuilds the model",
+            )
+
+    def _all_sessions(self) -> list[tuple[str, ModelSession]]:
+        slow = [] if self._slow_writer is None else list(self._slow_writer._sessions.items())
+        return list(self._sessions.items()) + slow
 
     def waiting_labels(self) -> dict[str, int]:
         """Return the number of rows of each model that wait for labels; empty in a follower."""
-        return {n: s.n_pending for n, s in list(self._sessions.items())} if self._is_leader else {}
+        return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
 
     def snapshot_times(self) -> dict[str, float]:
         """Return the time of the last snapshot of each model that has one."""
-        times = {name: session.snapshot_at for name, session in list(self._sessions.items())}
+        times = {name: session.snapshot_at for name, session in self._all_sessions()}
         return {name: at for name, at in times.items() if at > -math.inf}
 
     def submit(self, request: Request) -> Request:
@@ -190,6 +381,8 @@ class Writer:
             raise stopping_error()
         if self._thread is not None and not self._thread.is_alive():
             raise Unavailable("the writer thread has ended; nothing was changed.", hint="restart the service")
+        if request.model in self.slow_models and self._slow_writer is not None:
+            return self._slow_writer.submit(request)
         if not self._is_leader:
             raise _follower_error()
         self._queue.put(request)
@@ -216,14 +409,22 @@ class Writer:
             if not self._is_leader:
                 self._follow()
             elif group := self._next_group():
-                self.process(group)
+                self.process(self._own_requests(group))
+                self._hand_over_slow_models(group)
+                if time.monotonic() > self._next_balance and self._speculation.batch is None:
+                    self._rebalance()
             else:
                 self.store.acquire_write_lock()  # raises if the connection to the database is lost
                 if self._needs_recovery:
                     self.recover()
+                self._rebalance()
+                if self.problem is not None:
+                    self.store.check_writable()
+                    self._set_problem(None)
         except Exception as error:  # noqa: BLE001  the thread must survive
+            if self.problem is None:
+                _log.error("the writer failed: %s; models are loaded again", _location(error))
             self._needs_recovery = True
-            _log.error("the writer failed: %s; models are loaded again", _location(error))
         if self._is_leader and not self.store.holds_write_lock:
             self._step_down()
         if self._queue.is_closed and not self._is_leader:
@@ -236,13 +437,16 @@ class Writer:
         """Apply the changes of the leader, and take over if its write lock is free."""
         self._reject_queued(_follower_error)
         try:
-            self.store.wait_for_changes(_POLL_SECONDS)
-            self._publish(catch_up(self.store, self._sessions))
-            self._followed_at = time.monotonic()
             if self.may_learn and self.store.acquire_write_lock():
                 self.recover()
                 self._is_leader = True
                 _log.warning("this process has the write lock now and learns")
+                return
+            self.store.wait_for_changes(_POLL_SECONDS)
+            self._publish(catch_up(self.store, self._sessions))
+            self._followed_at = time.monotonic()
+            learners = self.store.learners(list(self._sessions))
+            self.owners = {} if learners is None else learners.owners
         except Exception as error:  # noqa: BLE001  retried; the published models keep answering
             _log.error("the changes of the leader cannot be read: %s", _location(error))
             self._sessions = {}  # loaded again when the store is available
@@ -269,6 +473,8 @@ class Writer:
         wait = self._next_tick - time.monotonic()
         if wait <= 0:
             self._next_tick = time.monotonic() + _TICK_SECONDS
+            if self._erase_pending:
+                self._erase()
             return [Tick("")]
         return self._queue.next_group(_MAX_GROUP_REQUESTS, min(wait, _POLL_SECONDS))
 
@@ -298,8 +504,10 @@ class Writer:
         # The group is durable: whatever fails from here on, every request gets its response.
         self.statistics.commit_seconds.add(time.perf_counter() - begin)
         self.audit.committed()
+        self._set_problem(None)
         succeeded = [(request, o) for request, o in outcomes if not isinstance(o, Exception)]
-        erase_error = self._erase() if any(request.erases for request, _ in succeeded) else None
+        self._release_removed([request for request, _ in succeeded])
+        is_erased = not any(request.erases for request, _ in succeeded) or self._erase()
         try:
             self._publish(name for request, o in succeeded for name in _changed_models(request, o))
         except Exception as error:  # noqa: BLE001
@@ -308,46 +516,42 @@ class Writer:
         for request, outcome in outcomes:
             if isinstance(outcome, Exception):
                 request.future.set_exception(outcome)
-            elif erase_error is not None and request.erases:
-                request.future.set_exception(erase_error)
+            elif request.erases and not is_erased:
+                request.future.set_result({**outcome, "erasure_pending": True})
             else:
                 request.future.set_result(outcome)
 
     def _background_work(self) -> Callable[[], None] | None:
         return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
-    def _erase(self) -> Exception | None:
+    def _erase(self) -> bool:
+        """Erase deleted data from the files of the store; if that is not possible, every tick tries again."""
+        was_pending, self._erase_pending = self._erase_pending, False
         try:
-            self.store.erase()
-        except SteelyardError as error:
+            return self.store.erase()
+        except Exception as error:  # noqa: BLE001  the rows are forgotten; the response says what is left
+            self._erase_pending = True
             self.statistics.erase_failures += 1
-            return error
-        except Exception as error:  # noqa: BLE001  the client must learn that the data may still be on disk
-            self.statistics.erase_failures += 1
-            _log.error("forgotten rows could not be erased: %s", _location(error))
-            return Unavailable(
-                f"the rows are forgotten, but may still be in the log of the store ({type(error).__name__}).",
-                hint="check the disk of the service; the next forget request erases them",
-            )
-        return None
+            if not was_pending:
+                reason = error.summary if isinstance(error, SteelyardError) else _location(error)
+                _log.warning("forgotten rows are not erased from disk yet: %s", reason)
+            return False
 
     def _undo(self, requests: list[Request], error: Exception) -> None:
         """Restore the models from the store after a failed transaction, and retry or fail its requests."""
-        _log.error("a group of %d requests failed: %s", len(requests), _location(error))
-        self._needs_recovery = True
+        is_store_error = isinstance(error, (CommitOutcomeUnknown, FileAccessError, *self.store.errors))
         self.statistics.write_failed(error)
-        is_unknown = isinstance(error, CommitOutcomeUnknown)
-        effect = "it is not known whether the request took effect" if is_unknown else "nothing was changed"
-        failure = Unavailable(
-            f"the store could not be written ({type(error).__name__}); {effect}.",
-            hint="check the disk of the service, then send the request again with the same key",
+        if is_store_error:
+            self._set_problem(reason_of(error))
+        _log.error(
+            "a group of %d requests failed: %s (%s)", len(requests), reason_of(error), _location(error)
         )
-        failure.__cause__ = error
+        self._needs_recovery = True
+        failure = _failure(error, is_store_error=is_store_error)
         try:
             self.recover()
         except Exception as trouble:  # noqa: BLE001  retried with the next group
             _log.error("models could not be loaded: %s", _location(trouble))
-        is_store_error = isinstance(error, (CommitOutcomeUnknown, *self.store.errors))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
             if retry:  # run one at a time, so that only the request that caused the failure fails again
@@ -355,7 +559,13 @@ class Writer:
             else:
                 request.future.set_exception(failure)
         if not retry:
+            is_unknown = isinstance(error, CommitOutcomeUnknown)
             self.audit.add_failed(requests, "unknown" if is_unknown else "failed", self.clock())
+
+    def _set_problem(self, reason: str | None) -> None:
+        if reason is None and self.problem is not None:
+            _log.warning("the store can be written again")
+        self.problem = reason
 
     def _publish(self, names: Iterable[str]) -> None:
         """Replace the published models whose version changed, and notify the listeners."""
@@ -392,6 +602,13 @@ class Writer:
 
     def _run_requests(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         """Run requests of one kind for one model; rows of several requests are learned in one call."""
+        begin = time.perf_counter()
+        try:
+            return self._outcomes(requests, learned)
+        finally:
+            self._note_seconds(requests[0].model, time.perf_counter() - begin)
+
+    def _outcomes(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome]:
         outcomes = self._learn_together(requests, learned) if isinstance(requests[0], Learn) else None
         if outcomes is not None:
             return outcomes
@@ -411,38 +628,55 @@ class Writer:
 
     def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
         """Learn the rows of all requests in one call; return None if that is not possible."""
-        session = self._sessions.get(requests[0].model)
-        rows = [r for r in requests if isinstance(r, Learn) and r.key is None]
-        if session is None or len(rows) < len(requests) or session.engine.spec.quarantines:
+        model = requests[0].model
+        session = self._sessions.get(model)
+        keys = [r.key for r in requests if r.key is not None]
+        if session is None or len(set(keys)) < len(keys) or session.engine.spec.quarantines:
             return None
+        known = self.store.responses_to(model, keys) if keys else {}
+        rows = [r for r in requests if isinstance(r, Learn) and r.key not in known]
         if learned is not None:
             version = session.write(learned)
-        elif len(rows) == 1 or not session.engine.column_kinds():
+        elif len(rows) <= 1 or not session.engine.column_kinds():
             return None  # the first rows of a model determine its columns, so they are learned alone
         else:
             try:
-                version = session.learn(concatenated(session, rows), now=self.clock())
+                sources = [(r.key, r.batch.n_rows) for r in rows] if keys else []
+                version = session.learn(concatenated(session, rows), now=self.clock(), sources=sources)
             except SteelyardError:
                 return None  # a request has bad rows; one call per request finds it
-        return [(r, {"learned": r.batch.n_rows, "version": version}) for r in rows]
+        responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
+        new = [(r.key, r.fingerprint, json.dumps(responses[id(r)])) for r in rows if r.key is not None]
+        if new:
+            self.store.put_responses(model, new, at=self.clock())
+        return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
 
     def _run_request(self, request: Request, now: float) -> Response:
         if isinstance(request, Tick):
             return self._tick(now)
         if isinstance(request, Put):
             return self._put(request, now)
-        session = self._sessions.get(request.model)
+        if isinstance(request, Adopt):
+            return self._continue_with(request)
+        session = self._sessions.get(request.model) or self._adopt(request.model)
+        self.check_not_damaged(request.model)
         if session is None:
             raise NotFoundError(
                 f"there is no model {request.model!r}.", hint="PUT /v1/models/NAME creates one"
             )
+        if isinstance(request, Delete | Rename | Release | Challenge | Promote):
+            return self._operate(session, request, now)
+        return self._change_model(session, request, now)
+
+    def _operate(
+        self, session: ModelSession, request: Delete | Rename | Release | Challenge | Promote, now: float
+    ) -> Response:
+        """Run a request of an operator."""
         if isinstance(request, Delete | Rename):
             return self._remove(session, request, now)
         if isinstance(request, Release):
             return session.release(request, now=now)
-        if isinstance(request, Challenge | Promote):
-            return self._challenge(session, request, now)
-        return self._change_model(session, request, now)
+        return self._challenge(session, request, now)
 
     def _change_model(self, session: ModelSession, request: Request, now: float) -> Response:
         if isinstance(request, Learn):
@@ -484,8 +718,10 @@ class Writer:
             answer = {"deleted": name, "rows": engine.n_rows, "version": engine.version}
         else:
             new_name = check_name(request.new_name)
-            if new_name in self._sessions:
+            if self.store.spec_of(new_name) is not None:
                 raise Conflict(f"there is a model {new_name!r} already; nothing was changed.")
+            if not self.store.holds_lease(new_name) and not self.store.acquire_leases([new_name], 1):
+                raise _follower_error()
             self.store.rename_model(name, new_name)
             self._sessions[new_name], engine.name = session, new_name
         self.store.put_former_version(name, engine.version)
@@ -497,6 +733,16 @@ class Writer:
             answer = {"name": new_name, "former_name": name, "version": engine.version}
         return answer
 
+    def _release_removed(self, requests: Iterable[Request]) -> None:
+        """Release the leases of models that were deleted or renamed, after the commit."""
+        names = [request.model for request in requests if isinstance(request, Delete | Rename)]
+        gone = [name for name in names if name not in self._sessions and self.store.holds_lease(name)]
+        for name in gone:
+            self._seconds.pop(name, None)
+        if gone:
+            with suppress(*self.store.errors):  # a lost session has no leases
+                self.store.release_leases(gone)
+
     def _challenge(self, session: ModelSession, request: Challenge | Promote, now: float) -> Response:
         if isinstance(request, Challenge):
             return {"version": session.challenge(request, now=now)}
@@ -505,12 +751,25 @@ class Writer:
         self.store.put_model(request.model, json.dumps(values), now)
         return {"version": version, "spec": values}
 
+    def _continue_with(self, request: Adopt) -> Response:
+        """Continue with a session that another writer thread has given up."""
+        if self.store.acquire_leases([request.model], 1):
+            request.session.store = self.store
+            self._sessions[request.model] = request.session
+        else:  # another process has taken it meanwhile
+            self.published.pop(request.model, None)
+        self._handed_over = None
+        return {"version": request.session.engine.version}
+
     def _put(self, request: Put, now: float) -> Response:
         name, spec = check_name(request.model), request.spec
-        session = self._sessions.get(name)
+        session = self._sessions.get(name) or self._adopt(name)
+        self.check_not_damaged(name)
         is_new = session is None
         if session is None:
-            if len(self._sessions) >= self.max_models:
+            if not self.store.holds_lease(name) and not self.store.acquire_leases([name], 1):
+                raise _follower_error()
+            if len(self.store.models()) >= self.max_models:
                 raise Conflict(f"there are {self.max_models:,} models already, which is the maximum.")
             session = new_session(self.store, name, spec)
             session.yield_to_readers = partial(self._yield_to_readers, name)
@@ -563,15 +822,20 @@ class Writer:
 
     def _tick(self, now: float) -> Response:
         expired = []
-        for name, session in self._sessions.items():
-            if session.expire_rows(now):
-                expired.append(name)
+        for name, session in list(self._sessions.items()):
+            try:
+                if session.expire_rows(now):
+                    expired.append(name)
+            except FileFormatError as error:  # raised before anything was changed
+                self._set_aside(name, error)
+                continue
             is_due = now - session.snapshot_at >= _EXPIRED_SECONDS
             if is_due and session.row_windows.expired_chunks():
                 session.snapshot(now)  # deletes expired rows from the store
             if session.engine.spec.limit("megabytes") < math.inf:
                 session.measure_state()
-        self.store.drop_responses(now - _RESPONSE_SECONDS)
+            if self.store.drop_responses(name, now - _RESPONSE_SECONDS):
+                self._next_tick = time.monotonic() + _NEXT_SLICE_SECONDS
         self.store.drop_audit(now - self._audit_seconds)
         return {"expired": expired}
 
@@ -582,11 +846,138 @@ def _changed_models(request: Request, response: Response) -> list[str]:
     return list(response.get("expired", [request.model]))
 
 
+def _repeated(request: Request, known: Mapping[str, tuple[str, str]]) -> Response | SteelyardError:
+    """Return the stored response of a repeated request, or the error it causes."""
+    try:
+        return stored_response(request, *known[str(request.key)])
+    except SteelyardError as error:
+        return error
+
+
 def _follower_error() -> Unavailable:
     return Unavailable(
-        "this process only predicts, because another process learns; nothing was changed.",
+        "this process does not learn this model, because another process learns it; nothing was changed.",
         hint="send the request to the process whose /health/learner answers 200",
     )
+
+
+class SlowWriter(Writer):
+    """Second writer thread of a process, for models that take long to learn.
+
+    Parameters
+    ----------
+    store : Store
+        A sibling of the store of the first writer.
+    first : Writer
+        The first writer, which submits the requests for slow models.
+    """
+
+    def __init__(self, store: Store, first: Writer) -> None:
+        self._first = first
+        super().__init__(
+            store,
+            clock=first.clock,
+            max_waiting=first._queue.max_requests,
+            max_models=first.max_models,
+            max_remembered=first.max_remembered,
+            audit_days=first._audit_seconds / 86_400.0,
+        )
+        self.statistics = first.statistics
+        self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._first.slow_models
+
+    def _take_share(self) -> list[str]:
+        names = [name for name in self._first.slow_models if not self.store.holds_lease(name)]
+        taken = self.store.acquire_leases(names, len(names))
+        for name in names:
+            if not self.store.holds_lease(name):
+                self._give_up(name)
+        return taken
+
+    def _give_up(self, name: str) -> None:
+        """Stop using a model that another process has taken."""
+        self._first.slow_models.discard(name)
+        self._first.published.pop(name, None)
+
+    def _continue_with(self, request: Adopt) -> Response:
+        response = super()._continue_with(request)
+        if request.model not in self._sessions:
+            self._give_up(request.model)
+        return response
+
+    def _rebalance(self) -> None:
+        """Do nothing: the first writer takes models and gives models away."""
+
+    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
+        """Do nothing: these models are the slow ones."""
+
+    def process(self, requests: list[Request]) -> None:
+        """Process the requests of each kind and model in a transaction of its own, then write snapshots.
+
+        A transaction in a SQLite file begins with its first change. Learning comes before it, so the first
+        writer waits for this one only while rows are written.
+        """
+        for (kind, name), same in groupby(requests, key=lambda request: (type(request), request.model)):
+            is_own = kind in {Tick, Adopt} or self._is_own(name)
+            if is_own and kind not in {Delete, Rename}:
+                super().process(list(same))
+            else:
+                self._pass_on(name, list(same))
+        with self.store.transaction():
+            super()._write_snapshots()
+
+    def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
+        """Pass requests on to the first writer, with the model if this thread has it."""
+        for request in requests:
+            try:
+                if self._is_own(name):
+                    self._hand_back(name)
+                self._first.submit(request)
+            except SteelyardError as error:
+                request.future.set_exception(error)
+
+    def _hand_back(self, name: str) -> None:
+        """Return a model to the first writer, which alone renames and deletes models."""
+        session = self._sessions.pop(name, None)
+        self._first._handed_over = name
+        self.store.release_leases([name])
+        try:
+            if session is not None:
+                self._first._queue.put(Adopt(name, session))  # before the requests that are passed on
+        except SteelyardError:
+            self._first._handed_over = None
+            raise  # the queue is full; the next request for the model loads it again
+        self._first.slow_models.discard(name)
+
+    def _background_work(self) -> Callable[[], None] | None:
+        """Return None: a group is several transactions, and rows of later requests must not be in them."""
+        return None
+
+    def _write_snapshots(self) -> None:
+        """Do nothing: :meth:`process` writes snapshots in a transaction of their own."""
+
+    def _set_problem(self, reason: str | None) -> None:
+        super()._set_problem(reason)
+        self._first.problem = reason
+
+
+def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
+    """Return the error of requests whose transaction failed."""
+    reason, effect = reason_of(error), "nothing was changed"
+    if isinstance(error, CommitOutcomeUnknown):
+        effect = "it is not known whether the request took effect"
+    if is_store_error:
+        message = f"the store could not be written ({reason}); {effect}."
+        hint = "check the disk of the service, then send the request again with the same key"
+    elif isinstance(error, MemoryError):
+        message, hint = f"the service has too little memory for this request; {effect}.", "send fewer rows"
+    else:
+        message, hint = f"the service failed ({reason}); {effect}.", "see the log of the service"
+    failure = Unavailable(message, hint=hint)
+    failure.__cause__ = error
+    return failure
 
 
 def _location(error: Exception) -> str:

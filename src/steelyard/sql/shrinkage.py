@@ -10,10 +10,11 @@ import numpy as np
 
 from steelyard.proximal import ClassStatistics, ProximalSVC
 from steelyard.proximal.model_selection import measure
+from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
 
 __all__ = ["Cells", "select_shrinkage", "shrink"]
 
-_CANDIDATE_ROWS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)
+_CANDIDATE_ROWS = (0.0, *CANDIDATE_ROWS)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Cells:
 
 def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
     """Scale statistics in place to the weight of at most ``borrow`` rows, and return them."""
-    return all_rows.scale(min(1.0, borrow / all_rows.n_rows))
+    return all_rows.scale(borrowed_share(all_rows.n_rows, borrow))
 
 
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:

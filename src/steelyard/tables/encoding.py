@@ -291,6 +291,20 @@ class TableEncoder(BaseEstimator):
                 if name in self._counts:
                     self._counts[name] += 1
 
+    def erase_categories(self, categories: Iterable[tuple[str, str]]) -> None:
+        """Erase the texts of categories that no row has any more; their features stay, as zeros.
+
+        A text that is learned again later is a new category.
+        """
+        for pair in categories:
+            index = self._index.pop(pair, None)
+            if index is not None:
+                erased = (pair[0], f"(erased {index})")
+                while erased in self._index:
+                    erased = (pair[0], erased[1] + "'")
+                self._index[erased] = index
+                self.categories_[index] = erased
+
     def adopt(self, other: TableEncoder) -> list[int]:
         """Add the categories of another encoder of the same columns.
 

@@ -15,7 +15,7 @@ from steelyard.ensemble.trees import BoostedTrees, TreeRule, fit_cost_us, trees_
 
 __all__ = ["BoostingExpert"]
 
-_MIN_FREQUENT_ROWS = 5000  # the sample of a frequent class is smaller only if memory is limited
+_MIN_FREQUENT_ROWS = 30_000  # the sample of a frequent class is smaller only if memory is limited
 _MAX_RARE_ROWS = 10_000  # most recent rows of the rarest class
 _MAX_ROWS = 80_000
 _MAX_BYTES = 64e6  # memory of the rows of one expert
@@ -29,6 +29,7 @@ _MIN_LEAF_ROWS = (5, 20)  # for up to `_SMALL_ROWS` training rows, and for more
 _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
 _MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
+_MIN_FINE_ROWS = 5000  # rows from which on more than 64 bins are used
 _FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
 
 
@@ -53,8 +54,10 @@ class BoostingExpert(WindowExpert):
         Number of rows after which the expert takes part; before, a shorter memory contains the same rows.
     n_trees : int
         Trees per plane.
+    max_leaves : int
+        Leaves per tree.
     max_bins : int
-        Bins per column.
+        Bins per column if there are many rows and few columns.
     share : float
         Share of the budget for refits.
     """
@@ -71,13 +74,14 @@ class BoostingExpert(WindowExpert):
         frequent_per_rare: int = 20,
         starts_at: int = 0,
         n_trees: int,
+        max_leaves: int = 16,
         max_bins: int = 64,
         share: float,
     ) -> None:
         super().__init__(config)
         self.window_rows, self.rows_of_class, self.starts_at = window_rows, rows_of_class, starts_at
         self.frequent_per_rare = frequent_per_rare
-        self.n_trees, self.max_bins, self.share = n_trees, max_bins, share
+        self.n_trees, self.max_leaves, self.max_bins, self.share = n_trees, max_leaves, max_bins, share
         self.memory: IntArray = self.held  # ascending numbers of the rows for the next fit
         self.memory_codes: IntArray = self.held
         self.n_varying = 1  # columns that were not constant at the last fit
@@ -158,11 +162,13 @@ class BoostingExpert(WindowExpert):
         )
 
     def _fit_cost(self, budget: CostBudget, n_rows: int) -> float:
-        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, self._bins())
+        sizes = {"max_bins": self._bins(n_rows), "max_leaves": self.max_leaves}
+        return fit_cost_us(self.n_trees, budget.n_planes, n_rows, self.n_varying, **sizes)
 
-    def _bins(self) -> int:
+    def _bins(self, n_rows: int) -> int:
         """Return the bins per column: many bins of many columns do not fit into the cache."""
-        return self.max_bins if self.n_varying <= _MAX_FINE_COLUMNS else min(self.max_bins, 64)
+        is_fine = self.n_varying <= _MAX_FINE_COLUMNS and n_rows >= _MIN_FINE_ROWS
+        return self.max_bins if is_fine else min(self.max_bins, 64)
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen >= self.starts_at:
@@ -185,7 +191,8 @@ class BoostingExpert(WindowExpert):
             trees = BoostedTrees(
                 n_trees=n_trees,
                 learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
-                max_bins=self._bins(),
+                max_leaves=self.max_leaves,
+                max_bins=self._bins(len(y)),
                 min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
                 class_weight=None,
                 categories=_category_columns(X, stream),

@@ -12,8 +12,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -36,11 +37,14 @@ from steelyard.service.commands import RequestFuture
 from steelyard.service.engine import Engine, PublishedModel
 from steelyard.service.http import bodies, explanations, federated, inference, operations, page
 from steelyard.service.http.answers import columns_of, prediction
+from steelyard.service.http.forwarding import Forwarder
 from steelyard.service.http.keys import Key, Keys
+from steelyard.service.http.memory import MemoryReturner
 from steelyard.service.http.metrics import Metrics
 from steelyard.service.http.middleware import FastRoutes, Handler, OriginCheck, error_middleware
 from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
+from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.quotas import RateLimits
 from steelyard.service.spec import Spec
 from steelyard.service.stores import PendingRow
@@ -113,12 +117,14 @@ class Service:
     def __init__(self, writer: Writer, keys: Keys | None, limits: Limits) -> None:
         self.writer, self.keys, self.limits = writer, keys, limits
         self.metrics = Metrics(writer)
+        self.forwarder = Forwarder(writer, self.key_of)
+        self.memory = MemoryReturner()
         self.rates = RateLimits()
         self.budget = bodies.ByteBudget(limits.all_bodies)
         self.request_limits = wire.RequestLimits(limits.rows, limits.columns, limits.values, limits.unpacked)
         self.alarms = explanations.RecentAlarms()
         self._past_models: dict[tuple[str, int], PublishedModel] = {}
-        self._listeners: set[asyncio.Queue[str]] = set()
+        self._listeners: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: deque[tuple[asyncio.Future[Any], RequestFuture]] = deque()
 
@@ -129,6 +135,17 @@ class Service:
     ) -> Key | None:
         """Return the API key of a request, None without keys; raise Problem if access is denied."""
         self._check_model_rate(model)
+        key = self.key_of(request)
+        if key is None:
+            return None
+        if key.rate is not None:
+            self.rates.check("key", key.id, key.rate)
+        if not key.allows(scope, model, site):
+            raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
+        return key
+
+    def key_of(self, request: Request) -> Key | None:
+        """Return the API key of a request, None without keys; raise Problem if it has none that is valid."""
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -140,10 +157,6 @@ class Service:
         request.scope["steelyard.key"] = key.id
         if key.has_expired(time.time()):
             raise Problem(401, "this key has expired.", "ask an administrator for a new key")
-        if key.rate is not None:
-            self.rates.check("key", key.id, key.rate)
-        if not key.allows(scope, model, site):
-            raise Problem(403, f"this key does not have the scope {scope!r} here.", "use a key that has it")
         return key
 
     def _check_model_rate(self, model: str | None) -> None:
@@ -157,6 +170,7 @@ class Service:
         """Return the published model; raise NotFoundError if it does not exist."""
         found = self.writer.published.get(name)
         if found is None:
+            self.writer.check_not_damaged(name)
             raise commands.NotFoundError(
                 f"there is no model {name!r}.", hint="PUT /v1/models/NAME creates one"
             )
@@ -244,9 +258,8 @@ class Service:
             return {"origin": origin}
         if not 1 <= len(key) <= 255:
             raise Problem(400, f"an idempotency key has 1 to 255 characters; got {len(key)}.")
-        head = (
-            f"{request.method} {request.url.path}?{request.url.query} {request.headers.get('content-type')}\n"
-        )
+        path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+        head = f"{request.method} {path}?{query} {bodies.header(request, b'content-type')}\n"
         fingerprint = hashlib.sha256(head.encode() + body).hexdigest()
         return {"key": key, "fingerprint": fingerprint, "origin": origin}
 
@@ -261,7 +274,16 @@ class Service:
         """Return the models that the key has access to."""
         key = self.authorize(request, "predict")
         names = [name for name in sorted(self.writer.published) if key is None or key.allows("predict", name)]
-        return JSONResponse({"models": [{**self._summary(name), **self._quality(name)} for name in names]})
+        models = await run_in_threadpool(self._summaries, names) + await self.forwarder.models(request)
+        return JSONResponse({"models": sorted(models, key=lambda model: model["name"])})
+
+    def _summaries(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the summaries of models; one that has just moved to another process is left out."""
+        found = []
+        for name in names:
+            with suppress(commands.NotFoundError, commands.Unavailable):
+                found.append({**self._summary(name), **self._quality(name)})
+        return found
 
     def _quality(self, name: str) -> dict[str, Any]:
         """Return the values by which the web page sorts models."""
@@ -290,8 +312,10 @@ class Service:
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
+        # In a thread: the digest of a model with thousands of columns takes seconds.
+        summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
-        return JSONResponse({**self._summary(name), **more})
+        return JSONResponse({**summary, **more})
 
     async def put_model(self, request: Request) -> Response:
         """Create a model or change its settings."""
@@ -540,18 +564,21 @@ class Service:
         )
 
     async def _event_lines(self, request: Request, name: str) -> AsyncIterator[str]:
-        changes: asyncio.Queue[str] = asyncio.Queue(16)
+        changes: asyncio.Queue[str | None] = asyncio.Queue(16)
         self._listeners.add(changes)
+        request.scope[ON_SHUTDOWN] = partial(_end_stream, changes)
         try:
-            yield self._event(name)
+            yield await run_in_threadpool(self._event, name)
             while not await request.is_disconnected():
                 try:
                     changed = await asyncio.wait_for(changes.get(), _HEARTBEAT_SECONDS)
                 except TimeoutError:
                     yield ": heartbeat\n\n"
                     continue
+                if changed is None:
+                    return  # the service stops
                 if changed == name:
-                    yield self._event(name)
+                    yield await run_in_threadpool(self._event, name)
         finally:
             self._listeners.discard(changes)
 
@@ -582,12 +609,15 @@ class Service:
         """Return 200 if models are loaded, keys can be read, and the writer runs or follows without lag."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
         ready = ready and (self.keys is None or self.keys.problem() is None)
-        role = "learner" if self.writer.leads else "predictor"
-        return JSONResponse({"ready": ready, "role": role}, status_code=200 if ready else 503)
+        problem = self.writer.problem
+        ready = ready and problem is None
+        answer = {"ready": ready, "role": "learner" if self.writer.leads else "predictor"}
+        more = {} if problem is None else {"problem": problem}
+        return JSONResponse({**answer, **more}, status_code=200 if ready else 503)
 
     async def learner(self, _request: Request) -> Response:
         """Return 200 if this process accepts changes; for load balancers."""
-        leads = self.writer.is_alive and self.writer.leads
+        leads = self.writer.is_alive and self.writer.leads and self.writer.problem is None
         return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
     async def metrics_text(self, request: Request) -> Response:
@@ -611,6 +641,11 @@ class Service:
                 systemd.notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
+    async def http_problem(self, request: Request, error: HTTPException) -> Response:
+        """Return the response to a request without a route, and count it."""
+        self.metrics.request_finished(_known_method(request.method), "unknown", error.status_code, 0.0, None)
+        return respond(Problem(error.status_code, str(error.detail) + "."))
+
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """Run the writer while the application runs."""
@@ -628,6 +663,7 @@ class Service:
             systemd.notify("STOPPING=1")
             gc.set_threshold(*thresholds)
             await run_in_threadpool(self.writer.close)
+            await self.forwarder.close()
             self.writer.store.close()
 
 
@@ -686,12 +722,14 @@ def make_app(
         ],
         middleware=[*origin_check, Middleware(FastRoutes, verbs)],
         lifespan=service.lifespan,
-        exception_handlers={HTTPException: _http_problem},  # type: ignore[dict-item]
+        exception_handlers={HTTPException: service.http_problem},  # type: ignore[dict-item]
     )
 
 
-async def _http_problem(_request: Request, error: HTTPException) -> Response:
-    return respond(Problem(error.status_code, str(error.detail) + "."))
+def _end_stream(changes: asyncio.Queue[str | None]) -> None:
+    if changes.full():
+        changes.get_nowait()
+    changes.put_nowait(None)
 
 
 def _check_identifiers(names: Iterable[str]) -> list[str]:
@@ -716,6 +754,11 @@ def _undo_selection(way: str, value: Any) -> dict[str, Any]:
             _MAX_TIME_SECONDS if until is None else _seconds(until),
         )
     }
+
+
+def _known_method(method: str) -> str:
+    """Return a method as the label of a metric, of which clients must not create any number."""
+    return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else "other"
 
 
 def _is_true(value: Any) -> bool:

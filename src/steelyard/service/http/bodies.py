@@ -61,9 +61,11 @@ class ByteBudget:
         self.n_bytes += n_bytes
         request.scope["steelyard.bytes"] = request.scope.get("steelyard.bytes", 0) + n_bytes
 
-    def release(self, request: Request) -> None:
-        """Stop counting the bytes of a request."""
-        self.n_bytes -= request.scope.pop("steelyard.bytes", 0)
+    def release(self, request: Request) -> int:
+        """Stop counting the bytes of a request; return their number."""
+        n_bytes: int = request.scope.pop("steelyard.bytes", 0)
+        self.n_bytes -= n_bytes
+        return n_bytes
 
 
 async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import logging
@@ -10,7 +11,8 @@ import os
 import secrets
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,31 +133,38 @@ class Keys:
             )
         if rate is not None and not 0 < rate < math.inf:
             raise ParameterError(f"the rate of a key must be positive; got {rate!r}.")
-        known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
         key, token = _new(Key("", "", tuple(scopes), tuple(models), note, tuple(sites), expires, rate))
-        _write(path, [*known.values(), key])
+        with _locked(path):
+            known = _parsed(path.read_text("utf-8"), str(path)) if path.exists() else {}
+            _write(path, [*known.values(), key])
         return key, token
 
     @classmethod
     def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
         """Create a successor with the same rights; the old key expires at ``until`` at the latest."""
+        with _locked(path):
+            known = cls._with(path, key_id)
+            old = known[key_id]
+            known[key_id] = replace(old, expires=min(until, old.expires or math.inf))
+            key, token = _new(replace(old, expires=expires))
+            _write(path, [*known.values(), key])
+        return key, token
+
+    @classmethod
+    def _with(cls, path: Path, key_id: str) -> dict[str, Key]:
+        """Return all keys; raise ParameterError if one is not among them."""
         known = cls(path)._keys
         if key_id not in known:
             raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
-        old = known[key_id]
-        known[key_id] = replace(old, expires=min(until, old.expires or math.inf))
-        key, token = _new(replace(old, expires=expires))
-        _write(path, [*known.values(), key])
-        return key, token
+        return known
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
         """Remove a key; return it."""
-        known = cls(path)._keys
-        if key_id not in known:
-            raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
-        revoked = known.pop(key_id)
-        _write(path, list(known.values()))
+        with _locked(path):
+            known = cls._with(path, key_id)
+            revoked = known.pop(key_id)
+            _write(path, list(known.values()))
         return revoked
 
 
@@ -163,6 +172,23 @@ def _new(key: Key) -> tuple[Key, str]:
     """Return a key with a new id and secret, and its token."""
     secret, key_id = secrets.token_urlsafe(32), secrets.token_hex(4)
     return replace(key, id=key_id, hash=_hash(secret)), f"{_PREFIX}_{key_id}_{secret}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the folder of a key file, so that concurrent changes do not undo each other.
+
+    The file itself is replaced by every change, so a lock on it would not exclude the next process.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise FileAccessError(f"{error.strerror or error}.", source=str(path.parent)) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _hash(secret: str) -> str:

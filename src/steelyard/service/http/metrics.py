@@ -136,7 +136,7 @@ class _Process(Collector):
         yield failures
         yield CounterMetricFamily(
             "steelyard_erase_failures",
-            "Forget requests whose rows may still be on disk.",
+            "Failed attempts to erase forgotten rows from the disk.",
             value=statistics.erase_failures,
         )
         yield GaugeMetricFamily(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import ipaddress
 import itertools
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from steelyard.exceptions import SteelyardError
+from steelyard.service.http.bodies import read_body
 from steelyard.service.http.problems import Problem, problem_of, respond
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = ["FastRoutes", "Handler", "OriginCheck", "error_middleware"]
 
 _log = logging.getLogger("steelyard.service")
 _MODELS = "/v1/models/"
+_RELEASE_SECONDS = 0.2
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -146,7 +149,13 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
         begin = time.perf_counter()
         request_id = request.scope["steelyard.id"] = request_id_of(request)
         try:
-            response = await handler(request)
+            url = await service.forwarder.target(request)
+            if url is None:
+                response = await handler(request)
+            else:
+                body = await read_body(request, service.limits.body, service.budget)
+                response = await service.forwarder.forward(request, url, body)
+                request.scope["steelyard.audited"] = True  # by the other process
         except Problem as problem:
             response = respond(problem)
         except SteelyardError as error:
@@ -166,7 +175,11 @@ def error_middleware(handler: Handler, path: str, service: Service) -> Handler:
             )
             response = respond(Problem(500, f"the service failed; see {request_id} in its log."))
         response.raw_headers.append((b"x-request-id", request_id.encode()))
-        service.budget.release(request)
+        if service.memory.is_due_after(service.budget.release(request)):
+            # After this coroutine has ended, because its local variables hold the parsed rows.
+            asyncio.get_running_loop().call_later(
+                _RELEASE_SECONDS, asyncio.get_running_loop().run_in_executor, None, service.memory.release
+            )
         if response.status_code >= 400 and is_audited and request.method != "GET":
             service.audit_refusal(request, path, response.status_code)
         seconds = time.perf_counter() - begin

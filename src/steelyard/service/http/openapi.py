@@ -72,7 +72,7 @@ _SCHEMAS: dict[str, Any] = {
         missing={"enum": ["refuse", "indicator", "mean", "zero"]},
         sites={"type": "boolean"},
         max_future=_OPTIONAL_TEXT,
-        classes={"type": ["array", "null"], "items": _LABEL, "minItems": 1},
+        classes={"oneOf": [{"type": "null"}, _list({"type": ["string", "integer"]}, minItems=2)]},
         ranges={"type": ["object", "null"]},
         violations={"enum": ["refuse", "quarantine"]},
         quota={"type": ["object", "null"]},
@@ -162,7 +162,11 @@ _SCHEMAS: dict[str, Any] = {
     "Promoted": _record("version spec", version=_INTEGER, spec=_SPEC),
     "Audit": _record("entries next", entries=_list(_OBJECT), next={"type": ["integer", "null"]}),
     "Forgotten": _record(
-        "forgotten version certificate", forgotten=_INTEGER, version=_INTEGER, certificate=_OBJECT
+        "forgotten version certificate",
+        forgotten=_INTEGER,
+        version=_INTEGER,
+        certificate=_OBJECT,
+        erasure_pending={"type": "boolean"},
     ),
     "Measures": _record("now points", now=_OBJECT, points={"type": "array"}),
     "Predict": _record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from steelyard.tables.columns import RowError
 
 __all__ = ["Problem", "problem_of", "respond"]
 
+_log = logging.getLogger("steelyard.service")
 _TITLES = {
     400: "The request could not be read",
     401: "A key is required",
@@ -61,6 +63,9 @@ def problem_of(error: SteelyardError) -> Problem:
         more["row"] = error.row
         if error.column is not None:
             more["column"] = error.column
+    if status == 500:  # the source is a path or an address of the operator's machine
+        _log.error("a request failed: %s", error.summary)
+        return Problem(status, "the store of the service has a problem; see its log.")
     return Problem(status, error.summary, error.hint, **more)
 
 

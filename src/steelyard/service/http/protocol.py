@@ -9,7 +9,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["LimitedProtocol"]
+__all__ = ["ON_SHUTDOWN", "LimitedProtocol"]
+
+ON_SHUTDOWN = "steelyard.on_shutdown"  # in the scope of a request: a function that ends its response
 
 _log = logging.getLogger("steelyard.service")
 _MAX_HEADER_BYTES = 65_536
@@ -53,6 +55,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._headers_received()
         super().on_headers_complete()
+
+    def shutdown(self) -> None:
+        """End a stream without end, which would delay the shutdown; let other responses finish."""
+        super().shutdown()
+        end_stream: Any = None if self.cycle is None else self.cycle.scope.get(ON_SHUTDOWN)
+        if end_stream is not None:
+            end_stream()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():

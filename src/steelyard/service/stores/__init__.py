@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,12 +10,16 @@ __all__ = [
     "BackgroundWork",
     "CommitOutcomeUnknown",
     "Event",
+    "Learners",
     "PendingRow",
     "QuarantinedRow",
     "RowReference",
     "Snapshot",
+    "reason_of",
 ]
 
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # of apsw and psycopg
 # Called when a commit begins; returns work to do during the commit, or None.
 BackgroundWork = Callable[[], Callable[[], None] | None]
 RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
@@ -22,6 +27,24 @@ RowReference = tuple[str | None, str | None]  # id and subject of a row that a s
 
 class CommitOutcomeUnknown(Exception):  # noqa: N818  a state, not an error of the caller
     """The store failed during a commit, so the transaction may or may not be durable."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a store failed: "disk full", "out of memory", or the type of the first error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    is_full = getattr(error, "errno", None) in _DISK_FULL_ERRNOS or type(error).__name__ in _DISK_FULL_ERRORS
+    if is_full or "disk is full" in str(error):
+        return "disk full"
+    return "out of memory" if isinstance(error, MemoryError) else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Learners:
+    """Processes that learn, and which models each of them holds a lease of."""
+
+    n_leases: dict[str, int]  # number of leases by address; contains every live learner
+    owners: dict[str, str]  # address of the learner of each model that has one
 
 
 @dataclass(frozen=True)

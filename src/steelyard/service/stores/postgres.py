@@ -1,13 +1,15 @@
-"""Store in PostgreSQL: one process writes, any number of processes follow it.
+"""Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
-The write lock is an advisory lock of the database session that writes. A commit therefore implies that the
-lock is still held: a process that lost its connection cannot write after its successor has taken over.
+A lease of a model is an advisory lock of the database session that writes. A commit therefore implies that
+the lease is still held: a process that lost its connection cannot write after its successor has taken over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,19 +18,27 @@ import psycopg
 from psycopg import conninfo
 
 from steelyard.exceptions import FileAccessError, FileFormatError
-from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
+from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown, Learners
 from steelyard.service.stores.sql import Store
-from steelyard.service.stores.upgrades import UPGRADES, translated
+from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES, translated
 
 __all__ = ["PostgresStore"]
 
-_BASE_VERSION = 2  # schema version of a new database before the upgrades; the same as in SQLite
-_SCHEMA_VERSION = max(UPGRADES)
-_WRITE_LOCK = 0x53746C79  # "Stly", the key of the advisory lock
+# "Stly", the key of an advisory lock that all learners share; version 0.2 holds it exclusively.
+_WRITE_LOCK = 0x53746C79
+_LEARNERS = """
+SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
+FROM pg_locks AS l LEFT JOIN learners AS n ON n.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
+_MIN_NOTIFY_SECONDS = 0.05  # sessions that notify commit one after the other, so few transactions notify
 _CONNECT_SECONDS = 5
-_ERASE_LOCK_SECONDS = 2
+_ERASE_LOCK_MILLISECONDS = 100
+_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02  # transactions of other learners take milliseconds
+_MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
 # The server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 _SCHEMA = """
@@ -80,6 +90,7 @@ _TABLES_WITH_ROWS = (
     "answers",
     "answer_index",
     "quarantine",
+    "batches",
 )
 
 
@@ -94,6 +105,7 @@ class PostgresStore(Store):
     """
 
     errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
+    has_leases = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -102,6 +114,9 @@ class PostgresStore(Store):
         self._db: psycopg.Connection[Any] | None = None
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
+        self._leases: set[str] = set()  # models that this session may change
+        self._url_of_process = ""
+        self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
         self._to_erase = set(_TABLES_WITH_ROWS)  # all tables: an earlier process may have deleted rows
         try:
@@ -136,35 +151,41 @@ class PostgresStore(Store):
         """Return the session of the writer; reconnect if it is closed."""
         if self._db is None or self._db.closed:
             self._lock_holder = None
+            self._leases = set()
             self._db = self._connect()
             self._db.execute(f"LISTEN {_CHANNEL}")
         return self._db
 
     def _check_schema(self, db: psycopg.Connection[Any]) -> None:
         exists = "SELECT to_regclass('steelyard.about') IS NOT NULL"
-        current = "SELECT version FROM steelyard.about"
-        if db.execute(exists).fetchone() == (False,) or _is_older(db.execute(current).fetchone()):
+        is_new = db.execute(exists).fetchone() == (False,)
+        if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
                 if db.execute(exists).fetchone() == (False,):  # no other process has created it since
                     db.execute(_SCHEMA)
-                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (_BASE_VERSION,))
+                    db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))
                 for version, step in sorted(UPGRADES.items()):
-                    if db.execute(current).fetchone() == (version - 1,):
+                    if self._version(db) == version - 1:
                         db.execute(translated(step))
                         db.execute("UPDATE steelyard.about SET version = %s", (version,))
-        found = db.execute(current).fetchone()
-        if found != (_SCHEMA_VERSION,):
+        found = self._version(db)
+        if found != SCHEMA_VERSION:
             raise FileFormatError(
-                f"the store has version {found and found[0]}; this library reads version {_SCHEMA_VERSION}.",
+                f"the store has version {found}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
 
+    @staticmethod
+    def _version(db: psycopg.Connection[Any]) -> int:
+        found = db.execute("SELECT version FROM steelyard.about").fetchone()
+        return 0 if found is None else int(found[0])
+
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
             with suppress(psycopg.Error):  # unlock now, not when the server notices the end of the session
-                self._db.execute("SELECT pg_advisory_unlock(%s)", (_WRITE_LOCK,))
+                self._db.execute("SELECT pg_advisory_unlock_all()")
         for db in (self._reader, self._db):
             if db is not None:
                 with suppress(psycopg.Error):
@@ -184,9 +205,70 @@ class PostgresStore(Store):
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
             return True
-        if db.execute("SELECT pg_try_advisory_lock(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
+        if db.execute("SELECT pg_try_advisory_lock_shared(%s)", (_WRITE_LOCK,)).fetchone() == (True,):
             self._lock_holder = db
+            self._announce(db)
         return self.holds_write_lock
+
+    def sibling(self) -> PostgresStore | None:
+        other = PostgresStore(self._url)
+        other.advertise(self._url_of_process)
+        return other
+
+    def holds_lease(self, model: str) -> bool:
+        return model in self._leases and self.holds_write_lock
+
+    def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
+        acquired: list[str] = []
+        for model in models:
+            if len(acquired) >= limit:
+                break
+            if model in self._leases:
+                continue
+            if self._do("SELECT pg_try_advisory_lock(?)", _lease_key(model)) == [(True,)]:
+                acquired.append(model)
+        self._leases.update(acquired)
+        return acquired
+
+    def release_leases(self, models: Sequence[str]) -> None:
+        for model in models:
+            self._leases.discard(model)
+            self._do("SELECT pg_advisory_unlock(?)", _lease_key(model))
+
+    def find_learner(self, model: str) -> tuple[bool, str | None]:
+        exists = bool(self._read("SELECT 1 FROM models WHERE name = ?", model))
+        held = dict(self._read(_LEARNERS)) if exists else {}
+        return exists, held.get(_lease_key(model))
+
+    def learners(self, models: Sequence[str]) -> Learners | None:
+        names = {_lease_key(model): model for model in models}
+        held = self._session().execute(_LEARNERS).fetchall()
+        n_leases = {address: 0 for key, address in held if key == _WRITE_LOCK}
+        owners = {names[key]: address for key, address in held if key in names}
+        for key, address in held:
+            if key not in {_WRITE_LOCK, _SETUP_LOCK} and address in n_leases:
+                n_leases[address] += 1
+        return Learners(n_leases, owners)
+
+    @property
+    def address(self) -> str:
+        return self._url_of_process or str(self._db.info.backend_pid if self._db else 0)
+
+    def advertise(self, url: str) -> None:
+        self._url_of_process = url
+        if self.holds_write_lock:
+            self._announce(self._session())
+
+    def _announce(self, db: psycopg.Connection[Any]) -> None:
+        """Write the address of this process, and delete those of sessions that have ended."""
+        db.execute(
+            "DELETE FROM learners WHERE pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
+        )
+        if self._url_of_process:
+            db.execute(
+                "INSERT INTO learners VALUES (%s, %s) ON CONFLICT (pid) DO UPDATE SET url = excluded.url",
+                (db.info.backend_pid, self._url_of_process),
+            )
 
     def wait_for_changes(self, seconds: float) -> None:
         """Wait for a notification of the writing process, or until the time is over."""
@@ -205,13 +287,16 @@ class PostgresStore(Store):
         self._has_changes = False
         try:
             yield
-            if self._has_changes:
-                db.execute(f"NOTIFY {_CHANNEL}")
             self._commit(db)
         except BaseException:
             with suppress(psycopg.Error):  # a closed session has rolled back already
                 db.execute("ROLLBACK")
             raise
+
+        if self._has_changes and time.monotonic() - self._notified_at > _MIN_NOTIFY_SECONDS:
+            with suppress(psycopg.Error):  # followers also read at intervals
+                db.execute(f"NOTIFY {_CHANNEL}")
+            self._notified_at = time.monotonic()
 
     @staticmethod
     def _commit(db: psycopg.Connection[Any]) -> None:
@@ -245,6 +330,10 @@ class PostgresStore(Store):
             self._note_deletions(sql, cursor.rowcount)
         self._has_changes = True
 
+    def check_writable(self) -> None:
+        with self.transaction():
+            self._do("UPDATE about SET version = version")
+
     def _note_deletions(self, sql: str, n_rows: int) -> None:
         """Remember the table of a DELETE or UPDATE statement: both leave dead rows."""
         if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
@@ -274,44 +363,85 @@ class PostgresStore(Store):
 
     # -- erasing ------------------------------------------------------------------------------------
 
-    def erase(self) -> None:
-        """Rewrite the tables from which rows were deleted, so that the deleted bytes leave the disk.
+    def erase(self) -> bool:
+        """Remove deleted rows from the tables, without stopping other sessions; return whether all are gone.
 
-        A table that another session has locked, for example a backup, is not waited for longer than
-        ``_ERASE_LOCK_SECONDS``, because learning stops while waiting; the next call rewrites it. The
-        write-ahead log contains the bytes until the server recycles it.
+        ``VACUUM`` frees the space of deleted rows while all sessions read and write on. A small table is then
+        rewritten, which removes the bytes from the disk at once; that needs an exclusive lock, which is not
+        waited for longer than ``_ERASE_LOCK_MILLISECONDS``. In a larger table, later rows overwrite the
+        freed space; :meth:`rewrite_tables` removes the bytes in a maintenance window. The write-ahead log
+        contains the bytes until the server recycles it.
         """
         db = self._session()
-        db.execute(f"SET lock_timeout = '{_ERASE_LOCK_SECONDS}s'")
+        self._wait_for_readers(db)
+        db.execute(f"SET lock_timeout = {_ERASE_LOCK_MILLISECONDS}")  # another VACUUM may be running
         try:
             for table in sorted(self._to_erase):
-                if self._rewrite(db, table):
-                    self._to_erase.discard(table)
-        except psycopg.errors.LockNotAvailable:
-            pass  # the table stays in the set and is rewritten by the next call
+                db.execute(f"VACUUM steelyard.{table}")
+        except psycopg.errors.LockNotAvailable as error:
+            raise FileAccessError("another session cleans up a table.", source=self.path) from error
         finally:
             db.execute("RESET lock_timeout")
-        if self._to_erase:
+        sizes = "SELECT pg_total_relation_size(('steelyard.' || %s)::regclass)"
+        large = {
+            table
+            for table in self._to_erase
+            if (db.execute(sizes, (table,)).fetchone() or (0,))[0] > _MAX_REWRITE_BYTES
+        }
+        self._rewrite_tables(db, self._to_erase - large, _ERASE_LOCK_MILLISECONDS)
+        self._to_erase = set()
+        return not large
+
+    def _wait_for_readers(self, db: psycopg.Connection[Any]) -> None:
+        """Wait until no transaction is left that began before now; raise FileAccessError if one is long."""
+        now = db.execute("SELECT pg_current_xact_id()::xid").fetchone()
+        older = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND age(backend_xmin) > age(%s::xid)"
+        )
+        for _ in range(_MAX_READER_POLLS):
+            if db.execute(older, now).fetchone() == (0,):
+                return
+            time.sleep(_READER_POLL_SECONDS)
+        raise FileAccessError(
+            "a backup or an open transaction still sees the forgotten rows.",
+            source=self.path,
+            hint="the service removes them when it has ended",
+        )
+
+    def rewrite_tables(self) -> None:
+        """Rewrite all tables with rows, so that deleted bytes leave the disk; readers and writers wait."""
+        self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
+
+    def _rewrite_tables(
+        self, db: psycopg.Connection[Any], tables: Iterable[str], lock_milliseconds: int
+    ) -> None:
+        """Rewrite tables; raise FileAccessError if another session has locked or still sees a row of one."""
+        db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0: no limit
+        try:
+            used = next((table for table in sorted(tables) if not self._rewrite(db, table)), None)
+        finally:
+            db.execute("RESET lock_timeout")
+        if used is not None:
             raise FileAccessError(
-                f"another session uses the table {min(self._to_erase)!r}, so the forgotten rows are still on "
-                "the disk of the database.",
+                f"another session uses the table {used!r}, so forgotten rows are still on the disk of the "
+                "database.",
                 source=self.path,
-                hint="forget again when backups and open transactions have ended",
+                hint="they are removed when backups and open transactions have ended",
             )
 
     @staticmethod
     def _rewrite(db: psycopg.Connection[Any], table: str) -> bool:
-        """Rewrite a table without its deleted rows; return False if another session can still see some."""
-        for _ in range(3):
-            counter = _DeadRowCounter()
-            db.add_notice_handler(counter)
-            try:
-                db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
-            finally:
-                db.remove_notice_handler(counter)
-            if not counter.n_rows:
-                return True
-        return False
+        """Rewrite a table without its deleted rows; return False if another session uses it."""
+        counter = _DeadRowCounter()
+        db.add_notice_handler(counter)
+        try:
+            db.execute(f"VACUUM (FULL, VERBOSE) steelyard.{table}")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        finally:
+            db.remove_notice_handler(counter)
+        return not counter.n_rows
 
 
 class _DeadRowCounter:
@@ -324,8 +454,9 @@ class _DeadRowCounter:
         self.n_rows += int(found.group()) if found else 0
 
 
-def _is_older(found: tuple[int] | None) -> bool:
-    return found is not None and _BASE_VERSION <= found[0] < _SCHEMA_VERSION
+def _lease_key(model: str) -> int:
+    """Return the key of the advisory lock of a model, a signed 64-bit integer."""
+    return int.from_bytes(hashlib.blake2b(model.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _with_placeholders(sql: str) -> str:

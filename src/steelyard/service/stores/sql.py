@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
     BackgroundWork,
     Event,
+    Learners,
     PendingRow,
     QuarantinedRow,
     RowReference,
@@ -20,6 +21,7 @@ from steelyard.service.stores import (
 __all__ = ["Store"]
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
+_MAX_DROPPED = 5_000  # responses that one transaction deletes, about 20 ms
 _TABLES_BY_MODEL = (
     "events",
     "snapshots",
@@ -31,19 +33,28 @@ _TABLES_BY_MODEL = (
     "points",
     "certificates",
     "quarantine",
+    "batches",
 )
 
 
 class Store:
     """Durable storage of the service.
 
-    Only the writer thread of the process that holds the write lock changes a store, inside
-    :meth:`transaction`; when the context manager returns, the transaction is durable. Other processes follow
+    A process with the write lock changes the models of which it holds a lease, in its writer thread and
+    inside :meth:`transaction`; when the context manager returns, the transaction is durable. SQLite has one
+    such process, which holds the leases of all models; PostgreSQL can have several. Other processes follow
     with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
     path: str  # names the store in error messages
     errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
+    has_leases = False  # whether several processes can learn different models
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- implemented by each database ---------------------------------------------------------------
 
@@ -64,12 +75,55 @@ class Store:
         """Acquire or confirm the write lock; return False, or raise, if another process has it."""
         raise NotImplementedError
 
+    def holds_lease(self, model: str) -> bool:  # noqa: ARG002
+        """Whether this process may change the model."""
+        return True
+
+    def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
+        """Acquire leases of models that no other process changes, at most ``limit``; return their names."""
+        return list(models)[:limit]
+
+    def release_leases(self, models: Sequence[str]) -> None:
+        """Let other processes change these models."""
+
+    def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
+        """Return the learners of models; None if this process learns all of them."""
+        return None
+
+    def find_learner(self, model: str) -> tuple[bool, str | None]:  # noqa: ARG002
+        """Return whether a model exists, and the address of its learner; any thread may call it."""
+        return False, None
+
+    @property
+    def address(self) -> str:
+        """Address under which :meth:`learners` lists this process."""
+        return ""
+
+    def advertise(self, url: str) -> None:
+        """Set the HTTP address at which other processes reach this one."""
+
+    def sibling(self) -> Store | None:
+        """Return a store for another writer thread of this process; None if there can be only one."""
+        raise NotImplementedError
+
     def wait_for_changes(self, seconds: float) -> None:
         """Wait until another process commits, or until the time is over."""
         raise NotImplementedError
 
-    def erase(self) -> None:
-        """Remove deleted data from the files of the database."""
+    def erase(self) -> bool:
+        """Remove deleted data from the files of the database.
+
+        Returns False if freed space contains it until it is used again, and raises FileAccessError if another
+        program prevents it at the moment.
+        """
+        raise NotImplementedError
+
+    def rewrite_tables(self) -> None:
+        """Remove the bytes of all deleted rows from the disk; readers and writers may have to wait."""
+        self.erase()
+
+    def check_writable(self) -> None:
+        """Write without changing anything; raise one of ``errors`` if the disk or the server fails."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -100,6 +154,11 @@ class Store:
 
     def models(self) -> list[tuple[str, str]]:
         return self._do("SELECT name, spec FROM models ORDER BY name")
+
+    def spec_of(self, name: str) -> str | None:
+        """Return the stored spec of a model; None if it does not exist."""
+        found = self._do("SELECT spec FROM models WHERE name = ?", name)
+        return str(found[0][0]) if found else None
 
     def put_model(self, name: str, spec: str, at: float) -> None:
         sql = (
@@ -197,8 +256,17 @@ class Store:
         return int(self._do(sql, model, n_rows, body, at, batch)[0][0])
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
-        found = self._do("SELECT chunk FROM chunks WHERE model = ? AND batch = ?", model, batch)
-        return [chunk for (chunk,) in found]
+        """Return the chunks with rows of a request, which it may share with other requests."""
+        sql = (
+            "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
+            "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
+        )
+        return [chunk for (chunk,) in self._do(sql, model, batch, model, batch)]
+
+    def index_batches(self, model: str, chunk: int, batches: Iterable[str]) -> None:
+        """Store the idempotency keys of the requests that share a chunk."""
+        sql = "INSERT INTO batches (model, batch, chunk) VALUES (?, ?, ?)"
+        self._do_many(sql, [(model, batch, chunk) for batch in batches])
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived in a range of time, both ends included."""
@@ -214,6 +282,7 @@ class Store:
     def replace_chunk(self, chunk: int, n_rows: int, body: bytes) -> None:
         self._do("UPDATE chunks SET n = ?, retired = 0, body = ? WHERE chunk = ?", n_rows, body, chunk)
         self._do("DELETE FROM row_index WHERE chunk = ?", chunk)
+        self._do("DELETE FROM batches WHERE chunk = ?", chunk)
 
     def retire_rows(self, chunk: int, begin: int) -> None:
         self._do("UPDATE chunks SET retired = ? WHERE chunk = ?", begin, chunk)
@@ -222,6 +291,7 @@ class Store:
         parameters = [(chunk,) for chunk in chunks]
         self._do_many("DELETE FROM chunks WHERE chunk = ?", parameters)
         self._do_many("DELETE FROM row_index WHERE chunk = ?", parameters)
+        self._do_many("DELETE FROM batches WHERE chunk = ?", parameters)
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
         """Return (chunk, number of rows, number of expired rows at its beginning), oldest chunk first."""
@@ -362,6 +432,16 @@ class Store:
         found = self._do(sql, model, key)
         return found[0] if found else None
 
+    def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return fingerprint and body of the stored responses, by key."""
+        sql = "SELECT key, fingerprint, body FROM answers WHERE model = ? AND key IN (...)"
+        return {key: (fingerprint, body) for key, fingerprint, body in self._do_in(sql, model, keys)}
+
+    def put_responses(self, model: str, responses: Sequence[tuple[str, str, str]], *, at: float) -> None:
+        """Store responses that mention no rows, as (key, fingerprint, body)."""
+        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
+        self._do_many(sql, [(model, *response, at) for response in responses])
+
     def put_response(
         self,
         model: str,
@@ -414,9 +494,15 @@ class Store:
         """Overwrite the stored response to one request."""
         self._do("UPDATE answers SET body = ? WHERE model = ? AND key = ?", blank, model, key)
 
-    def drop_responses(self, before: float) -> None:
-        dropped = self._do("DELETE FROM answers WHERE at < ? RETURNING model, key", before)
+    def drop_responses(self, model: str, before: float, limit: int = _MAX_DROPPED) -> bool:
+        """Delete old responses of a model, at most ``limit``; return whether there may be more."""
+        sql = (
+            "DELETE FROM answers WHERE model = ? AND key IN "
+            "(SELECT key FROM answers WHERE model = ? AND at < ? ORDER BY at LIMIT ?) RETURNING model, key"
+        )
+        dropped = self._do(sql, model, model, before, limit)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
+        return len(dropped) == limit
 
     def index_old_responses(self) -> None:
         """Build the index of responses in a store of schema version 1, which had none."""

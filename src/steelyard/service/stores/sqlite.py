@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,19 +17,19 @@ import apsw
 from steelyard.exceptions import FileAccessError, FileFormatError
 from steelyard.service.stores import BackgroundWork, CommitOutcomeUnknown
 from steelyard.service.stores.sql import Store
-from steelyard.service.stores.upgrades import UPGRADES
+from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGRADES
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
 _APPLICATION_ID = 0x53746C79  # "Stly"
-_BASE_VERSION = 2  # schema version of a new file before the upgrades
-_SCHEMA_VERSION = max(UPGRADES)
 _MIN_SQLITE = (
     3,
     51,
     3,
 )  # in older versions a checkpoint could reset the log under a reader and lose a commit
 _POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
+_BUSY_MILLISECONDS = 10_000  # how long a statement waits for the lock of another process
+_ERASE_MILLISECONDS = 300  # how long erasing waits for readers of the write-ahead log
 _SCHEMA = """
 CREATE TABLE models (name TEXT PRIMARY KEY, spec TEXT NOT NULL, at REAL NOT NULL) STRICT;
 CREATE TABLE events (
@@ -79,6 +80,15 @@ def check_sqlite() -> None:
         )
 
 
+def _create_private(path: str | Path) -> None:
+    """Create an empty file that only its owner can read; an existing file keeps its mode.
+
+    SQLite gives its write-ahead log the mode of the database file.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
 class SQLiteStore(Store):
     """Store in one SQLite file.
 
@@ -96,21 +106,26 @@ class SQLiteStore(Store):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._lock_file: IO[bytes] | None = None
+        self._owner: SQLiteStore | None = None  # the store of the first writer thread of this process
+        self._turn = threading.Lock()  # held by the writer thread that changes the file
+        self._must_begin = False  # whether the first change of the transaction must begin it
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
         # The writer thread and the request threads use different connections; request threads share one.
         self._reader_lock = threading.Lock()
         try:
+            if not self._is_private:
+                _create_private(self.path)
             self._db = apsw.Connection(self.path, vfs=vfs)
             self._configure(exclusive=vfs is not None)
             self._check_schema()
             self._reader = (
                 self._db if self._is_private else apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             )
-        except (apsw.Error, CommitOutcomeUnknown) as error:
+        except (apsw.Error, OSError, CommitOutcomeUnknown) as error:
             raise FileAccessError(f"{error}.", source=self.path) from error
 
     def _configure(self, *, exclusive: bool) -> None:
-        self._db.set_busy_timeout(10_000)
+        self._db.set_busy_timeout(_BUSY_MILLISECONDS)
         if exclusive:  # the virtual file systems of the tests have no shared memory
             self._db.pragma("locking_mode", "EXCLUSIVE")
         # Large pages need fewer writes for a batch of rows. An existing file keeps its page size.
@@ -137,16 +152,16 @@ class SQLiteStore(Store):
             with self.transaction():
                 self._db.execute(_SCHEMA)
                 self._db.pragma("application_id", _APPLICATION_ID)
-                self._db.pragma("user_version", _BASE_VERSION)
+                self._db.pragma("user_version", BASE_VERSION)
                 self._run_upgrades()
         elif application != _APPLICATION_ID:
             raise FileFormatError("this database is not a store of the service.", source=self.path)
-        elif version < _SCHEMA_VERSION:
+        elif 1 <= version < SCHEMA_VERSION:
             with self.transaction():
                 self._run_upgrades()
-        elif version != _SCHEMA_VERSION:
+        elif version != SCHEMA_VERSION:
             raise FileFormatError(
-                f"the store has version {version}; this library reads version {_SCHEMA_VERSION}.",
+                f"the store has version {version}; this library reads version {SCHEMA_VERSION}.",
                 source=self.path,
                 hint="update the library",
             )
@@ -156,7 +171,7 @@ class SQLiteStore(Store):
         if self._db.pragma("user_version") == 1:
             self._db.execute(_ANSWER_INDEX)
             self.index_old_responses()
-            self._db.pragma("user_version", _BASE_VERSION)
+            self._db.pragma("user_version", BASE_VERSION)
         for version, step in sorted(UPGRADES.items()):
             if self._db.pragma("user_version") < version:
                 self._db.execute(step)
@@ -164,9 +179,15 @@ class SQLiteStore(Store):
 
     @contextmanager
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
-        """Commit all changes or none; they are on disk when the context manager returns."""
-        self._db.execute("BEGIN IMMEDIATE")
+        """Commit all changes or none; they are on disk when the context manager returns.
+
+        A sibling begins its transactions with the first change, so that the other writer thread of this
+        process does not wait while rows are learned.
+        """
+        self._must_begin = True
         try:
+            if self._owner is None:
+                self._begin()
             yield
             work = None if background is None else background()
             if work is None:
@@ -181,8 +202,23 @@ class SQLiteStore(Store):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+        finally:
+            if not self._must_begin:
+                self._turn.release()
+            self._must_begin = False
+
+    def _begin(self) -> None:
+        self._turn.acquire()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._turn.release()
+            raise
+        self._must_begin = False
 
     def _commit(self) -> None:
+        if self._must_begin:
+            return  # nothing was changed
         try:
             self._db.execute("COMMIT")
         except self.errors as error:  # an unsynced log may still be complete after a crash
@@ -200,7 +236,16 @@ class SQLiteStore(Store):
     @property
     def holds_write_lock(self) -> bool:
         """Whether this process holds the write lock."""
-        return self._lock_file is not None or self._is_private
+        holder = self._owner or self
+        return holder._lock_file is not None or self._is_private
+
+    def sibling(self) -> SQLiteStore | None:
+        """Return a store for another writer thread of this process, which shares the write lock."""
+        if self._is_private:
+            return None
+        other = SQLiteStore(self.path)
+        other._owner, other._turn = self, self._turn
+        return other
 
     @property
     def _is_private(self) -> bool:
@@ -219,6 +264,7 @@ class SQLiteStore(Store):
         import fcntl
 
         # A separate file: closing a descriptor of the database file would release the locks of SQLite.
+        _create_private(self.path + "-writer")
         lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
         try:
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,9 +288,13 @@ class SQLiteStore(Store):
         self._db.close()
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
+        if self._must_begin and not sql.startswith("SELECT"):
+            self._begin()
         return list(self._db.execute(sql, values))
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        if self._must_begin:
+            self._begin()
         self._db.executemany(sql, rows)
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
@@ -253,18 +303,22 @@ class SQLiteStore(Store):
 
     # -- the file -----------------------------------------------------------------------------------
 
-    def erase(self) -> None:
+    def erase(self) -> bool:
         """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
         if self.path == ":memory:":
-            return
-        for _ in range(3):
-            busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
-            if not busy:
-                return
+            return True
+        with self._turn:
+            self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning waits as long as this
+            try:
+                busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+            finally:
+                self._db.set_busy_timeout(_BUSY_MILLISECONDS)
+        if not busy:
+            return True
         raise FileAccessError(
             "a reader keeps the write-ahead log open, so deleted data may still be in it.",
             source=self.path,
-            hint="close other programs that read the store; the next erase removes the data",
+            hint="close other programs that read the store; the service tries again every 30 seconds",
         )
 
     def n_bytes(self) -> int:
@@ -280,8 +334,15 @@ class SQLiteStore(Store):
             return None
         return shutil.disk_usage(Path(self.path).resolve().parent).free
 
+    def check_writable(self) -> None:
+        with self.transaction():
+            if self._must_begin:
+                self._begin()
+            self._db.pragma("user_version", SCHEMA_VERSION)  # writes a page of the file
+
     def backup(self, path: str | Path) -> None:
-        """Copy the store to another file."""
+        """Copy the store to another file, which only its owner can read."""
+        _create_private(path)
         with apsw.Connection(str(path)) as target, target.backup("main", self._reader, "main") as copy:
             while not copy.done:
                 copy.step(1000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["UPGRADES", "translated"]
+__all__ = ["BASE_VERSION", "SCHEMA_VERSION", "UPGRADES", "translated"]
+
+BASE_VERSION = 2  # the schemas of the stores are of this version
 
 # Keys are the schema versions that the steps lead to. A step may only add tables, columns and indexes.
 UPGRADES: dict[int, str] = {
@@ -21,12 +23,26 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
 """,
+    # Deleting old responses must not read all of them.
+    4: "CREATE INDEX answers_by_time ON answers (model, at);",
+    # Addresses of learners by process number of their database session.
+    5: "CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;",
+    # Requests with idempotency keys that share a chunk; old audit entries are found by time.
+    6: """
+CREATE TABLE batches (
+  chunk INTEGER NOT NULL, batch TEXT NOT NULL, model TEXT NOT NULL,
+  PRIMARY KEY (chunk, batch)) STRICT, WITHOUT ROWID;
+CREATE INDEX batches_by_key ON batches (model, batch);
+CREATE INDEX audit_by_time ON audit (at);
+""",
 }
+SCHEMA_VERSION = max(UPGRADES)
 _POSTGRES_WORDS = (
     ("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (" INTEGER", " BIGINT"),
     (" REAL", " DOUBLE PRECISION"),
     (" BLOB", " BYTEA"),
+    (") STRICT, WITHOUT ROWID", ")"),
     (") STRICT", ")"),
 )
 

@@ -1,0 +1,254 @@
+"""Spark Structured Streaming: the rows of every micro-batch are learned exactly once.
+
+``foreachBatch`` calls the learner on the driver with the id of the micro-batch. The model and the id of its
+last micro-batch are one file in the checkpoint, which is replaced atomically, so a micro-batch that Spark
+repeats after a crash is recognized and left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steelyard.base import Label
+from steelyard.distributed.arrow_columns import Columns, quoted
+from steelyard.exceptions import DataError, FileFormatError, ParameterError, SteelyardError
+from steelyard.keyed import KeyedClassifier
+from steelyard.keyed.sums import fitted_quantizer
+from steelyard.persistence import from_bytes, to_bytes
+from steelyard.persistence.files import write_atomically
+from steelyard.persistence.tree import decode, encode
+from steelyard.proximal.row_ledger import row_hashes
+
+__all__ = ["ModelCheckpoint", "learn_keyed", "learn_sample"]
+
+_FOLDER, _FILE = "steelyard", "model"
+_PARTS = "partition int, position long, content binary, error boolean"
+
+
+@dataclass
+class ModelCheckpoint:
+    """A model with the id of its last micro-batch, stored in the checkpoint of a streaming query.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    model : ProximalSVC, StreamClassifier or KeyedClassifier
+        The model.
+    batch_id : int
+        Id of the last micro-batch that the model has learned; -1 before the first one.
+    counts : dict
+        Number of rows of each class so far; used by models that learn a sample of the rows.
+    """
+
+    path: Path
+    model: Any
+    batch_id: int = -1
+    counts: dict[Label, int] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], model: Any = None) -> ModelCheckpoint:
+        """Return the stored checkpoint; without a file, a new one for the model.
+
+        A given model continues with the state of the file.
+        """
+        text = os.fspath(folder).removeprefix("file://")
+        if "://" in text:
+            raise ParameterError(
+                f"the checkpoint must be a folder that the driver can write to; got {text!r}.",
+                source="stream",
+                hint="use a local folder or a mounted volume",
+            )
+        path = Path(text) / _FOLDER / _FILE
+        if not path.exists():
+            if model is None:
+                raise ParameterError(f"there is no model in the checkpoint {text!r}.", source="load_stream")
+            return cls(path, model)
+        stored = _read(path)
+        if model is not None:
+            if type(stored["model"]) is not type(model):
+                raise ParameterError(
+                    f"the checkpoint {text!r} contains a {type(stored['model']).__name__}; "
+                    f"got a {type(model).__name__}.",
+                    source="stream",
+                    hint="choose another folder for another model",
+                )
+            if not any((Path(text) / "offsets").glob("[0-9]*")):
+                raise ParameterError(
+                    f"the checkpoint {text!r} contains a model but no positions of Spark, so rows would be "
+                    "learned twice or left out.",
+                    source="stream",
+                    hint="choose an empty folder, and pass a model that load_stream() returned to continue",
+                )
+            model.__dict__ = stored["model"].__dict__
+        return cls(path, model or stored["model"], stored["batch_id"], stored["counts"])
+
+    def learn(self, df: Any, batch_id: int, learn_batch: Any) -> None:
+        """Learn a micro-batch, unless the model has learned it already."""
+        if batch_id == self.batch_id:
+            return  # Spark repeats the last micro-batch if its commit was interrupted
+        if batch_id < self.batch_id:
+            raise DataError(
+                f"Spark delivered micro-batch {batch_id}, but the model has learned {self.batch_id}: the "
+                "checkpoint belongs to another query.",
+                source="stream",
+            )
+        # A copy is learned and saved first, so after an error the next attempt finds the previous state.
+        updated = ModelCheckpoint(self.path, from_bytes(to_bytes(self.model)), batch_id, dict(self.counts))
+        if not df.isEmpty():
+            learn_batch(updated, df)
+        updated.save()
+        self.model.__dict__ = updated.model.__dict__
+        self.batch_id, self.counts = batch_id, updated.counts
+
+    def save(self) -> None:
+        """Replace the file atomically."""
+        labels = list(self.counts)
+        content = {
+            "batch_id": self.batch_id,
+            "labels": labels,
+            "counts": [self.counts[label] for label in labels],
+            "model": np.frombuffer(to_bytes(self.model), dtype=np.uint8),
+        }
+        write_atomically(self.path, [encode(content)], source="stream")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = decode(path.read_bytes())
+        counts = dict(zip(content["labels"], map(int, content["counts"]), strict=True))
+        model = from_bytes(content["model"].tobytes())
+        return {"batch_id": int(content["batch_id"]), "counts": counts, "model": model}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileFormatError(f"{path} is not the model of a streaming query: {error}") from error
+
+
+# -- rows that are sent to the driver -------------------------------------------------------------------
+
+
+def learn_sample(
+    checkpoint: ModelCheckpoint, df: Any, *, columns: Columns, max_rows: int, collect: Any
+) -> None:
+    """Learn all rows of a micro-batch that are not of the most frequent class, and a sample of the others.
+
+    The hash of a row decides whether it is in the sample, so a repeated micro-batch gives the same sample.
+    Sampled rows have the inverse of the sampling rate as their weight.
+    """
+    assert columns.label is not None
+    arrived = {row[0]: row[1] for row in collect(df.groupBy(quoted(columns.label)).count())}
+    for label, count in arrived.items():
+        if label is not None:
+            checkpoint.counts[label] = checkpoint.counts.get(label, 0) + count
+    counts = checkpoint.counts
+    frequent = max(counts, key=lambda label: (counts[label], str(label)), default=None)
+    rate = min(1.0, max_rows / max(arrived.get(frequent, 0), 1))
+    rows = df.select(*map(quoted, columns.names)).mapInArrow(
+        partial(_sampled, columns, frequent, rate), _PARTS
+    )
+    parts = [decode(content) for content in _contents(collect(rows))]
+    X = np.concatenate([part["X"] for part in parts])
+    y, weights = (np.concatenate([part[name] for part in parts]) for name in ("y", "weights"))
+    if isinstance(columns.features, tuple):
+        import pandas as pd
+
+        X = pd.DataFrame(X, columns=list(columns.features))
+    checkpoint.model.partial_fit(X, y, sample_weight=None if (weights == 1.0).all() else weights)
+
+
+def learn_keyed(
+    model: KeyedClassifier, df: Any, *, columns: Columns, first_rows: Any, collect: Any, source: str
+) -> None:
+    """Add the sums of all keys; partitions are formed by key, and each sends the sums of its keys once."""
+    assert columns.key is not None
+    quantizer = model.quantizer
+    if quantizer is None:
+        if model.__sklearn_is_fitted__():
+            quantizer = model.quantizer_
+        else:
+            quantizer = fitted_quantizer(np.asarray(first_rows(), dtype=np.float64))
+    worker = KeyedClassifier(**{**model.get_params(deep=False), "quantizer": quantizer})
+    work = partial(_keyed_sums, columns, to_bytes(worker), source)
+    parts = df.select(*map(quoted, columns.names)).repartition(quoted(columns.key)).mapInArrow(work, _PARTS)
+    for content in _contents(collect(parts)):
+        worker.merge(from_bytes(content))
+    model.merge(worker)  # one change: after an error the model is as before
+
+
+def _contents(rows: Iterable[Any]) -> list[bytes]:
+    """Return the contents of all partitions in their order; raise the first error."""
+    ordered = sorted(rows, key=lambda row: (row["partition"], row["position"]))
+    for row in ordered:
+        if row["error"]:
+            raise DataError(**decode(bytes(row["content"])))
+    return [bytes(row["content"]) for row in ordered]
+
+
+# -- on the executors -----------------------------------------------------------------------------------
+
+
+def _sampled(columns: Columns, frequent: Label, rate: float, batches: Iterable[Any]) -> Iterator[Any]:
+    def sample(batch: Any) -> bytes:
+        X, y = np.asarray(columns.rows(batch), dtype=np.float64), columns.labels(batch)
+        weights = columns.weights(batch)
+        weights = np.ones(len(y)) if weights is None else weights
+        is_frequent = y == frequent
+        kept = ~is_frequent | (row_hashes(X) < rate * 2.0**64)
+        weights = np.where(is_frequent, weights / rate, weights)
+        return encode({"X": X[kept], "y": np.asarray(y[kept].tolist()), "weights": weights[kept]})
+
+    return _parts(sample, "stream", batches)
+
+
+def _keyed_sums(columns: Columns, model: bytes, source: str, batches: Iterable[Any]) -> Iterator[Any]:
+    learner: KeyedClassifier = from_bytes(model)
+
+    def learn(batch: Any) -> None:
+        learner.partial_fit(columns.rows(batch), columns.labels(batch), None, columns.weights(batch))
+
+    errors = [part for part in _parts(learn, source, batches) if part is not None]
+    yield from errors[:1]
+    if not errors and learner.__sklearn_is_fitted__():
+        yield _part(0, to_bytes(learner))
+
+
+def _parts(work: Any, source: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the results of all batches of a partition; an error is sent, because Spark would retry it."""
+    failed = False
+    for position, batch in enumerate(batches):
+        if failed or not batch.num_rows:
+            continue  # Spark requires that the input is consumed
+        try:
+            content = work(batch)
+        except SteelyardError as error:
+            failed = True
+            where = f"{source}: partition {_partition()}"
+            description = {"message": error.message, "source": where, "hint": error.hint}
+            yield _part(position, encode(description), error=True)
+        else:
+            if content is not None:
+                yield _part(position, content)
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    return int(TaskContext.get().partitionId())
+
+
+def _part(position: int, content: bytes, *, error: bool = False) -> Any:
+    import pyarrow as pa
+
+    columns = {
+        "partition": pa.array([_partition()], pa.int32()),
+        "position": pa.array([position], pa.int64()),
+        "content": pa.array([content], pa.binary()),
+        "error": pa.array([error], pa.bool_()),
+    }
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,642 @@
+"""KeyedClassifier: one small exact model for every key, shrunk towards the model of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard._concurrency import lock_of
+from steelyard._labels import all_forgotten_error, restored_labels
+from steelyard._threads import limit_blas
+from steelyard._types import FloatArray, IntArray
+from steelyard._validation import check_magnitude, check_started, validate_rows
+from steelyard.base import (
+    Batch,
+    ForgettingMixin,
+    Label,
+    MergingMixin,
+    Traits,
+    sorted_classes,
+    synchronized,
+    transactional,
+)
+from steelyard.exceptions import DataError, DataTypeError, ParameterError
+from steelyard.explanation import RowExplanations
+from steelyard.explanation.attribution import Attribution
+from steelyard.explanation.explain import dense_rows
+from steelyard.keyed.planes import GroupSystem
+from steelyard.keyed.sums import Key, KeyedRows, KeyedSums, Triangles
+from steelyard.params import AnyOf, Constraint, Instance, Integer, OneOf, Positive
+from steelyard.persistence import storable
+from steelyard.proximal import ProximalSVC, Quantizer
+
+__all__ = ["KeyedClassifier"]
+
+_MAX_WEIGHT = 2.0**40  # larger weights are no numbers of rows
+_MAX_EXACT_KEY = 2**53  # larger integers in a column of floats are not exact
+
+
+@storable("KeyedClassifier")
+class KeyedClassifier(ForgettingMixin, MergingMixin):
+    r"""One proximal SVM for each key, with class statistics that are shrunk towards those of all rows.
+
+    Every key (a customer, a machine) has exact integer statistics of its own. Its plane is solved at
+    prediction from these statistics and from the statistics of all keys, which count as ``borrow`` rows of
+    each class. A key without rows has the plane of :class:`~steelyard.ProximalSVC` on all rows; a key with
+    many more rows than ``borrow`` has a plane of its own.
+
+    Parameters
+    ----------
+    key : str or int, default=0
+        Name or position of the column with the keys: text or numbers. All other columns are features.
+    C : float, default=1.0
+        Regularization parameter, as in :class:`~steelyard.ProximalSVC`.
+    borrow : float or "auto", default="auto"
+        Number of rows of each class that the statistics of all keys count for. "auto" keeps the sums of each
+        key in two folds and selects the number, or the model of all rows, by the error on held-out rows of up
+        to 2,000 keys. The selection happens at the next prediction, and again when the number of rows has
+        doubled or has become smaller. A change between "auto" and a number takes effect
+        with the next :meth:`fit`.
+    quantizer : Quantizer, optional
+        Steps to which features are rounded. If not given, the first 256 rows determine them: the largest
+        deviation from the median has 4,096 to 8,192 steps. Values of more than 2**20 steps are clipped.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes that have rows now.
+    keys_ : list
+        Keys that have rows now.
+    borrow_ : float
+        The number of borrowed rows in use; infinite if all keys have the plane of all rows.
+    group_ : ProximalSVC
+        The model of all rows.
+    quantizer_ : Quantizer
+        Steps to which features are rounded.
+    n_features_in_ : int
+        Number of columns, including the key.
+
+    See Also
+    --------
+    steelyard.ProximalSVC : One model for all rows.
+    steelyard.sql.StatisticsCube : Models of slices of a table.
+
+    Notes
+    -----
+    A key takes ``4 * (d + 1) * (d + 2)`` bytes for each class and fold in which it has rows, with ``d``
+    features. Weights must be whole numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from steelyard import KeyedClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> customers = rng.integers(0, 20, 4000)
+    >>> usual = rng.normal(size=20)[customers]
+    >>> y = (rng.random(4000) < 0.1).astype(int)
+    >>> rows = pd.DataFrame({"customer": customers, "amount": usual + y + 0.3 * rng.normal(size=4000)})
+    >>> model = KeyedClassifier(key="customer").partial_fit(rows, y)
+    >>> model.borrow_, len(model.keys_)
+    (3.0, 20)
+    >>> others = rows["customer"] != 7
+    >>> without = KeyedClassifier(key="customer", quantizer=model.quantizer_).fit(rows[others], y[others])
+    >>> model.forget_key(7).digest() == without.digest()
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "key": AnyOf(Integer(0), Instance(str, description="the name of a column")),
+        "C": Positive(),
+        "borrow": AnyOf(Positive(), OneOf("auto")),
+        "quantizer": AnyOf(OneOf(None), Instance(Quantizer)),
+    }
+    _traits = Traits(
+        exact=True,
+        bounded_memory=False,
+        exempt={"merge_equals_learning_together": "only learners with equal quantizers can be merged"},
+    )
+    _in_place = ("_state",)
+    _state: KeyedSums
+    _texts: tuple[str, ...] = ()  # keys of the current call, if they are text; X contains their positions
+
+    def __init__(
+        self,
+        key: str | int = 0,
+        *,
+        C: float = 1.0,
+        borrow: float | str = "auto",
+        quantizer: Quantizer | None = None,
+    ) -> None:
+        self.key = key
+        self.C = C
+        self.borrow = borrow
+        self.quantizer = quantizer
+
+    # -- learning and forgetting --------------------------------------------------------------------
+
+    @transactional
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        # The docstring is inherited.
+        super().fit(self._with_numeric_keys(X, "fit"), y, sample_weight)
+        self._texts = ()
+        return self
+
+    @transactional
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        # The docstring is inherited.
+        super().partial_fit(self._with_numeric_keys(X, "partial_fit"), y, classes, sample_weight)
+        self._texts = ()
+        return self
+
+    @transactional
+    def _change(self, add: Any, forget: Any, method: str) -> Self:
+        super()._change(self._with_numeric_side(add, method), self._with_numeric_side(forget, method), method)
+        self._texts = ()
+        return self
+
+    def _with_numeric_side(self, rows: Any, method: str) -> Any:
+        if rows is None:
+            return None
+        X, *others = self._triple(rows, method)
+        return self._with_numeric_keys(X, method), *others
+
+    def _start(self, batch: Batch) -> None:
+        width = batch.X.shape[1]
+        self._place = self._key_column(width)
+        if width < 2:
+            raise DataError(
+                "at least one column beside the key is required; got n_features = 1.",
+                source="KeyedClassifier.fit",
+            )
+        if self.quantizer is not None and self.quantizer.n_features != width - 1:
+            raise DataError(
+                f"the quantizer has {self.quantizer.n_features} features; {width - 1} were expected.",
+                source="KeyedClassifier.fit",
+            )
+        self._has_text_keys = bool(self._texts)
+        self._state = KeyedSums(width - 1, 2 if self.borrow == "auto" else 1, self.quantizer)
+
+    def _learn(self, batch: Batch) -> None:
+        self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
+
+    def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
+        source = f"KeyedClassifier.{method}"
+        added = None if add is None else self._keyed_rows(add, method)
+        forgotten = None if forget is None else self._keyed_rows(forget, method)
+        if added is not None and forgotten is not None:
+            self._state = deepcopy(self._state)  # both changes become visible together, or none
+        if added is not None:
+            self._state.add(added, source)
+        if forgotten is not None:
+            self._state.remove(forgotten, source)
+
+    @transactional
+    def forget_key(self, key: Key) -> Self:
+        """Forget all rows of a key; afterwards the model is as if the key had never been learned.
+
+        The :meth:`digest` is that of a model with the same quantizer that never learned the key.
+
+        Parameters
+        ----------
+        key : str, int or float
+            The key.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            If the key has no rows. Nothing changes.
+        """
+        check_started(self, "forget_key")
+        self._state.remove_key(_plain_key(key), "KeyedClassifier.forget_key")
+        return self
+
+    @transactional
+    def merge(self, other: Self) -> Self:
+        """Add all rows that another learner has learned; the other learner does not change.
+
+        Parameters
+        ----------
+        other : KeyedClassifier
+            A learner with the same columns and the same :attr:`quantizer_`.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        if not isinstance(other, KeyedClassifier):
+            raise DataTypeError(
+                f"expected a KeyedClassifier; got {type(other).__name__}.", source="KeyedClassifier.merge"
+            )
+        check_started(other, "merge")
+        if not self._is_started():
+            self._set_features(other._features())
+            self._has_text_keys, self._place = other._has_text_keys, self._key_column(self.n_features_in_)
+            self._state = KeyedSums(other._state.n_features, other._state.n_folds, self.quantizer)
+        self._check_same_features(other, "merge")
+        self._check_key_type("merge", is_text=other._has_text_keys)
+        self._state.merge(other._state, "KeyedClassifier.merge")
+        return self
+
+    # -- keys ---------------------------------------------------------------------------------------
+
+    def _with_numeric_keys(self, X: Any, method: str) -> Any:
+        """Return X with a numeric key column; text keys are replaced by their positions in ``_texts``."""
+        X, texts = self._split_texts(X, method, len(self._texts))
+        self._texts = (*self._texts, *texts)
+        return X
+
+    def _split_texts(self, X: Any, method: str, begin: int = 0) -> tuple[Any, list[str]]:
+        """Return X with positions from ``begin`` in place of text keys, and the text keys."""
+        if hasattr(X, "to_pandas"):
+            X = X.to_pandas()
+        if not hasattr(X, "iloc") or not isinstance(self.key, str):
+            return X, []
+        source = f"KeyedClassifier.{method}"
+        if self.key not in X.columns:
+            raise DataError(
+                f"the table has no column {self.key!r}; it has {', '.join(map(str, X.columns[:10]))}.",
+                source=source,
+                hint="set key= to the column that names the customer, machine or other key",
+            )
+        column = X[self.key]
+        if column.isna().any():
+            raise DataError(
+                f"the key column {self.key!r} has missing values; nothing was changed.",
+                source=source,
+                hint="drop rows without a key, or give them a key of their own",
+            )
+        if column.dtype.kind in "iuf" and not (np.abs(column.to_numpy()) >= _MAX_EXACT_KEY).any():
+            return X, []
+        return X.assign(**{self.key: np.arange(begin, begin + len(X), dtype=np.float64)}), [
+            str(key) for key in column.tolist()
+        ]
+
+    def _key_column(self, width: int) -> int:
+        """Return the position of the key."""
+        if isinstance(self.key, str):
+            names = self.__dict__.get("feature_names_in_")
+            if names is None:
+                raise DataTypeError(
+                    f"key={self.key!r} is the name of a column, and X has no column names.",
+                    source="KeyedClassifier",
+                    hint="pass a table, or the position of the key column: key=0",
+                )
+            return names.tolist().index(self.key)
+        if self.key >= width:
+            raise DataError(
+                f"key={self.key} is not a column of X, which has n_features = {width}.",
+                source="KeyedClassifier",
+            )
+        return int(self.key)
+
+    def _separated(self, X: FloatArray, texts: tuple[str, ...] | list[str]) -> tuple[FloatArray, list[Key]]:
+        """Return the features and the keys of validated rows."""
+        column = X[:, self._place]
+        features = np.ascontiguousarray(np.delete(X, self._place, axis=1), dtype=np.float64)
+        if texts:
+            return features, [texts[int(position)] for position in column.tolist()]
+        whole = np.floor(column) == column
+        if whole.all() and (np.abs(column) < _MAX_EXACT_KEY).all():
+            return features, column.astype(np.int64).tolist()
+        return features, [_plain_key(key) for key in column.tolist()]
+
+    def _keyed_rows(self, batch: Batch, method: str) -> KeyedRows:
+        source = f"KeyedClassifier.{method}"
+        self._check_key_type(method, is_text=bool(self._texts))
+        features, keys = self._separated(batch.X, self._texts)
+        check_magnitude(features, source)
+        weights = np.ones(len(keys)) if batch.weights is None else batch.weights
+        if (weights != np.floor(weights)).any() or (weights > _MAX_WEIGHT).any():
+            raise DataError(
+                "sample_weight must be whole numbers; nothing was changed.",
+                source=source,
+                hint="multiply all weights by a common factor and round them",
+            )
+        labels = [batch.labels[code] for code in batch.codes.tolist()]
+        return KeyedRows(features, keys, labels, weights.astype(np.int64))
+
+    def _check_key_type(self, method: str, *, is_text: bool) -> None:
+        if is_text != self._has_text_keys:
+            kinds = ("numbers", "text")
+            raise DataTypeError(
+                f"the keys learned so far are {kinds[self._has_text_keys]}, and these are {kinds[is_text]}; "
+                "nothing was changed.",
+                source=f"KeyedClassifier.{method}",
+                hint="convert the key column to one type",
+            )
+
+    # -- fitted attributes --------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels of the classes that have rows now."""
+        self._need("classes_")
+        with lock_of(self):
+            return sorted_classes(self._state.frozen().classes())
+
+    @property
+    def keys_(self) -> list[Key]:
+        """Keys that have rows now, in no particular order."""
+        self._need("keys_")
+        with lock_of(self):
+            return self._state.keys
+
+    @property
+    def quantizer_(self) -> Quantizer:
+        """Steps to which features are rounded; before 256 rows, the steps that the rows so far determine."""
+        self._need("quantizer_")
+        with lock_of(self):
+            quantizer = self._state.frozen().quantizer
+        assert quantizer is not None
+        return quantizer
+
+    @property
+    def group_(self) -> ProximalSVC:
+        """The model of all rows."""
+        self._need("group_")
+        with lock_of(self):
+            return self._cached("group", self._make_group)
+
+    @property
+    def borrow_(self) -> float:
+        """The number of borrowed rows in use."""
+        self._need("borrow_")
+        with lock_of(self):
+            return self._borrowed()
+
+    @property
+    def nbytes_(self) -> int:
+        """Memory of all sums in bytes."""
+        self._need("nbytes_")
+        return self._state.nbytes
+
+    @synchronized
+    def digest(self) -> str:
+        """Return a hash of the exact sums of all keys: equal rows, rounded alike, have equal digests.
+
+        After :meth:`forget` and :meth:`forget_key` it is the digest of a learner with the same quantizer that
+        never learned those rows.
+
+        Returns
+        -------
+        str
+            32 hexadecimal digits.
+        """
+        check_started(self, "digest")
+        return self._state.frozen().digest()
+
+    def _make_group(self) -> ProximalSVC:
+        return ProximalSVC(C=self.C).merge(self._state.frozen().group_statistics())
+
+    def _system(self) -> GroupSystem:
+        sums = self._state.frozen()
+        return self._cached("system", lambda: GroupSystem.of(sums, sums.classes(), self.C))
+
+    def _cached(self, name: str, make: Any) -> Any:
+        """Return a result of the current version of the state and of C, computed once."""
+        cache, version = self._state.cache, (self._state.version, self.C)
+        if name not in cache or cache[name][0] != version:
+            cache[name] = version, make()
+        return cache[name][1]
+
+    def _borrowed(self) -> float:
+        if self.borrow != "auto":
+            return float(self.borrow)
+        sums = self._state.frozen()
+        if sums.n_folds == 1 or len(sums.classes()) < 2:
+            return float("inf")
+        n_rows = float(self.group_.class_count_.sum())
+        state = self._state
+        if state.selected is None or not state.selected[1] <= n_rows < 2.0 * state.selected[1]:
+            state.selected = self._system().select_borrow(), n_rows
+        return state.selected[0]
+
+    # -- prediction ---------------------------------------------------------------------------------
+
+    @synchronized
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        # The docstring is inherited.
+        return super().decision_function(X)
+
+    @synchronized
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Return the probabilities of the classes; scores are converted as by the model of all rows.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows with their keys.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of all rows, equal ones, or the given proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        scores, _ = self._scored(X, "predict_proba")
+        return self.group_._probabilities_of(scores, prior)
+
+    def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
+        check_started(self, method)
+        self._check_params()
+        with lock_of(self):
+            X, texts = self._split_texts(X, method)
+            rows = validate_rows(self, X, method)
+            self._check_key_type(method, is_text=bool(texts))
+            features, keys = self._separated(rows, texts)
+            return self._scores_of(features, self._state.frozen().numbers(keys), method)
+
+    def _scores_of(
+        self, features: FloatArray, numbers: IntArray, method: str
+    ) -> tuple[FloatArray, NDArray[Any]]:
+        """Return the scores of features with the planes of numbered keys, and the classes."""
+        sums = self._state.frozen()
+        classes = sums.classes()
+        if not classes:
+            raise all_forgotten_error(f"KeyedClassifier.{method}")
+        if len(classes) == 1:
+            return self.group_._scored(features, method)
+        with limit_blas(sums.n_features):
+            scores = self._system().scores(features, numbers, self._borrowed())
+        return scores, sorted_classes(classes)
+
+    # -- explanation --------------------------------------------------------------------------------
+
+    @synchronized
+    def explain(
+        self, X: ArrayLike, *, background: ArrayLike | None = None, changes: bool | None = None
+    ) -> RowExplanations:
+        """Explain the predictions of rows: what the key and each column contribute to the score.
+
+        The reference is the score of the model of all rows at the mean of all rows. The contribution of the
+        key is the change of this score by the plane of the key; the contribution of a column is that of its
+        difference from the mean. They add up to the score.
+
+        Parameters
+        ----------
+        X : {array-like, table} of shape (n_samples, n_features)
+            Rows to explain.
+        background : array-like of shape (n_background, n_features), optional
+            Rows whose mean replaces the mean of all rows.
+        changes : bool, optional
+            Not available: changes that lead to another prediction are not searched.
+
+        Returns
+        -------
+        RowExplanations
+            Its ``values`` contain the number of a key in this learner in place of the key; 0 if unknown.
+        """
+        if changes:
+            raise ParameterError(
+                "changes=True is not available for models per key.",
+                source="KeyedClassifier.explain",
+                hint="leave it out, or explain group_, the model of all rows",
+            )
+        return super().explain(X, background=background, changes=False)
+
+    def _explained_rows(self, X: Any) -> FloatArray:
+        """Return validated rows with the number of each key in place of the key."""
+        X, texts = self._split_texts(X, "explain")
+        rows = dense_rows(self, X).copy()
+        self._check_key_type("explain", is_text=bool(texts))
+        rows[:, self._place] = self._state.frozen().numbers(self._separated(rows, texts)[1])
+        return rows
+
+    def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        """Return the scores of rows of :meth:`_explained_rows`, and the classes."""
+        numbers = X[:, self._place].astype(np.intp)
+        return self._scores_of(np.delete(X, self._place, axis=1), numbers, "explain")
+
+    def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
+        features, place = np.delete(X, self._place, axis=1), self._place
+        mean = np.delete(background, place, axis=1).mean(axis=0) if background is not None else None
+        if mean is None:
+            mean = self.group_.statistics_.mean_offset()[0]
+        at_mean = np.tile(mean, (len(X) + 1, 1))
+        numbers = np.append(X[:, place], 0.0).astype(np.intp)
+        reference = self._scores_of(at_mean, numbers, "explain")[0]
+        contributions = np.empty((*X.shape, reference.shape[1]))
+        contributions[:, place] = reference[:-1] - reference[-1]
+        for column in range(features.shape[1]):
+            moved = at_mean[:-1].copy()
+            moved[:, column] = features[:, column]
+            change = self._scores_of(moved, numbers[:-1], "explain")[0] - reference[:-1]
+            contributions[:, column + (column >= place)] = change
+        return Attribution(contributions, reference[-1])
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _get_state(self) -> dict[str, Any]:
+        if not self._is_started():
+            return {}
+        sums, early = self._state, self._state.early
+        keys, labels, places, columns, triangles = sums.triangles()
+        return {
+            **self._features(),
+            "n_folds": sums.n_folds,
+            "quantizer": sums.quantizer,
+            "text_keys": self._has_text_keys,
+            "keys": _packed(keys),
+            "labels": list(labels),
+            "places": places.astype(np.int64),
+            "columns": columns.astype(np.int64),
+            "sums": triangles,
+            "early": None
+            if early is None
+            else {
+                "X": early.X,
+                "keys": _packed(early.keys),
+                "labels": early.labels,
+                "weights": early.weights,
+            },
+            "selected": sums.selected,
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if not state:
+            return
+        self._set_features(state)
+        self._has_text_keys = bool(state["text_keys"])
+        n_features, n_folds = self.n_features_in_ - 1, int(state["n_folds"])
+        quantizer = state["quantizer"]
+        if n_features < 1 or n_folds not in {1, 2} or not isinstance(quantizer, Quantizer | None):
+            raise ValueError("the numbers of features and folds, or the quantizer, are invalid")
+        if quantizer is not None and quantizer.n_features != n_features:
+            raise ValueError("the quantizer has another number of features")
+        self._place = self._key_column(self.n_features_in_)
+        early = None if state["early"] is None else _restored_rows(state["early"], n_features)
+        if quantizer is None and early is None:
+            raise ValueError("there are neither first rows nor a quantizer")
+        keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
+        places, columns = (np.asarray(state[name], dtype=np.int64) for name in ("places", "columns"))
+        triangles = np.array(state["sums"], dtype=np.int64)
+        pairs = set(zip(places.tolist(), columns.tolist(), strict=True))
+        valid = triangles.shape == (len(places), (n_features + 1) * (n_features + 2) // 2)
+        valid &= len(pairs) == len(places) and len(set(keys)) == len(keys)
+        valid &= all(0 <= place < len(keys) and 0 <= c < len(labels) * n_folds for place, c in pairs)
+        if not valid:
+            raise ValueError("the sums do not match the keys and classes")
+        sums = KeyedSums(n_features, n_folds, quantizer)
+        sums.add_triangles(Triangles(keys, labels, places, columns, triangles), "KeyedClassifier")
+        sums.early = early if quantizer is None else None
+        self._state, selected = sums, state["selected"]
+        sums.selected = None if selected is None else (float(selected[0]), float(selected[1]))
+
+
+def _plain_key(key: Any) -> Key:
+    """Return a key as text or number; equal numbers of different types are one key."""
+    value = key.item() if isinstance(key, np.generic) else key
+    if isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value
+
+
+def _packed(keys: list[Key]) -> Any:
+    """Return keys as arrays, for files."""
+    if keys and isinstance(keys[0], str):
+        encoded = [key.encode("utf-8", "surrogatepass") for key in keys]
+        data = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        return {"bytes": data, "lengths": np.array([len(key) for key in encoded], dtype=np.int64)}
+    return np.array(keys, dtype=np.float64)
+
+
+def _unpacked(packed: Any) -> list[Key]:
+    if not isinstance(packed, dict):
+        values = np.asarray(packed, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("keys must be finite")
+        return [_plain_key(value) for value in values.tolist()]
+    data, lengths = bytes(np.asarray(packed["bytes"], dtype=np.uint8)), packed["lengths"]
+    ends = np.cumsum(lengths)
+    if (np.asarray(lengths) < 0).any() or (len(ends) and ends[-1] != len(data)):
+        raise ValueError("the lengths of the keys do not match")
+    return [
+        data[end - length : end].decode("utf-8", "surrogatepass")
+        for end, length in zip(ends.tolist(), np.asarray(lengths).tolist(), strict=True)
+    ]
+
+
+def _restored_rows(state: dict[str, Any], n_features: int) -> KeyedRows:
+    keys, labels = _unpacked(state["keys"]), restored_labels(state["labels"])
+    X, weights = np.array(state["X"], dtype=np.float64), np.array(state["weights"], dtype=np.int64)
+    if X.shape != (len(keys), n_features) or not len(keys) == len(labels) == len(weights):
+        raise ValueError("the first rows do not match their keys")
+    if not np.isfinite(X).all() or (weights < 0).any():
+        raise ValueError("the first rows must be finite")
+    return KeyedRows(X, keys, labels, weights)

@@ -1,0 +1,153 @@
+"""Planes of many keys: the proximal SVM with class means of products that are shrunk towards the group.
+
+For class ``c`` with the sums ``S_c`` of ``n_c`` rows of a key, and the sums ``G_c`` of ``N_c`` rows of the
+group, the planes use ``N_c (S_c + t_c G_c) / (n_c + t_c N_c)`` in place of ``G_c``, with
+``t_c = min(1, borrow / N_c)``. A key without rows has the planes of the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steelyard._types import FloatArray, IntArray
+from steelyard.base import Label
+from steelyard.keyed.sums import KeyedSums
+from steelyard.proximal.shrinkage import CANDIDATE_ROWS, borrowed_share
+
+__all__ = ["GroupSystem"]
+
+_SAMPLED_KEYS = 2000  # keys on which the number of borrowed rows is selected
+_BLOCK_KEYS = 8192  # keys whose systems are in memory at a time
+
+
+@dataclass(frozen=True)
+class GroupSystem:
+    """Scaling and regularizer of the group, from which the planes of all keys are solved.
+
+    Attributes
+    ----------
+    sums : KeyedSums
+        Sums of all keys.
+    labels : list
+        The classes, sorted; at least two.
+    scale : ndarray of shape (n_features + 1,)
+        Factors that turn steps into standard deviations of the group, and 1 for the intercept.
+    penalty : ndarray of shape (n_features + 1, n_features + 1)
+        Matrix of the regularizer, divided by C.
+    """
+
+    sums: KeyedSums
+    labels: list[Label]
+    scale: FloatArray
+    penalty: FloatArray
+
+    @classmethod
+    def of(cls, sums: KeyedSums, labels: list[Label], C: float) -> GroupSystem:
+        """Return the system of the current rows."""
+        d = sums.n_features
+        group = sums.gather(np.zeros(1, dtype=np.intp), labels)[0]
+        total = [sum(column) for column in group.reshape(-1, group.shape[-1]).T.tolist()]  # exact integers
+        count, firsts = total[-1], total[-1 - d : -1]
+        squares = [total[k * (k + 3) // 2] for k in range(d)]
+        variance = [(count * q - s * s) / count**2 for q, s in zip(squares, firsts, strict=True)]
+        deviation = np.sqrt(np.array(variance))
+        scale = np.append(1.0 / np.where(deviation > 0.0, deviation, 1.0), 1.0)
+        center = np.array([s / count for s in firsts]) * scale[:d]
+        penalty = np.outer(np.append(center, 1.0), np.append(center, 1.0))
+        penalty[np.arange(d), np.arange(d)] += 1.0
+        return cls(sums, labels, scale, penalty / C)
+
+    def planes(self, numbers: IntArray, borrow: float) -> FloatArray:
+        """Return the planes of some keys, of shape (n_keys, n_planes, n_features + 1)."""
+        group = self._scaled(np.zeros(1, dtype=np.intp)).sum(axis=2)[0]
+        blocks = [
+            self._solved(self._scaled(numbers[begin : begin + _BLOCK_KEYS]).sum(axis=2), group, borrow)
+            for begin in range(0, len(numbers), _BLOCK_KEYS)
+        ]
+        return np.concatenate(blocks)
+
+    def scores(self, X: FloatArray, numbers: IntArray, borrow: float) -> FloatArray:
+        """Return the scores of rows with the planes of their keys."""
+        distinct, places = np.unique(numbers, return_inverse=True)
+        planes = self.planes(distinct, borrow) * self.scale
+        values = self.sums.coordinates(X)
+        scores = np.empty((len(X), planes.shape[1]))
+        for plane in range(planes.shape[1]):
+            chosen = planes[places, plane]
+            scores[:, plane] = np.einsum("ij,ij->i", values, chosen[:, :-1]) + chosen[:, -1]
+        return scores
+
+    def select_borrow(self) -> float:
+        """Return the number of borrowed rows with the smallest error in two-fold validation.
+
+        The planes of each of up to 2,000 keys are solved from one fold of its rows and tested on the other.
+        The squared error is averaged over the rows of each class, then over the classes. The result is
+        infinite, which means the planes of the group, if no candidate is better.
+        """
+        candidates = (*CANDIDATE_ROWS, np.inf)
+        errors = np.zeros(len(candidates))
+        own = self._scaled(self.sums.sampled_numbers(_SAMPLED_KEYS))
+        group = self._scaled(np.zeros(1, dtype=np.intp))[0]
+        for fold in (0, 1):
+            training, held_out = 1 - fold, own[:, :, fold]
+            counts = held_out[:, :, -1].sum(axis=0)
+            if (group[:, training, -1] == 0.0).any() or (counts == 0.0).any():
+                continue  # a fold without a class cannot be scored
+            for place, borrow in enumerate(candidates):
+                planes = self._solved(own[:, :, training], group[:, training], borrow)
+                errors[place] += self._squared_error(planes, held_out, counts)
+        return candidates[int(np.argmin(errors))] if errors.any() else float(np.inf)
+
+    def _squared_error(self, planes: FloatArray, sums: FloatArray, counts: FloatArray) -> float:
+        """Return the mean squared error of each class, summed over classes and planes."""
+        unpacked = sums[:, :, _unpacking(self.sums.n_features + 1)]
+        total = 0.0
+        for plane, targets in enumerate(_targets(len(self.labels))):
+            u = planes[:, plane]
+            quadratic = np.einsum("ki,kcij,kj->c", u, unpacked, u, optimize=True)
+            linear = np.einsum("kci,ki->c", unpacked[:, :, -1], u)
+            total += float(((quadratic - 2.0 * targets * linear) / counts + 1.0).sum())
+        return total
+
+    def _scaled(self, numbers: IntArray) -> FloatArray:
+        """Return the sums of keys with features in standard deviations, by class and fold."""
+        left, right = np.tril_indices(len(self.scale))
+        return self.sums.gather(numbers, self.labels) * (self.scale[left] * self.scale[right])
+
+    def _solved(self, own: FloatArray, group: FloatArray, borrow: float) -> FloatArray:
+        """Return the planes of keys with the sums ``own``, of shape (n_keys, n_classes, n_sums)."""
+        counts = group[:, -1]
+        if np.isinf(borrow):
+            solved = self._solved(np.zeros((1, *group.shape)), group, 1.0)
+            return np.broadcast_to(solved, (len(own), *solved.shape[1:]))
+        shares = np.array([borrowed_share(count, borrow) for count in counts.tolist()])
+        means = own + shares[:, None] * group
+        means *= (counts / means[:, :, -1])[:, :, None]
+        targets = _targets(len(counts))
+        shares = counts / counts.sum()
+        own_shares = shares[-len(targets) :, None] if len(targets) == 1 else shares[:, None]
+        weights = np.where(targets > 0.0, 1.0 - own_shares, own_shares)
+        size = len(self.scale)
+        matrices = np.matmul(weights, means)[:, :, _unpacking(size)] + self.penalty
+        sides = np.matmul(weights * targets, means[:, :, -size:])
+        planes: FloatArray = np.linalg.solve(matrices, sides[..., None])[..., 0]
+        return planes
+
+
+def _targets(n_classes: int) -> FloatArray:
+    """Return the targets of all classes for each plane: 1 for the class of the plane, -1 for the others."""
+    if n_classes == 2:
+        return np.array([[-1.0, 1.0]])
+    return 2.0 * np.eye(n_classes) - 1.0
+
+
+def _unpacking(size: int) -> IntArray:
+    """Return for each entry of a symmetric matrix its place in the packed lower triangle."""
+    high, low = (
+        np.maximum.outer(np.arange(size), np.arange(size)),
+        np.minimum.outer(np.arange(size), np.arange(size)),
+    )
+    places: IntArray = high * (high + 1) // 2 + low
+    return places

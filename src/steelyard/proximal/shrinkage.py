@@ -1,0 +1,12 @@
+"""Shrinkage of small groups of rows towards all rows: shared by statistics cubes and models per key."""
+
+from __future__ import annotations
+
+__all__ = ["CANDIDATE_ROWS", "borrowed_share"]
+
+CANDIDATE_ROWS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # numbers of borrowed rows to compare
+
+
+def borrowed_share(n_rows: float, borrow: float) -> float:
+    """Return the factor that scales the sums of ``n_rows`` rows to the weight of at most ``borrow`` rows."""
+    return min(1.0, borrow / n_rows)

@@ -1,0 +1,147 @@
+"""Forwarding of requests to the process that learns a model, when several processes share a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import httpx
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from steelyard.service.commands import Unavailable
+from steelyard.service.http.protocol import ON_SHUTDOWN
+from steelyard.service.writer import Writer
+
+__all__ = ["Forwarder"]
+
+_FORWARDED = "x-steelyard-forwarded"
+_READ_VERBS = frozenset({"predict", "infer", "explain"})
+_TIMEOUT = httpx.Timeout(120.0, connect=2.0)
+_LIST_TIMEOUT = httpx.Timeout(5.0, connect=1.0)
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)
+_REQUEST_ID = "x-request-id"
+_DROPPED_HEADERS = frozenset(
+    {"host", "content-length", "connection", "transfer-encoding", "date", "server", _REQUEST_ID}
+)
+
+
+class Forwarder:
+    """HTTP client that passes requests to other learners.
+
+    Parameters
+    ----------
+    writer : Writer
+        Knows which process learns which model.
+    check_key : callable
+        Raises Problem if a request needs a key and has none; the other process checks what the key allows.
+    """
+
+    def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:
+        self._writer, self._check_key = writer, check_key
+        self._http: httpx.AsyncClient | None = None
+
+    async def target(self, request: Request) -> str | None:
+        """Return the address of the process that must answer a request; None if this one can.
+
+        Raises Unavailable while a model moves from one process to another.
+        """
+        model = request.path_params.get("model")
+        if model is None or not self._writer.store.has_leases:
+            return None
+        verb = request.url.path.rpartition("/")[2]
+        changes = request.method not in {"GET", "HEAD"} and verb not in _READ_VERBS
+        if self._writer.can_answer(model, changes=changes):
+            return None
+        self._check_key(request)
+        url = self._writer.owners.get(model)
+        if url is None:
+            exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
+            if not exists or (url is None and request.method == "PUT"):
+                return None  # this process responds that it does not exist, or creates or takes the model
+        is_here = url == self._writer.store.address
+        if url is None or is_here or _FORWARDED in request.headers:  # never forward twice
+            raise Unavailable(
+                f"the model {model!r} is moving to another process; nothing was changed.",
+                hint="try again shortly",
+            )
+        return url if url.startswith("http") else None
+
+    async def forward(self, request: Request, url: str, body: bytes) -> Response:
+        """Send a request to another process and return its response."""
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
+        headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # both processes log the same id
+        outgoing = self._client().build_request(
+            request.method, url + path, headers=[*headers, (_FORWARDED, "1")], content=body
+        )
+        try:
+            response = await self._client().send(outgoing, stream=True)
+            kept = {n: v for n, v in response.headers.items() if n not in _DROPPED_HEADERS}
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                request.scope[ON_SHUTDOWN] = partial(_close_soon, response)
+                return StreamingResponse(_stream(response), response.status_code, kept)
+            content = await response.aread()
+            kept.pop("content-encoding", None)  # httpx has decoded it
+            return Response(content, response.status_code, kept)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Unavailable(
+                "the process that learns this model cannot be reached; nothing was changed.",
+                hint="try again shortly; another process takes the model over",
+            ) from error
+        except httpx.HTTPError as error:
+            raise Unavailable(
+                "the process that learns this model did not answer; it is not known whether the request took "
+                "effect.",
+                hint="send the request again with the same key",
+            ) from error
+
+    async def models(self, request: Request) -> list[dict[str, Any]]:
+        """Return the models that other processes list; a process that does not answer is left out."""
+        if _FORWARDED in request.headers:
+            return []
+        urls = {url for url in self._writer.owners.values() if url.startswith("http")}
+        headers = {_FORWARDED: "1"}
+        if "authorization" in request.headers:
+            headers["authorization"] = request.headers["authorization"]
+        found = await asyncio.gather(*(self._list(url, headers) for url in urls))
+        return [model for models in found for model in models]
+
+    async def _list(self, url: str, headers: dict[str, str]) -> list[dict[str, Any]]:
+        try:
+            response = await self._client().get(f"{url}/v1/models", headers=headers, timeout=_LIST_TIMEOUT)
+            models: list[dict[str, Any]] = response.json()["models"] if response.is_success else []
+        except (httpx.HTTPError, ValueError, KeyError):
+            return []
+        return models
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS, trust_env=False)
+        return self._http
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+
+async def _stream(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        with suppress(httpx.HTTPError, httpx.StreamError):  # the other process ends, or this one
+            async for part in response.aiter_raw():
+                yield part
+    finally:
+        await response.aclose()
+
+
+def _close_soon(response: httpx.Response) -> None:
+    _closing.add(task := asyncio.ensure_future(response.aclose()))
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()  # references keep the tasks alive

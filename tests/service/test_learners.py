@@ -1,0 +1,277 @@
+"""Several writer threads and several processes that learn different models."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from steelyard.service import Writer, open_store
+from steelyard.service.commands import (
+    Conflict,
+    Delete,
+    Forget,
+    Learn,
+    NotFoundError,
+    Put,
+    Rename,
+    Unavailable,
+)
+from steelyard.service.http import make_app
+from steelyard.service.http.keys import Keys
+from tests.service.data import Clock, records, spec
+from tests.service.processes import until
+from tests.service.server import serving
+from tests.service.sessions import ModelSession, batch
+
+
+@pytest.fixture
+def writer(store):
+    writer = Writer(store, clock=Clock())
+    writer.start()
+    yield writer
+    writer.close()
+
+
+def do(writer, request):
+    return writer.submit(request).future.result(30)
+
+
+class Slow:
+    """Learning of a model that waits until the test lets it continue."""
+
+    def __init__(self, engine):
+        self.learn, self.started, self.go_on = engine.learn, threading.Event(), threading.Event()
+        engine.learn = self
+
+    def __call__(self, *args, **more):
+        self.started.set()
+        assert self.go_on.wait(30)
+        return self.learn(*args, **more)
+
+
+def find_slow(writer, name, first=900):
+    writer._seconds = {name: 1.0, "m": 0.001}
+    do(writer, Learn(name, batch(records(5, first=first))))
+
+
+def hand_over(writer, name, first=900):
+    """Let the writer find the model slow, which hands it to the second thread."""
+    find_slow(writer, name, first)
+    until(lambda: name in writer.slow_models)
+
+
+def test_neighbour_learns_while_slow_model_learns(writer, where):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    do(writer, Learn("wide", batch(records(5, first=20))))
+    slow = Slow(writer._slow_writer._sessions["wide"].engine)
+    waits = writer.submit(Learn("wide", batch(records(5, first=30))))
+    assert slow.started.wait(30)
+    assert do(writer, Learn("m", batch(records(5, first=20))))["learned"] == 5
+    assert writer.can_answer("wide", changes=True)
+    assert not waits.future.done()
+    slow.go_on.set()
+    assert waits.future.result(30)["learned"] == 5
+    do(writer, Forget("wide", ids=["r30"]))
+    expected = {name: model.summary() for name, model in writer.published.items()}
+    assert (expected["wide"]["rows"], expected["m"]["rows"]) == (34, 25)
+    writer.close()
+    writer.store.close()
+    again = ModelSession(where)
+    assert {name: model.summary() for name, model in again.writer.published.items()} == expected
+
+
+def test_failed_commit_of_slow_model_is_recovered_in_its_thread(writer, monkeypatch):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    before = writer.published["wide"].summary()
+
+    def failing(*_args):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer._slow_writer.store, "add_chunk", failing)
+        with pytest.raises(Unavailable, match="disk full"):
+            do(writer, Learn("wide", batch(records(5, first=30))))
+        assert writer.problem == "disk full"
+    assert writer.published["wide"].summary() == before
+    assert do(writer, Learn("wide", batch(records(5, first=30))))["learned"] == 5
+    assert writer.problem is None
+
+
+@pytest.mark.parametrize("n_models", [2, 3])
+def test_slow_model_is_renamed_and_deleted_in_order_of_its_requests(writer, where, n_models):
+    for name in ("wide", "m", "n")[:n_models]:
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    with pytest.raises(Conflict, match="there is a model"):
+        do(writer, Rename("m", "wide"))
+    requests = [
+        Learn("wide", batch(records(5, first=30))),
+        Rename("wide", "broad"),
+        Learn("wide", batch(records(5, first=40))),
+        Learn("broad", batch(records(5, first=50))),
+    ]
+    for request in requests[:3]:
+        writer.submit(request)
+    assert requests[1].future.result(30)["name"] == "broad"
+    do(writer, requests[3])
+    assert isinstance(requests[2].future.exception(30), NotFoundError)
+    assert writer.published["broad"].n_rows == 35
+    assert "wide" not in writer.published
+    hand_over(writer, "broad", first=950)
+    do(writer, Delete("broad"))
+    assert "broad" not in writer.published
+    assert do(writer, Put("broad", spec()))["made"]
+    do(writer, Learn("broad", batch(records(5))))
+    expected = {name: model.summary() for name, model in writer.published.items()}
+    assert expected["broad"]["rows"] == 5
+    entries, _ = writer.audit.read(model="wide")
+    assert [entry.verb for entry in reversed(entries)][-3:] == ["learn", "rename", "learn"]
+    assert not any(entry.verb == "adopt" for entry in entries)
+    writer.close()
+    writer.store.close()
+    again = ModelSession(where)
+    assert {name: model.summary() for name, model in again.writer.published.items()} == expected
+
+
+def test_statistics_of_slow_models_are_those_of_their_process(writer):
+    for name in ("wide", "m"):
+        do(writer, Put(name, spec()))
+        do(writer, Learn(name, batch(records(20))))
+    hand_over(writer, "wide")
+    before = sum(writer.statistics.commit_seconds.counts)
+    do(writer, Learn("wide", batch(records(5, first=30))))
+    assert sum(writer.statistics.commit_seconds.counts) > before
+    assert set(writer.waiting_labels()) == {"wide", "m"}
+
+
+def test_model_cannot_get_the_name_of_a_model_of_another_learner(cluster):
+    url = cluster.empty()
+    first = ModelSession(url)
+    first.do(Put("m", spec()))
+    with open_store(url) as store:
+        assert store.acquire_write_lock()
+        other = Writer(store, clock=Clock())
+        request = Put("n", spec())
+        other.process([request])
+        assert request.future.result(0)["made"]
+        request = Rename("n", "m")
+        other.process([request])
+        assert isinstance(request.future.exception(0), Conflict)
+        first.do(Delete("m"))
+        assert not first.store.holds_lease("m")
+        request = Rename("n", "m")
+        other.process([request])
+        assert request.future.result(0)["name"] == "m"
+        assert store.holds_lease("m")
+        assert not store.holds_lease("n")
+
+
+def test_requests_with_keys_are_learned_together_and_each_counts_once(where):
+    session = ModelSession(where)
+    session.do(Put("m", spec()))
+    session.do(Learn("m", batch(records(20))))
+
+    def learn(key, first, fingerprint=None):
+        return Learn("m", batch(records(2, first=first)), key=key, fingerprint=fingerprint or key)
+
+    group = [learn("a", 100), learn("b", 200), learn("c", 300)]
+    session.writer.process(group)
+    answers = [request.future.result(0) for request in group]
+    assert {answer["version"] for answer in answers} == {2}
+    group = [learn("a", 100), learn("d", 400), learn("b", 200, "other"), learn("e", 500)]
+    session.writer.process(group)
+    assert group[0].future.result(0) == answers[0]
+    assert group[1].future.result(0)["learned"] == group[3].future.result(0)["learned"] == 2
+    assert isinstance(group[2].future.exception(0), Conflict)
+    group = [learn("f", 600), learn("f", 600), learn("g", 700)]  # repeated before the first was answered
+    session.writer.process(group)
+    assert group[0].future.result(0) == group[1].future.result(0)
+    assert session.model().n_rows == 20 + 2 * 7
+    assert session.again().model().summary() == session.model().summary()
+
+
+def test_model_without_learner_is_taken_over_by_next_request(cluster):
+    url = cluster.empty()
+    first = ModelSession(url)
+    first.do(Put("m", spec()))
+    first.do(Learn("m", batch(records(20))))
+    with open_store(url) as store:
+        assert store.acquire_write_lock()
+        other = Writer(store, clock=Clock())
+        assert "m" not in other.published
+        refused = Learn("m", batch(records(5, first=50)))
+        other.process([refused])
+        assert isinstance(refused.future.exception(0), Unavailable)
+        assert store.find_learner("m") == (True, first.store.address)
+        first.store.close()
+        for request in (Learn("m", batch(records(5, first=50))), Put("m", spec())):
+            other.process([request])
+            assert request.future.result(0)["version"] == 2
+        assert other.published["m"].n_rows == 25
+        assert store.find_learner("unknown") == (False, None)
+
+
+def test_learner_gives_models_to_learner_that_has_fewer(cluster):
+    url = cluster.empty()
+    first = ModelSession(url)
+    for name in ("a", "b", "c", "d"):
+        first.do(Put(name, spec()))
+    with open_store(url) as store:
+        assert store.acquire_write_lock()
+        other = Writer(store, clock=Clock())
+        assert not other.published
+        first.writer._rebalance()
+        assert len(first.writer.published) == 2
+        other._rebalance()
+        assert {*first.writer.published, *other.published} == {"a", "b", "c", "d"}
+        assert len(other.published) == 2
+        first.writer._rebalance()
+        assert set(first.writer.owners) == set(other.published)
+
+
+def test_request_without_key_is_refused_before_it_is_forwarded(cluster, tmp_path):
+    url, keys = cluster.empty(), Keys(_key_file(tmp_path))
+    first = ModelSession(url)
+    first.do(Put("m", spec()))
+    with open_store(url) as store:
+        store.acquire_write_lock()
+        with serving(make_app(Writer(store, clock=Clock()), keys=keys)) as http:
+            assert http.get("/v1/models/m").status_code == 401
+            assert http.post("/v1/models/m/learn", json={"rows": records(1)}).status_code == 401
+
+
+def _key_file(folder):
+    Keys.add(folder / "keys.toml", ["admin"])
+    return folder / "keys.toml"
+
+
+def test_slow_model_taken_by_another_process_is_given_up(cluster):
+    url = cluster.empty()
+    with open_store(url) as store, open_store(url) as other:
+        assert store.acquire_write_lock()
+        assert other.acquire_write_lock()
+        writer = Writer(store, clock=Clock())
+        writer.start()
+        for name in ("wide", "m"):
+            do(writer, Put(name, spec()))
+            do(writer, Learn(name, batch(records(20))))
+        release = store.release_leases
+
+        def release_and_lose(names):
+            release(names)
+            assert other.acquire_leases(names, 1) == names
+
+        store.release_leases = release_and_lose
+        find_slow(writer, "wide")
+        until(lambda: "wide" not in writer.published)
+        assert not writer.can_answer("wide", changes=True)
+        assert do(writer, Learn("m", batch(records(5, first=50))))["learned"] == 5
+        writer.close()
