@@ -135,6 +135,6 @@ def test_lowest_tested_versions_equal_lower_bounds():
             assert Version(tried) == Version(bounds[name]), f"tests/lowest-requirements.txt: {name}"
 
 
-def test_every_lower_bound_is_tested():
+def test_every_lower_bound_of_a_dependency_is_tested():
     _, needed = lower_bounds()
     assert sorted(needed - set(lowest())) == []

@@ -44,7 +44,7 @@ def blas_threads():
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_blas_limit_of_overlapping_users_is_restored_by_the_last(monkeypatch):
+def test_overlapping_blas_limits_are_lifted_when_the_last_one_ends(monkeypatch):
     if os.cpu_count() < 2:
         pytest.skip("BLAS has one thread on one core, so there is nothing to limit")
     first_may_end, second_is_inside = threading.Event(), threading.Event()

@@ -338,7 +338,7 @@ class Learner(BatchLearner):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn further rows.
+        """Learn more rows.
 
         Parameters
         ----------

@@ -278,7 +278,7 @@ def test_fit_on_one_class_raises(data):
 
 def test_act_alignment_with_precomputed_kernel_raises(data):
     X, y = data
-    with pytest.raises(ParameterError, match="alignment='kba' needs kernel values only"):
+    with pytest.raises(ParameterError, match="alignment='kba' works with precomputed kernels"):
         AlignedSVC(alignment="act", kernel="precomputed").fit(Kernel("rbf").block(X), y)
 
 

@@ -59,7 +59,7 @@ def test_corrupt_calibration_raises():
     assert (OnlineCalibration.from_state(None).losses == 0.0).all()
 
 
-def test_stream_probabilities_have_calibration_error_below_one_point():
+def test_stream_probabilities_have_calibration_error_below_one_percent():
     rng = np.random.default_rng(2)
     n = 6000
     y = (rng.random(n) < 0.1).astype(int)
@@ -90,7 +90,7 @@ def _members_by_definition(recent, places, new, coverage):
     return members
 
 
-def test_sets_agree_with_definition():
+def test_prediction_sets_match_definition():
     rng = np.random.default_rng(3)
     recent, new, places = rng.normal(size=(80, 3)), rng.normal(size=(30, 3)), rng.integers(0, 2, 80)
     members = prediction_sets(recent, places, new, 0.8)
@@ -103,7 +103,7 @@ def test_sets_agree_with_definition():
     [StreamClassifier, lambda: AdaptiveThresholdClassifier(ProximalSVC())],
     ids=["ensemble", "wrapper"],
 )
-def test_sets_of_many_classes_contain_every_class_as_often_as_promised(make):
+def test_prediction_sets_of_many_classes_have_requested_coverage_for_each_class(make):
     rng = np.random.default_rng(4)
     n = 4000
     y = rng.choice(4, n, p=[0.6, 0.25, 0.1, 0.05])

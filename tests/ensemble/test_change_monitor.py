@@ -104,7 +104,7 @@ def test_daily_cycle_with_times_raises_no_event():
     assert len(monitored(X, y).events) > 0
 
 
-def test_column_that_moves_all_the_time_is_ignored_after_some_events():
+def test_constantly_changing_column_is_ignored_after_some_events():
     rng = np.random.default_rng(0)
     n = 40_000
     X = np.column_stack([np.sin(np.arange(n) / 500.0), rng.normal(size=n)])

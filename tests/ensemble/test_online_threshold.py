@@ -62,7 +62,7 @@ KINDS = ["rising", "falling", "constant", "jumps", "bursts", "heavy tails", "tie
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", [0.0, 0.01, 0.3])
-def test_alarms_of_every_stretch_deviate_by_at_most_20_on_adversarial_scores(kind, target):
+def test_number_of_alarms_in_any_window_is_within_20_of_target_on_adversarial_scores(kind, target):
     rng = np.random.default_rng(0)
     scores, model = _adversary(kind, 6000, rng), OnlineThreshold({"alarms": target})
     sizes = rng.integers(1, 400, 100)
@@ -78,7 +78,7 @@ def test_alarms_of_every_stretch_deviate_by_at_most_20_on_adversarial_scores(kin
     limits=st.lists(st.floats(-9.5, 9.5, exclude_max=True), min_size=1, max_size=60),
     target=st.floats(0.0, 0.9),
 )
-def test_balance_stays_within_tolerance_for_any_limits(limits, target):
+def test_balance_stays_within_tolerance_for_any_sequence_of_rows(limits, target):
     log = AlarmLog()
     for repeat in range(20):
         log.decide(np.array(limits if repeat % 3 else limits[::-1]), np.full(len(limits), target), 9.5)
@@ -106,7 +106,7 @@ def test_level_and_limits_are_inverse_functions():
     assert control.level(0.0) == pytest.approx(0.05)
 
 
-def test_alarms_per_day_stay_below_the_number_in_every_period():
+def test_alarms_per_day_stay_below_bound_in_every_period():
     rng = np.random.default_rng(2)
     hours = np.sort(rng.uniform(0.0, 24.0 * 20, 20_000))
     hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # nights, and four days without rows
@@ -131,7 +131,7 @@ def test_alarms_per_day_without_any_times_raises_with_hint():
 
 
 @pytest.mark.parametrize("delay", [0, 500, 5000])
-def test_recall_of_drifting_scores_is_the_promised_one(delay):
+def test_recall_on_drifting_scores_is_promised_recall(delay):
     rng = np.random.default_rng(3)
     n, share = 40_000, 0.1
     positive = rng.random(n) < share
@@ -176,7 +176,7 @@ def test_levels_below_promised_precision_are_rarely_accepted_at_any_time():
     assert accepted <= 60 * ERROR + 4
 
 
-def test_precise_level_is_accepted_and_withdrawn_after_drift():
+def test_precise_level_is_accepted_and_rejected_again_after_drift():
     rng = np.random.default_rng(5)
     tails = rng.random(4000)
     levels = PrecisionLevels(0.8).after(tails, rng.random(4000) < np.where(tails < 0.25, 0.97, 0.02))
@@ -221,7 +221,7 @@ def _run(model, X, y, size=100):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_realised_alarm_rate_is_promised_rate_with_drift(make):
+def test_realised_alarm_rate_equals_promised_rate_despite_drift(make):
     X, y = _stream(3000)
     model = make(threshold={"alarms": 0.1})
     alarms = _run(model, X, y)
@@ -250,7 +250,7 @@ def test_saved_and_copied_models_continue_with_the_same_state(make, goal, tmp_pa
         assert other.realised_rates_ == model.realised_rates_
 
 
-def test_decision_function_and_failed_calls_do_not_count():
+def test_decision_function_and_failed_calls_are_not_counted_as_predictions():
     X, y = _stream(1000, seed=2)
     model = StreamClassifier(threshold={"alarms": 0.1}).partial_fit(X[:500], y[:500])
     before = model.realised_rates_
@@ -266,7 +266,7 @@ def test_decision_function_and_failed_calls_do_not_count():
     assert model.explain().promise[0].n_rows == 500
 
 
-def test_forgotten_rows_leave_the_recent_scores_of_the_log():
+def test_forget_removes_scores_from_alarm_log():
     X, y = _stream(1200, seed=3)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)
@@ -296,7 +296,7 @@ def test_alarms_of_concurrent_predictions_are_all_counted():
     assert abs(sum(found) - 300) <= MAX_EXCESS
 
 
-def test_changed_goal_starts_a_new_promise():
+def test_changed_goal_replaces_promised_rate():
     X, y = _stream(1000, seed=5)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)
@@ -309,7 +309,7 @@ def test_changed_goal_starts_a_new_promise():
 @pytest.mark.parametrize(
     "goal", [{"recall": 0.9}, {"precision": 0.6}, {"alarms": 0.2}, {"alarms_per_day": 5}]
 )
-def test_promises_of_three_classes_choose_a_threshold_for_each_class(goal):
+def test_goal_with_three_classes_gives_one_threshold_per_class(goal):
     rng = np.random.default_rng(7)
     y = rng.integers(0, 3, 900)
     X = rng.normal(size=(900, 3)) + 2.0 * np.eye(3)[y]
@@ -328,7 +328,7 @@ def test_promises_of_three_classes_choose_a_threshold_for_each_class(goal):
         {"recall": 0.9, "alarms": 0.1},
     ],
 )
-def test_impossible_promises_are_refused(wrong):
+def test_invalid_goal_raises(wrong):
     assert not ThresholdChoice().accepts(wrong)
     with pytest.raises(ParameterError, match="promised rate"):
         StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])

@@ -148,7 +148,7 @@ def test_window_of_time_follows_the_times_of_the_rows():
     before = steelyard.persistence.to_bytes(model)
     with pytest.raises(DataError, match="needs the times"):
         model.partial_fit(X[:2], y[:2])
-    with pytest.raises(DataError, match="must not go back"):
+    with pytest.raises(DataError, match="must not decrease"):
         model.partial_fit(X[:2], y[:2], time=[0.0, 1.0])
     assert steelyard.persistence.to_bytes(model) == before
     assert StreamClassifier(window=timedelta(hours=1)).partial_fit(X[:9], y[:9], time=time[:9]).window

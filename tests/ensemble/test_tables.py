@@ -55,7 +55,7 @@ def model(payments):
     return learned(*payments)
 
 
-def test_table_of_text_dates_and_gaps_is_learned(payments, model):
+def test_table_with_text_dates_and_missing_values_is_learned(payments, model):
     frame, y = payments
     assert roc_auc_score(y[1000:] == "ok", model.decision_function(frame.iloc[1000:])) > 0.85
     assert model.n_features_in_ == 5
@@ -123,7 +123,7 @@ def test_late_columns_and_categories_are_learned_and_forgotten(payments, model):
         grown.forget(frame.iloc[600:605].assign(country="XX"), y[600:605])
 
 
-def test_forget_rows_with_gaps_leaves_the_linear_expert_of_the_other_rows(payments):
+def test_linear_expert_after_forgetting_rows_with_gaps_equals_fit_on_other_rows(payments):
     frame, y = payments
     whole = learned(frame, y, 600)
     whole.forget(frame.iloc[200:300], y[200:300])
@@ -151,7 +151,7 @@ def test_nan_in_an_array_is_a_missing_value():
     X[np.isinf(X)] = np.nan  # the hint can be followed
 
 
-def test_wide_table_is_hashed_and_forgets():
+def test_wide_table_is_hashed_and_rows_can_be_forgotten():
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(rng.normal(size=(300, 280)), columns=[f"c{k}" for k in range(280)])
     frame["text"] = rng.choice(["a", "b"], 300)
@@ -164,7 +164,7 @@ def test_wide_table_is_hashed_and_forgets():
     np.testing.assert_array_equal(stored.decision_function(frame), model.decision_function(frame))
 
 
-def test_array_after_table_and_table_after_array_are_matched_or_refused(payments, model):
+def test_mixing_arrays_and_tables_matches_columns_or_raises(payments, model):
     _, y = payments
     with pytest.raises(DataError, match="pass a table with these columns"):
         model.predict(np.zeros((2, 5)))
@@ -188,7 +188,7 @@ def test_failed_call_keeps_the_columns(payments, model):
     assert to_bytes(model) == before
 
 
-def test_many_classes_in_a_table():
+def test_table_with_many_classes_is_learned():
     rng = np.random.default_rng(4)
     y = rng.integers(0, 22, 1100)
     frame = pd.DataFrame({"x": y + rng.normal(size=1100), "c": np.char.add("v", (y // 4).astype(str))})
@@ -274,7 +274,7 @@ def alarms(labels, goal, wrapper, positive=None):
 
 @pytest.mark.parametrize("wrapper", [False, True])
 @pytest.mark.parametrize("goal", [{"alarms": 0.05}, {"miss": 20, "alarm": 1}, "f1"])
-def test_goal_is_about_the_rare_class_whatever_its_name(goal, wrapper):
+def test_goal_applies_to_rare_class_independent_of_its_label(goal, wrapper):
     positive, found = alarms(("fraud", "ok"), goal, wrapper)
     assert positive == "fraud"
     other, expected = alarms(("yes", "no"), goal, wrapper)
@@ -283,7 +283,7 @@ def test_goal_is_about_the_rare_class_whatever_its_name(goal, wrapper):
     assert alarms((1, 0), goal, wrapper) == (1, expected)
 
 
-def test_given_positive_class_gets_the_budget():
+def test_goal_applies_to_given_positive_class():
     positive, found = alarms(("fraud", "ok"), {"alarms": 0.05}, False, positive="ok")
     assert positive == "ok"
     assert 1.0 - np.mean(found) < 0.1

@@ -66,7 +66,7 @@ def test_kernel_sum_of_many_columns_adds_up(n_columns, scale):
     np.testing.assert_allclose(closed.contributions.sum(axis=1) + closed.base, scores, atol=1e-12)
 
 
-def test_native_levels_give_the_same_shapley_values():
+def test_every_simd_level_gives_the_same_shapley_values():
     rng = np.random.default_rng(1)
     arguments = rng.random((4, 9, 11)), rng.random((9, 11)), rng.normal(size=(3, 9))
     before = _native.simd_level()
@@ -93,7 +93,7 @@ def test_function_of_few_columns_matches_definition(row, reference):
     np.testing.assert_allclose(found.contributions[0], expected, atol=1e-9)
 
 
-def test_function_of_many_columns_adds_up_and_is_near_to_kernel_sum():
+def test_sampled_shapley_values_add_up_and_approximate_kernel_sum():
     rng = np.random.default_rng(2)
     rows, vectors, coef = rng.normal(size=(6, 14)), rng.normal(size=(20, 14)), rng.normal(size=(1, 20))
     kernel = Kernel("laplacian", gamma=1.0 / 14)
@@ -134,6 +134,6 @@ def test_contributions_of_view_columns_are_summed_by_source():
     assert part.by_source(np.arange(4), 4) is part
 
 
-def test_adjusted_row_without_contributions_spreads_difference_evenly():
+def test_adjusted_distributes_difference_evenly_if_all_contributions_are_zero():
     found = Attribution(np.zeros((1, 4, 1)), np.zeros(1)).adjusted(np.array([[2.0]]))
     assert found.contributions[0, :, 0].tolist() == [0.5] * 4

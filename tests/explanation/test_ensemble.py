@@ -34,7 +34,7 @@ def rare_rule(X):
 
 
 @pytest.mark.parametrize("concept", [ring, interaction, rare_rule])
-def test_planted_columns_have_the_largest_mean_contributions(concept):
+def test_informative_columns_have_the_largest_mean_contributions(concept):
     rng = np.random.default_rng(11)
     X = rng.normal(size=(3000, 12))
     model = learned(X, concept(X).astype(int))
@@ -149,7 +149,7 @@ def test_hashed_rows_are_explained_by_original_columns():
     assert found.nearest[0][0].values is None
 
 
-def test_reference_score_is_the_base():
+def test_base_is_score_of_reference():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(800, 3))
     model = learned(X, (X[:, 0] > 1.0).astype(int))

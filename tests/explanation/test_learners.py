@@ -118,7 +118,7 @@ def test_nearest_rows_of_three_classes_in_koil_have_their_labels():
 
 
 @pytest.mark.parametrize("name", ["IncrementalSVC", "SlidingWindow", "StreamClassifier"])
-def test_changes_lead_to_the_promised_prediction(name):
+def test_changes_lead_to_the_stated_prediction(name):
     X, y = labelled_rows(2)
     model = LEARNERS[name].fit(X, y)
     found = model.explain(X[:20])
@@ -141,7 +141,7 @@ def test_explain_sparse_rows_equals_dense_rows():
     np.testing.assert_array_equal(dense.contributions, sparse.contributions)
 
 
-def test_explain_table_has_its_column_names():
+def test_explain_table_returns_its_column_names():
     X, y = labelled_rows(2)
     frame = pd.DataFrame(X, columns=["amount", "age", "hour", "speed"])
     found = IncrementalSVC().fit(frame, y).explain(frame[:2])
@@ -168,7 +168,7 @@ def test_explain_sequences_raises():
         model.explain(["aaa"])
 
 
-def test_explain_of_one_class_has_no_contributions():
+def test_explain_model_with_one_class_has_no_contributions():
     found = StreamClassifier().fit(np.eye(3), ["only"] * 3).explain(np.eye(3))
     assert not found.contributions.any()
     assert found.labels.tolist() == ["only"] * 3

@@ -38,7 +38,7 @@ def test_text_lists_base_columns_score_changes_and_nearest_rows(found):
     assert "... and 3 more rows." in str(found)
 
 
-def test_score_of_text_supports_the_predicted_class(found):
+def test_text_shows_score_of_predicted_class(found):
     for row, label in enumerate(found.labels):
         assert found.support(row).sum() + (found.base if label == "yes" else -found.base) > 0.0
 
@@ -85,13 +85,13 @@ def test_plot_draws_bars_from_base_to_score(found):
     mpl.pyplot.close(ax.figure)
 
 
-def test_plain_values_are_json_and_add_up(found):
+def test_to_dicts_values_are_json_serializable_and_add_up(found):
     for row in json.loads(json.dumps(found.to_dicts())):
         assert sum(row["contributions"].values()) + row["base"] == pytest.approx(row["score"])
         assert {near["label"] for near in row["nearest"]} == {"no", "yes"}
 
 
-def test_plain_values_of_three_classes_are_by_class():
+def test_to_dicts_with_three_classes_groups_values_by_class():
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
     found = ProximalSVC().fit(X, labels).explain(X[:3])
     row = json.loads(json.dumps(found.to_dicts()))[1]

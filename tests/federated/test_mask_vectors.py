@@ -21,14 +21,14 @@ FIRST_NUMBER = "0x910f892df6d8e22c488a85d3769772f01b485513eead0dbd1802497a319201
 SECRETS = {name: bytes([k + 1]) * 32 for k, name in enumerate("abc")}
 
 
-def test_reference_x25519_has_the_vectors_of_rfc_7748():
+def test_reference_x25519_matches_vectors_of_rfc_7748():
     scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
     point = bytes.fromhex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
     shared = "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
     assert reference.x25519(scalar, point).hex() == shared
 
 
-def test_reference_hkdf_has_the_vector_of_rfc_5869():
+def test_reference_hkdf_matches_vector_of_rfc_5869():
     info, salt = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9"), bytes.fromhex("000102030405060708090a0b0c")
     expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
     assert reference.hkdf(bytes([11] * 22), info, 42, salt).hex() == expected

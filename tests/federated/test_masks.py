@@ -185,7 +185,7 @@ def test_mask_incompatible_update_raises_and_keeps_round_usable(site_updates, ma
     assert maskers["a"].mask(site_updates["a"], agreement_of(maskers))
 
 
-def test_receive_message_of_other_round_site_or_content_raises(site_updates, maskers):
+def test_receive_refuses_messages_of_other_rounds_unknown_sites_or_changed_content(site_updates, maskers):
     agreement, other = agreement_of(maskers), agreement_of(maskers, "second")
     masked = MaskedSum(agreement)
     message, late = (maskers["a"].mask(site_updates["a"], keys) for keys in (agreement, other))

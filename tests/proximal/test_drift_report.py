@@ -29,7 +29,7 @@ def test_same_distribution_gives_no_cause():
     assert n_changed <= 1
 
 
-def test_more_rows_of_rare_class_are_prior():
+def test_higher_share_of_rare_class_is_reported_as_prior():
     report = report_of(make_rows(0), make_rows(1, share=0.2))
     assert report.causes == ["prior"]
     assert report.columns == []
@@ -37,7 +37,7 @@ def test_more_rows_of_rare_class_are_prior():
 
 
 @pytest.mark.parametrize("change", [lambda x: x + 0.5, lambda x: 2.0 * x])
-def test_column_that_moves_in_all_classes_is_features(change):
+def test_change_of_column_in_all_classes_is_reported_as_features(change):
     X, y = make_rows(1)
     X[:, 3] = change(X[:, 3])
     report = report_of(make_rows(0), (X, y))
@@ -45,7 +45,7 @@ def test_column_that_moves_in_all_classes_is_features(change):
     assert report.columns_of("features") == ["x3"]
 
 
-def test_column_that_moves_in_one_class_is_concept():
+def test_change_of_column_in_one_class_is_reported_as_concept():
     X, y = make_rows(1)
     X[y == "bad", 2] += 1.5
     report = report_of(make_rows(0), (X, y))
@@ -54,7 +54,7 @@ def test_column_that_moves_in_one_class_is_concept():
     assert report.plane_correlation < 0.9
 
 
-def test_correlation_that_changes_in_one_class_is_concept():
+def test_change_of_correlation_in_one_class_is_reported_as_concept():
     X, y = make_rows(1, n=6000, share=0.3)
     bad = y == "bad"
     X[bad, 4] = 0.8 * X[bad, 1] + 0.6 * X[bad, 4]
@@ -96,7 +96,7 @@ def test_constant_columns_and_few_rows_give_finite_report():
     assert all(np.isfinite(p) for p in report.p_values.values())
 
 
-def test_periods_with_other_columns_raise_error():
+def test_periods_with_different_columns_raise():
     one, two = ClassStatistics(2), ClassStatistics(3)
     with pytest.raises(DataError, match="same columns"):
         compare_statistics(one, two)

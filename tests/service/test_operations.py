@@ -261,7 +261,7 @@ def test_audit_log_has_every_change_and_no_values(session):
     assert "c1" not in stored
 
 
-def test_audit_log_is_read_in_pages_and_dropped_after_its_time(session):
+def test_audit_log_is_paginated_and_expires(session):
     for k in range(7):
         learn(session, 2, first=10 * k, key=f"k{k}")
     found, number = [], None
@@ -276,7 +276,7 @@ def test_audit_log_is_read_in_pages_and_dropped_after_its_time(session):
     assert session.writer.audit.read()[0] == []
 
 
-def test_failed_group_is_in_the_audit_log_of_the_next(session, monkeypatch):
+def test_failed_group_is_recorded_in_audit_log_by_next_group(session, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(session.store, "append", _failing)
         with pytest.raises(Unavailable):

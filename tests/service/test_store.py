@@ -43,7 +43,7 @@ def test_events_are_ordered_and_dropped_up_to_version(store):
     assert [event.version for event in store.events_after("m", 0)] == [3]
 
 
-def test_snapshots_are_found_by_version_and_time_and_limited(store):
+def test_store_finds_snapshots_by_version_or_time_and_keeps_newest(store):
     with store.transaction():
         for version in (2, 5, 9):
             store.put_snapshot("m", snapshot(version, at=10.0 * version), keep=2)

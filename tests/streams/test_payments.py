@@ -69,7 +69,7 @@ def test_terminal_fraud_rate_uses_only_labels_that_are_known():
     assert early["terminal_fraud_rate"][fraud].mean() > late["terminal_fraud_rate"][fraud].mean()
 
 
-def test_frame_has_text_gaps_and_label_times():
+def test_to_frame_has_text_columns_missing_values_and_label_times():
     stream = Payments(3000, label_days=2)
     frame = stream.to_frame()
     assert len(frame) == 3000

@@ -152,7 +152,7 @@ def test_table_model_is_a_complete_classifier(estimator, form, people):
         model._call("missing_method", table(frame))
 
 
-def test_table_model_weights_priors_and_batch_estimators(people):
+def test_table_model_supports_weights_priors_and_batch_estimators(people):
     frame, y = people
     doubled = TableModel(ProximalSVC()).fit(frame, y, sample_weight=np.full(240, 2.0))
     repeated = TableModel(ProximalSVC()).fit(pd.concat([frame, frame], ignore_index=True), np.tile(y, 2))

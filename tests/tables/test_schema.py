@@ -61,7 +61,7 @@ def test_encode_returns_the_same_codes_for_every_kind_of_table(form):
     np.testing.assert_array_equal(restored.encode(table, "test", learn=False), CODED)
 
 
-def test_encode_object_array_has_columns_by_position():
+def test_encode_object_array_names_columns_by_position():
     schema = Schema()
     rows = np.array([[1, "a", None], [None, "b", 2.5]], dtype=object)
     np.testing.assert_array_equal(schema.encode(rows, "test", learn=True), [[1, 0, NAN], [NAN, 1, 2.5]])
@@ -132,7 +132,7 @@ def test_encode_invalid_table_raises(table, error, message):
         ({"a": pd.to_datetime(["2026-01-01"])}, "column 'a' contained numbers before; got a time"),
     ],
 )
-def test_encode_other_kind_or_columns_raises(later, message):
+def test_encode_changed_kind_or_unknown_columns_raises(later, message):
     schema = Schema()
     schema.encode(pd.DataFrame({"a": [1.0]}), "test", learn=True)
     with pytest.raises(DataError, match=message):
@@ -167,7 +167,7 @@ def test_copy_extends_without_changing_the_original():
         {"categories": [["a", ["x", "x"]]]},
     ],
 )
-def test_from_state_inconsistent_state_raises(change):
+def test_from_state_with_inconsistent_state_raises(change):
     schema = Schema()
     schema.encode([{"a": "x"}], "test", learn=True)
     with pytest.raises(ValueError, match="inconsistent"):

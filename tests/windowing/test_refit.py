@@ -61,7 +61,7 @@ def test_refit_equals_fit_on_the_rows_of_its_window(window):
     assert model.classes_.tolist() == ["no", "yes"]
 
 
-def test_refit_moments_follow_doubling_then_every_rows():
+def test_estimator_is_refitted_after_doubling_then_after_every_rows():
     X, y = _rows(2000)
     model, fitted_at = Refit(LogisticRegression(), every=500, window=None), []
     for row in range(2000):
@@ -131,7 +131,7 @@ def test_new_class_is_known_after_the_next_fit():
     assert set(model.predict(X[:100] + 50)) == {"new"}
 
 
-def test_nan_reaches_estimator_and_its_error_names_it():
+def test_nan_is_passed_to_estimator_whose_error_is_reported_with_its_name():
     X, y = _rows(300)
     X[::7, 1] = np.nan
     assert (
@@ -144,7 +144,7 @@ def test_nan_reaches_estimator_and_its_error_names_it():
     np.testing.assert_array_equal(model.predict_proba(np.nan_to_num(X)), before)
 
 
-def test_rows_are_copied_and_new_features_wait_for_the_next_fit():
+def test_rows_are_copied_and_new_features_are_used_from_next_fit():
     X, y = _rows(250)
     buffer = X.copy()
     model = Refit(DecisionTreeClassifier(random_state=0), every=200)
@@ -189,7 +189,7 @@ def test_invalid_parameters_of_refit_raise(parameters, message):
         model.partial_fit(*_rows(10))
 
 
-def test_prequential_takes_any_classifier_of_scikit_learn():
+def test_prequential_accepts_any_scikit_learn_classifier():
     from sklearn.naive_bayes import GaussianNB
 
     X, y = _rows(1500)

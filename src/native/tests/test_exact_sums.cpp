@@ -238,7 +238,7 @@ TEST(sums_of_rows_are_semidefinite_and_impossible_sums_are_not) {
     add_rows(state, ExactBatch<double>{{X.data(), n, d}, slots, {}}, 1);
     on_every_level([&](const std::string& level) {
         CHECK(ExactView(state, SlotGroups{{0}}, 1).is_semidefinite(0, 1e-8), level);
-        // Removes a row outside the subspace of all others, which was never added.
+        // Removes a row that was never added and is not in the span of the added rows.
         ExactState less = state;
         const std::vector<double> unknown{3.0, 5.0, 1.0, 40.0};
         remove_rows(less, ExactBatch<double>{{unknown.data(), 1, d}, {slots.data(), 1}, {}}, 1);

@@ -256,7 +256,7 @@ class Booster {
     std::size_t select_rows(std::size_t tree) {
         std::iota(order_.begin(), order_.end(), std::uint32_t{0});
         if (settings_.row_fraction >= 1.0) return order_.size();
-        // A separate seed, because columns are drawn from the same series.
+        // Rows need another seed than columns, because both use the same sequence of random numbers.
         const std::uint64_t seed = mix_bits(settings_.seed + output_ + 1);
         const std::size_t n = partition(
             0, order_.size(), [&](std::size_t r) { return uniform_at(seed, tree, r) < settings_.row_fraction; });

@@ -259,7 +259,7 @@ class AlignedSVC(BatchLearner):
                 "alignment='act' works in input space and needs a kernel given by name, not 'precomputed'; "
                 f"got kernel={self.kernel!r}.",
                 source="AlignedSVC",
-                hint="alignment='kba' needs kernel values only",
+                hint="alignment='kba' works with precomputed kernels",
             )
         n_present = len(np.unique(batch.codes[self._row_weights(batch) > 0]))
         if n_present < 2:

@@ -18,8 +18,8 @@ _ASIDE = re.compile(r" \(([^()]*) on the command line\)")
 _CALLS = {
     "for example threshold=alarms=0.01": "for example --set threshold=alarms=0.01",
     'for example threshold={"miss": 1, "alarm": 5}': "for example --set threshold=miss=1,alarm=5",
-    "pass time= to partial_fit() and predict(), or promise a share: {'alarms': 0.01}": (
-        "name the column of times with --time, or promise a share with --set threshold=alarms=0.01"
+    "pass time= to partial_fit() and predict(), or use a share of rows: {'alarms': 0.01}": (
+        "name the column of times with --time, or use a share of rows with --set threshold=alarms=0.01"
     ),
     "pass time= to partial_fit()": "name the time column with --time",
     'set C="auto" before fit() or the first partial_fit()': "use --set C=auto from the first rows on",

@@ -41,7 +41,7 @@ def hub_command() -> None:
     """Build the pooled model of all sites."""
 
 
-# -- once -------------------------------------------------------------------------------------------
+# -- commands that run once -------------------------------------------------------------------------
 
 
 @hub_command.command("collect")
@@ -175,7 +175,7 @@ def _parse_category(text: str) -> tuple[str, list[str]]:
     return column, values.split(",")
 
 
-# -- as a service -----------------------------------------------------------------------------------
+# -- the hub as a service ---------------------------------------------------------------------------
 
 
 @hub_command.command("serve")

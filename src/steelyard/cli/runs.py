@@ -1,4 +1,4 @@
-"""Results of prequential runs: the command line as a string, and the report."""
+"""Output of prequential runs: the command line as text, and the report."""
 
 from __future__ import annotations
 

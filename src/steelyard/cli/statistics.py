@@ -73,7 +73,7 @@ class FeatureMapOptions:
     type=float,
     multiple=True,
     metavar="G",
-    help="Kernel width of the feature map, equal everywhere.",
+    help="Kernel width of the feature map; use the same value for all parts.",
 )
 @count_option("--seed", "Random seed of the feature map, equal on all machines.", minimum=0, default=0)
 @collect_options(FeatureMapOptions, "feature_map")

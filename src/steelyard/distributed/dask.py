@@ -169,7 +169,7 @@ def _pair(rows: tuple[Any, ...] | None, name: str) -> tuple[Any, Any, Any] | Non
 
 
 def _task_inputs(parts: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the arguments of the task of each partition: its parts, or the recipe that computes them."""
+    """Return the arguments of each partition's task: the data, or the recipe that computes them."""
     return [
         part if recipe is None else (recipe,)
         for part, recipe in zip(parts, find_recipes(parts), strict=True)
@@ -465,7 +465,7 @@ def _partitioned(values: Any, name: str, n_parts: int, sizes: Any, method: str) 
         raise DataError(
             f"X has {n_parts} partitions, but {name} has {len(parts)}; nothing was changed.",
             source=method,
-            hint="partition both alike, for example with repartition() or rechunk()",
+            hint="give both the same partitions, for example with repartition() or rechunk()",
         )
     return parts
 

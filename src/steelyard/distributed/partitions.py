@@ -237,7 +237,7 @@ class Pass:
 def learn_partition(
     configs: Sequence[StatisticsConfig], X: Any, y: Any, sample_weight: Any, where: str
 ) -> list[Message]:
-    """Return the message of one partition for each configuration."""
+    """Return the statistics of one partition, for each configuration."""
     learners = [config.learner() for config in configs]
     _check_width(configs, as_rows(X), where)
     learn_rows(learners, X, y, sample_weight, where)
@@ -245,7 +245,7 @@ def learn_partition(
 
 
 def message_of(learner: ProximalSVC) -> Message:
-    """Return the message of a worker, or None if its learner has seen no rows."""
+    """Return the statistics that a worker sends, or None if its learner has seen no rows."""
     try:
         message = learner.statistics()
     except NotFittedError:

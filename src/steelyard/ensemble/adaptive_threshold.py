@@ -96,7 +96,7 @@ class AdaptiveThresholdClassifier(Learner):
     -----
     With more than two classes every class is compared with the rest, and the class with the largest
     difference between score and threshold is predicted. About 1,000 recent rows are used, including at least
-    100 of each class if there are so many.
+    100 of each class, if available.
 
     Calls are atomic, even if interrupted: classifier and threshold change together or not at all. Learners of
     this package guarantee this themselves. Any other classifier is copied in every call of ``partial_fit``,

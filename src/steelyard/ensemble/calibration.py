@@ -1,4 +1,4 @@
-"""Calibration of log-odds by recent out-of-sample log-odds and labels."""
+"""Calibration of log-odds on recent out-of-sample log-odds and labels."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["OnlineCalibration"]
 
 _HALF_LIVES_ROWS: FloatArray = np.array([300.0, 1000.0, 4000.0])
 _LOSS_HALF_LIFE_ROWS = 1000.0
-_PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls every calibration to the identity
+_PRIOR_ROWS = 10.0  # strength of the ridge penalty that pulls every calibration towards the identity
 _MAX_STEP = 0.5
 _MIN_SLOPE = 0.05
 _MAX_LOG_ODDS = 14.0
-_BLOCK_ROWS = 100  # rows of one step of Newton's method
+_BLOCK_ROWS = 100  # one step of Newton's method per block
 _IDENTITY: FloatArray = np.array([1.0, 1.0, 0.0])  # slope below 0, slope above 0, bias
 
 
@@ -96,7 +96,7 @@ class OnlineCalibration:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineCalibration:
-        """Return the calibration that :meth:`get_state` described; the identity for files without one."""
+        """Restore a calibration from the result of :meth:`get_state`; the identity for files without one."""
         fresh = cls()
         if state is None:
             return fresh

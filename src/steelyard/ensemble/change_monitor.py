@@ -1,10 +1,10 @@
 """Detection of changes of columns and class frequencies by tests that are valid at any time (e-detectors).
 
 Under exchangeable rows the smoothed rank of a value among the earlier values of its class, a conformal
-p-value, is uniform and independent of the past. A bet on p-values, a function with mean 1 under uniform p,
-multiplies to a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets satisfies
-E[S] <= t, so an alarm at ``S >= A`` comes on average not before A rows without a change (Shin, Ramdas and
-Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so that no correction for the
+p-value, is uniform and independent of the past. A bet is a function of the p-value with mean 1 under uniform
+p; the product of bets is a test martingale. The Shiryaev-Roberts sum ``S = (S + 1) * bet`` of any such bets
+satisfies E[S] <= t, so without a change an alarm at ``S >= A`` takes A rows or more on average (Shin, Ramdas
+and Rinaldo, "E-detectors", 2022). A weighted mean of sums has the same property, so no correction for the
 number of columns is needed.
 """
 
@@ -32,15 +32,15 @@ ROWS_PER_FALSE_ALARM = 100_000.0
 _BLOCK_ROWS = 250  # rows that are tested together; alarms are raised at the ends of blocks
 _DAY_SECONDS = 86_400.0
 _MAX_PENDING_ROWS = 20_000  # rows that wait for the end of a day
-_N_RECENT_BLOCKS = 12  # blocks in which the change is searched after an alarm
+_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in these blocks
 _N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
-_MAX_COLUMNS = 100  # further columns are not monitored
-_MAX_CLASSES = 4  # the first classes are monitored column by column
-_SLOPE = 1.6  # of the bets 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
+_MAX_COLUMNS = 100  # columns beyond this number are not monitored
+_MAX_CLASSES = 4  # columns are monitored within this many classes, the first ones
+_SLOPE = 1.6  # the bets are 1 + slope * (p - 1/2) and 1 - slope * (p - 1/2)
 _SHARE_FACTORS = (0.4, 2.5)  # changes of a class share on which bets are placed
 _PRIOR_WEIGHT = 0.25  # weight of the class frequencies among all bets
 _MAX_SUM = 1e60
-_MAX_COLUMN_ALARMS = 3  # a column with more alarms moves all the time and is ignored
+_MAX_COLUMN_ALARMS = 3  # a column with more alarms changes all the time and is ignored
 _MAX_EVENTS = 50
 
 
@@ -110,11 +110,11 @@ class ChangeMonitor:
 
     @property
     def restless_columns(self) -> IntArray:
-        """Numbers of the columns that changed so often that they are ignored."""
+        """Indices of the columns that are ignored because they changed too often."""
         return np.flatnonzero(self.column_alarms > _MAX_COLUMN_ALARMS)
 
     def evidence(self) -> float:
-        """Return the weighted mean of all sums, 0 to 1 in units of the limit at which an alarm is raised."""
+        """Return the weighted mean of all sums as a fraction of the limit at which an alarm is raised."""
         return float(min(self._mean_sum() / ROWS_PER_FALSE_ALARM, 1.0))
 
     def report(self, names: Sequence[str] | None = None) -> DriftReport | None:
@@ -178,14 +178,14 @@ class ChangeMonitor:
         return (1.0 - _PRIOR_WEIGHT) * columns + _PRIOR_WEIGHT * prior
 
     def _alarmed(self, names: Sequence[str] | None) -> ChangeMonitor:
-        """Return the monitor that starts again with the rows after the change, with an event."""
+        """Return a monitor with one more event that restarts with the rows after the change."""
         assert self.reference is not None
         after, report = _most_significant_split(self.reference, self.recent, names)
         by_column = self.column_sums.sum(axis=(0, 1))
         alarms = self.column_alarms.copy()
         if by_column.size and by_column.max() > self.prior_sums.max(initial=0.0) / 10.0:
             alarms[by_column >= by_column.max() / 100.0] += 1
-        if not report.causes:  # too short for a cause from sums: name what the bets found
+        if not report.causes:  # too few rows to find a cause from the sums: report what the bets found
             report = self._report_of_bets(report, by_column, names)
         return ChangeMonitor(
             n_rows=self.n_rows, events=(*self.events, (self.n_rows, report))[-_MAX_EVENTS:], reference=after,
@@ -204,7 +204,7 @@ class ChangeMonitor:
         return replace(report, causes=[cause], columns=[ColumnChange(name, cause, 1.0, {}, {})])
 
     def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
-        """Return the monitor with room for these numbers of columns and classes."""
+        """Return the monitor with arrays that are large enough for these numbers of columns and classes."""
         n_monitored = min(n_classes, _MAX_CLASSES)
         if self.counts.shape[:2] == (n_monitored, n_columns) and len(self.class_counts) == n_classes:
             return self
@@ -254,7 +254,7 @@ class ChangeMonitor:
 def _most_significant_split(
     reference: ClassMoments, recent: Sequence[ClassMoments], names: Sequence[str] | None
 ) -> tuple[ClassMoments, DriftReport]:
-    """Return the period after the most significant change among the recent blocks, and the comparison."""
+    """Split the recent blocks at the most significant change; return the rows after it and the report."""
     found = []
     for begin in range(len(recent)):
         before = reference if begin == 0 else reference + _added(recent[:begin])
@@ -300,7 +300,7 @@ def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Gener
 
 
 def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> FloatArray:
-    """Return (number of smaller earlier values + U * number of equal values with the new one) / number."""
+    """Return the smoothed rank: (n_smaller + U * n_equal) / n, where n_equal includes the new value."""
     upto = np.cumsum(past, axis=2)
     at = bins[:, :, None]
     equal = np.take_along_axis(past, at, 2)[:, :, 0]

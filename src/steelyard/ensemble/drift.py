@@ -59,7 +59,7 @@ class DriftDetector:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> DriftDetector:
-        """Return the detector that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore the detector from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         if not state:
             return cls()
         rows, hits = (np.asarray(state[name], dtype=np.float64) for name in ("rows", "hits"))

@@ -1,10 +1,10 @@
 """Layout of coded rows: which columns are numbers or categories, and the features of linear experts.
 
 A coded row has one number per column: numbers, category codes, and NaN where a value is missing. Linear
-experts see these features: the columns of numbers; for each column that has shown a gap an indicator of
-missing values; one feature per category. A column without values in the first rows has an indicator of
-present values instead. A feature is added at the end when it is first needed and is 0 in all earlier rows, so
-sums over earlier rows stay exact.
+experts get these features: the columns of numbers, an indicator of missing values for each column in which
+a value was missing, and one feature per category. A column without values in the first rows has an indicator
+of present values instead. A feature is added at the end when it is first needed and is 0 in all earlier rows,
+so sums over earlier rows stay exact.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from steelyard._types import FloatArray, IntArray
 
 __all__ = ["Layout"]
 
-_MAX_FEATURES = 320  # features of linear experts beyond which categories share hash features
+_MAX_FEATURES = 320  # when linear experts have this many features, new categories share hash features
 _MAX_SHARED_FEATURES = 448
-_HASH_FEATURES = 16  # shared by the further categories of a column
+_HASH_FEATURES = 16  # per column; categories without an indicator of their own share them
 _VALUE, _MISSING, _PRESENT, _CATEGORY, _HASH = range(5)
 
-Feature = tuple[int, int, int]  # kind, column, and code of a category or number of a hash feature
+Feature = tuple[int, int, int]  # kind, column, and category code or index of the hash feature
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Layout:
     early : tuple of int
         Columns that had values in the first rows; the numbers among them are the first features.
     added : tuple of Feature
-        Features that were added since, in order.
+        Features that were added later, in order.
     fills : dict of int to float
-        Number that replaces a missing value, fixed when a column shows its first gap.
+        Number that replaces missing values of a column, fixed at its first missing value.
     shifts : dict of int to float
         Number that is subtracted from the values of a column that had none in the first rows.
     n_first : int
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all columns are numbers without gaps so far, so that rows are used as they are."""
+        """Whether all columns are numbers without missing values so far, so that rows need no expansion."""
         return len(self.base) == self.n_columns and not self.added
 
     @property
@@ -86,16 +86,16 @@ class Layout:
         return [*self.base, *(column for _, column, _ in self.added)]
 
     def extended(self, X: FloatArray, earlier: FloatArray, categorical: tuple[int, ...] = ()) -> Layout:
-        """Return the layout after further rows.
+        """Return the layout extended for more rows.
 
         Parameters
         ----------
         X : ndarray
-            The further rows; they may have more columns than before.
+            The new rows; they may have more columns than before.
         earlier : ndarray
             Some earlier rows, which together with X determine the replacement of missing numbers.
         categorical : tuple of int
-            Columns of category codes, including those of before.
+            Columns of category codes, including the earlier ones.
         """
         missing = np.isnan(X)
         is_category = np.zeros(X.shape[1], dtype=bool)
@@ -189,7 +189,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Layout:
-        """Return the layout that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore a layout from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         fills, shifts = (
             {int(column): float(value) for column, value in state[name]} for name in ("fills", "shifts")
         )
@@ -201,7 +201,7 @@ class Layout:
         if not all(0 <= column < layout.n_columns for column in columns):
             raise ValueError("a feature belongs to no column")
         if not all(0 <= kind <= _HASH and code >= 0 for kind, _, code in added):
-            raise ValueError("a feature is of no known kind")
+            raise ValueError("a feature has an unknown kind")
         if any(kind == _VALUE and column not in shifts for kind, column, _ in added):
             raise ValueError("a late column has no reference point")
         return layout

@@ -1,12 +1,12 @@
 """Combination of the experts' scores: calibration, weights, threshold and probabilities.
 
 Two classes: the recent out-of-sample scores of every expert are calibrated to log-odds by logistic regression
-with one slope below and one above the middle between the classes (all classes weighted alike). Calibrated
+with one slope below and one above the middle between the classes (all classes weighted equally). Calibrated
 log-odds do not saturate, so the order of the highest scores is kept. The weight of an expert is
 
     prior * exp(15 * AUC - 5 * L - 10 * N),
 
-where L is the log-loss with both classes weighted alike and N the log-loss with the observed class shares,
+where L is the log-loss with both classes weighted equally and N the log-loss with the observed class shares,
 divided by the entropy of these shares. N is sensitive to the top of the ranking; its factor is 25 in long
 streams. These weights are corrected by a logistic regression with a longer memory, see stacking.py.
 """
@@ -103,7 +103,7 @@ class ExpertWeights:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> ExpertWeights:
-        """Return the weights that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        """Restore the weights from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         tables = [(np.array(knots, np.float64), np.array(z, np.float64)) for knots, z in state["tables"]]
         tables += [_NO_TABLE] * (n_experts - len(tables))
         auc = with_new_experts(state["auc"], n_experts, np.nan)
@@ -225,7 +225,7 @@ class _Calibration:
 def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
     """Return slopes below and above 0 and the bias of each line, by logistic regression (Newton's method).
 
-    Both classes are weighted alike. As in Platt scaling, targets are less certain the fewer rows there are.
+    Both classes are weighted equally. As in Platt scaling, targets are less certain the fewer rows there are.
     """
     positive, negative = (count[:, None].astype(np.float64) for count in n_known)
     is_positive = np.arange(x.shape[1]) < n_positive
@@ -297,7 +297,7 @@ def _weights(
 
 
 def _platt(total: FloatArray, n_positive: int) -> tuple[float, float]:
-    """Return slope and bias of log-odds (Platt scaling of the weighted sums, classes weighted alike)."""
+    """Return slope and bias of log-odds (Platt scaling of the weighted sums, classes weighted equally)."""
     n_negative = len(total) - n_positive
     is_positive = np.arange(len(total)) < n_positive
     target = np.where(is_positive, (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0))

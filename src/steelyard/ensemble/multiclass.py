@@ -80,7 +80,7 @@ class MulticlassWeights:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> MulticlassWeights:
-        """Return the weights that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        """Restore the weights from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         recall = with_new_experts(state["record"], n_experts, np.nan)
         weights = with_new_experts(state["weights"], n_experts, 0.0)
         scales = with_new_experts(state["scales"], n_experts, 1.0)

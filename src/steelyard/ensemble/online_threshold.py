@@ -1,7 +1,7 @@
 """Thresholds that keep a promised rate: alarms, alarms per day, recall or precision.
 
-The page docs/guarantees.md states what is promised, with proofs. In short, with x the *balance*, the number
-of events (alarms, or missed positives) minus the number that is due:
+The page docs/guarantees.md states the guarantees, with proofs. In short, let the *balance* x be the number of
+events (alarms, or missed positives) minus the target number. Then:
 
     threshold = quantile of recent scores at the level  expit(logit(target) - tan(pi * x / (2 * tolerance)))
 
@@ -40,17 +40,17 @@ __all__ = [
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-_ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 alarms are one point of 2,000 rows
+_ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 = 20 alarms are one percent of 2,000 rows
 _MISS_TOLERANCE = 15.0  # missed positives, if labels are not late
-_DAILY_TOLERANCE = (2.0, 0.1)  # alarms at least, and as a fraction of the alarms per day
-_IDLE_BALANCE = -0.7  # times the tolerance: lowest balance after a period without rows
+_DAILY_TOLERANCE = (2.0, 0.1)  # minimum in alarms, and fraction of the alarms per day
+_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in units of the tolerance
 _RECENT_ROWS = 2000  # predicted rows whose scores are kept
 _MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
 _REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
-_GAP_HALF_LIFE_ROWS = 5000.0  # of the mean time between rows
-_DELAY_HALF_LIFE_ROWS = 50.0  # labelled positives
+_GAP_HALF_LIFE_ROWS = 5000.0  # for the decayed mean time between rows
+_DELAY_HALF_LIFE_ROWS = 50.0  # in labelled positives, for the estimate of positives without labels
 _SECONDS_PER_DAY = 86_400.0
-_FAR = 1e6  # threshold without alarms, in multiples of the largest score
+_FAR = 1e6  # threshold that gives no alarms, in multiples of the largest score
 
 
 def is_promise(goal: object) -> bool:
@@ -60,7 +60,7 @@ def is_promise(goal: object) -> bool:
 
 @dataclass(frozen=True)
 class RealisedRate:
-    """A rate that was realised since the model was created.
+    """Rate of alarms, recall or precision, realised since the model was created.
 
     Attributes
     ----------
@@ -140,17 +140,17 @@ class AlarmLog:
 
     def __init__(self) -> None:
         self.n_rows = self.n_alarms = 0
-        self.balance = 0.0  # alarms minus alarms due
+        self.balance = 0.0  # alarms minus target number of alarms
         self.last_time = self.seconds_per_row = float("nan")
         self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
         self.keys: Keys = np.zeros(0, dtype=np.uint64)
-        # Of predicted rows, until their labels arrive: alarm (1, 0, or NaN if nothing was promised yet),
+        # For predicted rows that wait for labels: alarm (1, 0, or NaN if nothing was promised yet),
         # number of the row, share of recent rows with a higher score.
         self.decided = PredictedScores()
         self._sorted: tuple[object, int, FloatArray] | None = None  # combination, row number, sorted scores
 
     def note_times(self, time: FloatArray | None, *, predicted: bool) -> FloatArray | None:
-        """Update the mean time between rows; return the seconds since the row before, for predicted rows."""
+        """Update the mean time between rows; return the seconds between each row and the previous one."""
         if time is None or not len(time):
             return None
         with lock_of(self):
@@ -183,7 +183,7 @@ class AlarmLog:
     def tails(
         self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
     ) -> FloatArray:
-        """Return the share of recent predicted rows that score at least as high, by the current weights.
+        """Return the share of recent predicted rows with an equal or higher score under the current weights.
 
         ``scores`` are combined scores times ``sign``.
         """
@@ -202,7 +202,7 @@ class AlarmLog:
         for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
             is_alarm = balance <= limit
             alarms.append(is_alarm)
-            # The alarms due in a period without rows are not raised in a burst afterwards.
+            # Alarms not raised in a period without rows must not be raised in a burst afterwards.
             lowest = -tolerance - 1.0 if allowance <= 1.0 else min(balance, _IDLE_BALANCE * tolerance)
             balance = max(balance + is_alarm - allowance, lowest)
         self.balance = balance
@@ -233,7 +233,7 @@ class AlarmLog:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return the log that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore a log from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         log = cls()
         for name in _LOG_NUMBERS:
             setattr(log, name, type(getattr(log, name))(state[name]))
@@ -272,8 +272,8 @@ class OnlineThreshold:
         self.sign = sign
         self.log = AlarmLog()
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
-        self.balance = 0.0  # missed positives minus missed positives due
-        self.n_outstanding = 0.0  # positives that were predicted and have no label yet, estimated
+        self.balance = 0.0  # missed positives minus their target number
+        self.n_outstanding = 0.0  # estimated number of predicted positives without labels
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
@@ -302,7 +302,7 @@ class OnlineThreshold:
 
     @property
     def decides_rows(self) -> bool:
-        """Whether alarms are decided row after row, so that labels do not follow from scores."""
+        """Whether alarms depend on earlier rows, so that labels cannot be derived from scores alone."""
         return self.name in {"alarms", "alarms_per_day"}
 
     @property
@@ -318,8 +318,8 @@ class OnlineThreshold:
         seconds = self.log.seconds_per_row
         if np.isnan(seconds):
             raise DataError(
-                "a number of alarms per day needs the times of the rows; got none.",
-                hint="pass time= to partial_fit() and predict(), or promise a share: {'alarms': 0.01}",
+                "a goal of alarms per day needs the times of the rows; got none.",
+                hint="pass time= to partial_fit() and predict(), or use a share of rows: {'alarms': 0.01}",
             )
         return float(np.clip(self.target * seconds / _SECONDS_PER_DAY, 1e-9, 0.5))
 
@@ -387,7 +387,7 @@ class OnlineThreshold:
         keys: Keys,
         combine: Callable[[FloatArray], FloatArray],
     ) -> None:
-        """Count the decisions of predicted rows, which were made by the threshold of the snapshot."""
+        """Count decisions that the threshold of a snapshot made for predicted rows."""
         log, tails, scores = self.log, None, self.sign * scores
         with lock_of(log):
             if self.levels is not None:
@@ -396,19 +396,19 @@ class OnlineThreshold:
             log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
-        """Return the decisions of rows before there is a threshold: no alarms if precision is promised."""
+        """Return decisions before the first threshold: no alarms if precision is promised."""
         far = self.sign * _FAR * (1.0 + np.abs(decisions))
         return decisions - far if self.levels is not None else decisions
 
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return ranks from the top, the lower one of those among labelled and among predicted rows."""
+        """Return ranks from the top: the lower of the ranks among labelled rows and among predicted rows."""
         tails = self._labelled_tails(scores)
         return np.maximum(tails, self.log.tails(scores, combine, lambda _: tails, self.sign))
 
     # -- learning -----------------------------------------------------------------------------------
 
     def learn(self, scores: FloatArray, threshold: float, keys: Keys, is_positive: Flags) -> None:
-        """Update the state by labels; rows that were not predicted are decided now.
+        """Update the state with labels; rows that were never predicted are decided now.
 
         Parameters
         ----------
@@ -472,7 +472,7 @@ class OnlineThreshold:
     def _top_threshold(
         self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
     ) -> float:
-        """Return the lowest threshold above which all ranks from the top are at most ``level``."""
+        """Return the lowest threshold such that all rows above it rank within the top ``level``."""
         assert self._sides is not None
         scores = np.unique(np.concatenate(self._sides[:2]))
         tails = self._labelled_tails(scores)
@@ -512,7 +512,7 @@ class OnlineThreshold:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> OnlineThreshold | None:
-        """Return the threshold that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore a threshold from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         if state is None:
             return None
         if not is_promise(state["goal"]) or len(state["goal"]) != 1:
@@ -548,7 +548,7 @@ def continue_log(threshold: OnlineThreshold | None, predecessor: OnlineThreshold
 
 
 def _below_quantile(ascending: FloatArray, level: float) -> float:
-    """Return a threshold below which the next score is with a probability of at most ``level``.
+    """Return a threshold such that the next score is below it with a probability of at most ``level``.
 
     As in split conformal prediction, n scores are treated as n + 1. Below the lowest score the distribution
     is extrapolated with an exponential tail.

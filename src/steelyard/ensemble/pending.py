@@ -33,7 +33,7 @@ class PendingRows:
         return PendingRows((*self.blocks, block), (*self.scores, scores), self.n_rows + len(block))
 
     def widened(self, n_columns: int) -> PendingRows:
-        """Return these rows with further columns of missing values at the end."""
+        """Return these rows, padded with columns of missing values at the end."""
         return PendingRows(tuple(block.widened(n_columns) for block in self.blocks), self.scores, self.n_rows)
 
     def together(self) -> tuple[Block, FloatArray]:
@@ -54,7 +54,7 @@ class PendingRows:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], n_experts: int, n_first: int | None = None) -> PendingRows:
-        """Return the rows that :meth:`get_state` described; raise ValueError if they are inconsistent."""
+        """Restore the rows from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         if not state:
             return cls()
         X, codes, weights, times, scores = (

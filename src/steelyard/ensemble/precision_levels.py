@@ -31,9 +31,9 @@ class PrecisionLevels:
 
     For every level, labelled rows whose score is in the top share bet against the hypothesis that the
     precision is at most the target: the wealth is multiplied by 1 + bet * (label - target). Under the
-    hypothesis the wealth is a supermartingale, also if it is limited from above, so it exceeds
-    ``len(LEVELS) / ERROR`` with probability ``ERROR / len(LEVELS)`` at most, at any time (Ville). The limit
-    makes the test react to drift: a few false alarms withdraw the acceptance.
+    hypothesis the wealth is a supermartingale, even with an upper limit, so the probability that it ever
+    exceeds ``len(LEVELS) / ERROR`` is at most ``ERROR / len(LEVELS)`` (Ville's inequality). The limit makes
+    the test react to drift: a few false alarms revoke the acceptance.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class PrecisionLevels:
         wealth, limit = self.wealth.copy(), _MAX_EXCESS * _accepting_wealth()
         bets = _BETS / max(self.target, 1e-9)  # the wealth stays positive: every bet is below 1 / target
         factors = {flag: 1.0 + bets * (float(flag) - self.target) for flag in (False, True)}
-        first = np.searchsorted(LEVELS, tails, side="left")  # levels from this one on contain the row
+        first = np.searchsorted(LEVELS, tails, side="left")  # this level and all later ones contain the row
         for begin, flag in zip(first.tolist(), is_positive.tolist(), strict=True):
             if begin < len(LEVELS):
                 wealth[begin:] = np.minimum(wealth[begin:] * factors[flag], limit)

@@ -11,7 +11,7 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["check_coverage", "prediction_sets"]
 
-_HALF_LIFE_ROWS = 200.0  # of the weight of a recent row of the same class
+_HALF_LIFE_ROWS = 200.0  # for the weights of recent rows, counted within a class
 
 
 def check_coverage(coverage: object, source: str) -> float:
@@ -24,14 +24,14 @@ def check_coverage(coverage: object, source: str) -> float:
 def prediction_sets(
     recent: FloatArray, places: IntArray, new: FloatArray, coverage: float
 ) -> NDArray[np.bool_]:
-    """Return for every new row which classes belong to its prediction set.
+    """Return the prediction set of every new row, as a boolean matrix over the classes.
 
     A class belongs to the set unless the row's probability of this class is among the lowest
     ``1 - coverage`` of recent out-of-sample probabilities of rows of this class. Newer rows have larger
-    weights. With exchangeable rows of a class and equal weights, the set contains the true class with
-    probability ``coverage`` or more, class by class (Vovk 2012); with drift and decaying weights, less
-    at most by the weighted distances between the distributions then and now (Barber, Candes, Ramdas,
-    Tibshirani 2023).
+    weights. If the rows of a class are exchangeable and the weights equal, the set of a row of this class
+    contains it with probability ``coverage`` or more (Vovk 2012). With drift and decaying weights, the loss
+    of coverage is at most the weighted distance between the past and the current distributions (Barber,
+    Candes, Ramdas, Tibshirani 2023).
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class Block:
         return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys)
 
     def widened(self, n_columns: int) -> Block:
-        """Return the same rows with further columns of missing values at the end."""
+        """Return the same rows, padded with columns of missing values at the end."""
         X = np.full((len(self), n_columns), np.nan)
         X[:, : self.X.shape[1]] = self.X
         return replace(self, X=X)
@@ -173,7 +173,7 @@ class RowBuffer:
         return RowBuffer(store, 0, n)
 
     def widened(self, n_columns: int) -> RowBuffer:
-        """Return a buffer whose rows have further columns of missing values at the end."""
+        """Return a buffer whose rows are padded with columns of missing values at the end."""
         return RowBuffer(self.block.widened(n_columns), 0, len(self))
 
     def without(self, places: NDArray[np.intp]) -> RowBuffer:
@@ -207,7 +207,7 @@ class RowBuffer:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_first: int | None = None) -> RowBuffer:
-        """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore the buffer from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         parts = {name: np.asarray(state[name]) for name in _SAVED}
         n = len(parts["codes"])
         if parts["X"].ndim != 2 or {len(part) for part in parts.values()} != {n}:
@@ -222,9 +222,9 @@ class RowBuffer:
 
 
 def row_keys(X: FloatArray, n_first: int | None = None) -> NDArray[np.uint64]:
-    """Return a hash of each row; missing values in the columns from ``n_first`` on do not change it.
+    """Return a hash of each row, which ignores missing values in columns ``n_first`` and later.
 
-    So a row has the same hash before and after a table gets further columns.
+    A row therefore keeps its hash when columns are added to the table.
     """
     if not _native.all_finite(X):
         missing = np.isnan(X)

@@ -1,4 +1,4 @@
-"""Costs per row: the price of a miss multiplied by a number of the row, such as the amount of a payment."""
+"""Costs per row: the price of a miss times a value of the row, such as the amount of a payment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.exceptions import DataError, ParameterError
 
 __all__ = ["RowCosts", "cost_alarms", "is_prices"]
 
-_HALF_LIFE_ROWS = 1000.0  # rows of a class
+_HALF_LIFE_ROWS = 1000.0  # counted within a class
 
 
 def is_prices(goal: object) -> bool:
@@ -26,7 +26,7 @@ def _checked_costs(sample_cost: Any, n_rows: int, source: str) -> FloatArray:
     costs = np.asarray(sample_cost, dtype=np.float64)
     if costs.shape != (n_rows,) or not (np.isfinite(costs).all() and (costs >= 0.0).all()):
         raise DataError(
-            f"sample_cost must have one finite number of at least 0 for each of {n_rows} rows.", source=source
+            f"sample_cost must contain one finite number >= 0 for each of the {n_rows} rows.", source=source
         )
     return costs
 
@@ -44,7 +44,7 @@ class RowCosts:
     sums: dict[Any, tuple[float, float]] = field(default_factory=dict)
 
     def after(self, sample_cost: Any, y: Any, source: str) -> RowCosts:
-        """Return the means after further rows; raise DataError if the costs are not valid."""
+        """Return the means updated with more rows; raise DataError if the costs are not valid."""
         labels = np.asarray(y)
         costs, sums = _checked_costs(sample_cost, len(labels), source), dict(self.sums)
         for label in np.unique(labels).tolist():
@@ -66,7 +66,7 @@ class RowCosts:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> RowCosts:
-        """Return the means that :meth:`get_state` described; none for files without costs."""
+        """Restore the means from the result of :meth:`get_state`; no means for files without costs."""
         if state is None:
             return cls()
         pairs = zip(state["labels"], state["sums"], strict=True)
@@ -78,7 +78,7 @@ def cost_alarms(
 ) -> NDArray[np.bool_]:
     """Return the rows for which an alarm has the lower expected cost (Elkan 2001).
 
-    The cost of a miss is the price of a miss times the cost of the row; that of a false alarm its price.
+    The cost of a miss is the price of a miss times the cost of the row; a false alarm costs its price.
     """
     if not is_prices(goal):
         raise ParameterError(

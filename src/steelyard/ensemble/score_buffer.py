@@ -207,7 +207,7 @@ class ScoreBuffer:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_experts: int) -> Self:
-        """Return the buffer that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore the buffer from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         buffer = cls(n_experts)
         buffer.set_classes(state["classes"])
         scores, keys = state["scores"], state["keys"]

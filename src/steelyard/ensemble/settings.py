@@ -20,7 +20,7 @@ class Settings:
 
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
-    buffer_rows_of_classes: int = 1000  # further rows, divided among all classes
+    buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
     max_label_history_block_rows: int = 50  # label frequency experts are not weighed by larger blocks
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
@@ -43,7 +43,7 @@ class Settings:
 
     # Score buffer: recent out-of-sample scores.
     score_rows: int = 1000
-    score_rows_of_class: tuple[int, int] = (20, 100)  # minimum per class: with many classes, and with few
+    score_rows_of_class: tuple[int, int] = (20, 100)  # limits of the minimum per class
     score_rows_after_drift: tuple[int, int] = (200, 25)  # newest rows that are kept in total, and per class
     short_after_drift_rows: int = 1000  # rows for which the score buffer stays short after a drift
     min_rows_between_drifts: int = 3000  # drifts that follow faster do not shorten the score buffer
@@ -55,7 +55,7 @@ class Settings:
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # at the beginning, and in a long stream
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short streams, and for long ones
     min_relative_weight: float = 0.01  # smaller weights become 0
     threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
     correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py

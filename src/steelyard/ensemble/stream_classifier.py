@@ -84,7 +84,7 @@ from steelyard.windowing.sliding import window_size
 __all__ = ["StreamClassifier"]
 
 _EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
-_EXPLAINED_ROWS_OF_CLASS = 200  # at least so many of each class, if there are so many
+_EXPLAINED_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
 _MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
@@ -106,7 +106,7 @@ class _WindowChoice:
 
 @absent_parameters(
     class_weight=(
-        "classes count alike by default, because the threshold is chosen for the largest G-mean.",
+        "classes count equally by default, because the threshold is chosen for the largest G-mean.",
         'for other costs of errors use threshold={"miss": 20, "alarm": 1}',
     )
 )
@@ -522,7 +522,7 @@ class StreamClassifier(ForgettingMixin):
             )
         times = checked_times(time, n_rows)
         if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
-            raise DataError("the times of the rows must not go back; nothing was changed.")
+            raise DataError("the times of the rows must not decrease; nothing was changed.")
         return times
 
     def _window_size(self) -> int | timedelta | None:

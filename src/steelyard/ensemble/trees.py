@@ -186,7 +186,7 @@ class TreeRule:
     def attribution(self, rows: Any, background: Any) -> Attribution:  # noqa: ARG002  trees know their rows
         """Return SHAP values; the base is the average score of the rows that the trees were fitted on."""
         values = self.contributions(rows).transpose(0, 2, 1)
-        known = np.arange(self.n_features)  # there may be columns that are newer than the trees
+        known = np.arange(self.n_features)  # columns added after the fit of the trees are ignored
         return Attribution(values[:, :-1], values[0, -1]).by_source(known, rows.X.shape[1])
 
     def _columns(self, X: FloatArray) -> FloatArray:

@@ -25,11 +25,11 @@ __all__ = ["CodedView", "HashedTable", "HashedView", "RankView", "TransformedRow
 
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
-_SMOOTHING_ROWS = 2.0  # rows with the class shares of all rows that are added to every category
-_SHRINKAGE = 0.05  # of the covariance of normal scores towards the identity
+_SMOOTHING_ROWS = 2.0  # pseudo-rows with the overall class shares, added to every category
+_SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identity
 _IMPUTATION_SWEEPS = 3
-_MIN_GAP_DEVIATION = 3.0  # standard deviations by which the gaps of a class must differ for an indicator
-_MIN_SPREAD = 0.3  # standard deviation of normal scores below which a column is not scaled up
+_MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
+_MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RankView:
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the transformed rows."""
-        if X.shape[1] > self.knots.shape[1]:  # columns that a table got later have no ranks
+        if X.shape[1] > self.knots.shape[1]:  # columns that were added to the table later have no ranks
             X = np.ascontiguousarray(X[:, : self.knots.shape[1]])
         # The product of slope and distance stays finite: it is at most the difference of two knot values.
         if not _native.all_finite(X):
@@ -79,17 +79,17 @@ class CodedView:
     """Rank transformation of coded rows, which have missing values and category codes.
 
     A missing normal score becomes its conditional mean given the other columns of numbers (a Gaussian
-    copula), and columns whose gaps depend on the class have an indicator. A category becomes its smoothed
-    class log-odds, from the counts of the rows that the view was fitted on.
+    copula), and columns whose missing values depend on the class get an indicator. A category becomes its
+    smoothed class log-odds, from the counts of the rows that the view was fitted on.
     """
 
     numeric: IntArray  # columns of numbers
     ranks: RankView  # of the columns of numbers
-    regressions: FloatArray  # (n_numeric, n_numeric): each line predicts a column from the other ones
+    regressions: FloatArray  # (n_numeric, n_numeric): each row predicts one column from the others
     gaps: IntArray  # columns with an indicator of missing values
     gap_scales: FloatArray  # (2, n_gaps): mean of each indicator, and its scale
     categorical: IntArray  # columns of category codes
-    tables: list[FloatArray]  # for each of them (n_codes + 1, n_statistics); the last line: unknown codes
+    tables: list[FloatArray]  # per categorical column (n_codes + 1, n_statistics); last row: unknown codes
 
     @classmethod
     def fit(cls, X: FloatArray, codes: IntArray, layout: Layout) -> CodedView:
@@ -157,9 +157,9 @@ class CodedView:
         tables = [np.asarray(table, dtype=np.float64) for table in coded["tables"]]
         regressions = np.ascontiguousarray(coded["regressions"], dtype=np.float64)
         if regressions.shape != (len(numeric), len(numeric)):
-            raise ValueError("corrupt view: every column of numbers needs its regression")
+            raise ValueError("corrupt view: every column of numbers needs a regression")
         if scales.shape != (2, len(gaps)) or len(tables) != len(categorical):
-            raise ValueError("corrupt view: every column needs its scale or table")
+            raise ValueError("corrupt view: every column needs a scale or a table")
         return cls(numeric, RankView.from_state(state), regressions, gaps, scales, categorical, tables)
 
 
@@ -274,7 +274,7 @@ class HashedTable:
 
     n_columns: int
     seed: int
-    n_first: int  # columns of the first rows; in later columns missing values leave no trace
+    n_first: int  # columns of the first rows; missing values in later columns do not change the hash
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
@@ -328,7 +328,7 @@ class Views:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Views:
-        """Return the transformations that :meth:`get_state` described."""
+        """Restore the transformations from the result of :meth:`get_state`."""
         layout = Layout.from_state(state["layout"]) if "layout" in state else None
         if "ranks" not in state:
             return cls(layout=layout)
@@ -368,14 +368,14 @@ class TransformedRows:
 
     @property
     def inside(self) -> FloatArray:
-        """The inner values of the random map, over which mapped linear rules are evaluated."""
+        """The intermediate values of the random feature map, on which mapped linear rules are evaluated."""
         if self._inside is None:
             assert self._views.map is not None
             self._inside = self._views.map.inside(self.ranks)
         return self._inside
 
     def mapped(self) -> FloatArray:
-        """Return the rows after ranks and random map."""
+        """Return the rows after the rank transformation and the random feature map."""
         assert self._views.map is not None
         return self._views.map.map_from_inside(self.ranks)
 

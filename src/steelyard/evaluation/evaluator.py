@@ -394,7 +394,7 @@ def prequential(
     positive : label, optional
         The positive class; by default 1 or True if the other class is 0, -1 or False, otherwise the rarer of
         two classes over all rows, determined when measures are read. With more classes and no positive class,
-        all classes count alike.
+        all classes count equally.
     every : int, optional
         Number of rows between two lines of the result table; half a window by default. For long streams
         lines are thinned out, so memory is bounded.

@@ -25,7 +25,7 @@ class LabelOrder:
         self._previous: int | None = None
 
     def update(self, codes: Codes) -> None:
-        """Count the labels of further rows, at least one, given as class numbers."""
+        """Count the labels of the next rows, given as a non-empty array of class indices."""
         found = np.bincount(codes, minlength=len(self._counts)).astype(float)
         found[: len(self._counts)] += self._counts
         self._counts = found

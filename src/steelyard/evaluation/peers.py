@@ -49,7 +49,7 @@ class SklearnPeer:
     def __init__(self, estimator: Any, *, scale: bool = True) -> None:
         if not hasattr(estimator, "partial_fit"):
             raise ParameterError(
-                "expected a classifier with partial_fit(); it has none.",
+                "the classifier must have a method partial_fit().",
                 source=type(estimator).__name__,
             )
         self.estimator = estimator

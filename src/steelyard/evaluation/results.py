@@ -44,7 +44,7 @@ class PrequentialResult:
         Number of rows.
     positive : label or None
         The positive class: the one given to :func:`prequential`, otherwise the rarer of two classes; None if
-        all classes count alike.
+        all classes count equally.
     labels : dict
         Number of rows of each class.
     seconds : float
@@ -115,7 +115,7 @@ class PrequentialResult:
 
     @property
     def leading(self) -> str:
-        """The main measure: the G-mean, or the mean recall if more than two classes count alike.
+        """The main measure: the G-mean, or the mean recall if more than two classes count equally.
 
         With many classes, a single class without hits makes the G-mean 0.
         """

@@ -33,7 +33,7 @@ __all__ = [
 
 _MAX_EXACT_COLUMNS = 10  # up to 1,024 sets of columns are enumerated; beyond that, orders are sampled
 _MAX_SCORED_ROWS = 1 << 16  # rows that are scored in one call
-_SCORED_ROWS_FOR_ORDERS = 1 << 17  # rows to score in all sampled orders together
+_SCORED_ROWS_FOR_ORDERS = 1 << 17  # limit on the rows scored for all sampled orders together
 _MAX_ORDER_PAIRS = 32
 _MAX_FACTORS = 1 << 18  # kernel factors in memory at a time
 _BACKGROUND_ROWS = 100
@@ -58,9 +58,9 @@ class Attribution:
     base: FloatArray
 
     def adjusted(self, scores: FloatArray) -> Attribution:
-        """Return contributions that add up to these scores; differences go to the columns in proportion.
+        """Return contributions that add up exactly to these scores.
 
-        The differences are rounding errors, or errors of a quadrature.
+        Rounding and quadrature errors are distributed over the columns in proportion to their contributions.
         """
         contributions = self.contributions
         for _ in range(2):  # the second pass removes the rounding errors of the first
@@ -128,7 +128,7 @@ def explain_kernel_sum(
     """Return contributions to ``k(x, vectors) @ coef.T + intercept``.
 
     For the kernels "rbf" and "laplacian", which are products over the columns, the Shapley values are exact
-    up to 16 columns and accurate to about six digits beyond. Their reference replaces a column by values
+    up to 16 columns and accurate to about six digits with more. Their reference replaces a column by values
     drawn from the background, independently of the other columns. The reference of other kernels is the mean
     of the background.
 
@@ -190,7 +190,7 @@ def explain_function(
     reference : ndarray of shape (n_columns,)
         The row to compare with.
     columns : sequence of int, optional
-        Columns that matter; the others get no contribution. All columns by default.
+        Columns on which the scores depend; the others get no contribution. All columns by default.
     """
     used = np.arange(X.shape[1]) if columns is None else np.asarray(columns, dtype=np.int64)
     base = scores(np.array(reference, dtype=np.float64)[None])[0]
@@ -231,7 +231,8 @@ def _all_sets(n: int) -> tuple[NDArray[np.bool_], FloatArray]:
     """Return all sets of n columns, and the weight of the value of each set in each Shapley value."""
     masks = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 == 1
     size = masks.sum(axis=1)
-    joining = np.array([0.0, *(1.0 / (n * comb(n - 1, s)) for s in range(n))])  # by the size with the column
+    # Weights of the sets with the column, by their size, and of the sets without it.
+    joining = np.array([0.0, *(1.0 / (n * comb(n - 1, s)) for s in range(n))])
     leaving = np.append(joining[1:], 0.0)
     return masks, np.where(masks.T, joining[size], -leaving[size])
 

@@ -1,4 +1,4 @@
-"""``explain(X)`` of all learners."""
+"""Implementation of ``explain(X)`` for all learners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_ROWS_WITH_CHANGES = 20
 def explain_rows(
     learner: BatchLearner, X: Any, background: Any = None, changes: bool | None = None
 ) -> RowExplanations:
-    """Return the explanation of the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
+    """Explain the predictions of rows; see :meth:`steelyard.base.BatchLearner.explain`."""
     rows = learner._explained_rows(X)
     names = learner._explained_names(rows.shape[1])
     others = None if background is None else learner._explained_rows(background)
@@ -77,7 +77,7 @@ def dense_rows(learner: BatchLearner, X: Any) -> FloatArray:
     rows = validate_rows(learner, X, "explain")
     if isinstance(rows, list) or getattr(learner, "kernel", None) == "precomputed":
         raise DataError(
-            "only rows of columns can be explained; this learner compares sequences or kernel values.",
+            "explain() needs rows with columns; this learner takes sequences or precomputed kernel values.",
             source=f"{type(learner).__name__}.explain",
         )
     rows = check_finite(learner, rows, "explain")

@@ -1,4 +1,4 @@
-"""Remembered rows: the nearest of each class, and values that would change a prediction."""
+"""Nearest remembered rows of each class, and changes of values that would change a prediction."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Change", "ChangeSearch", "NearRow", "RememberedRows", "find_nearest"
 
 _NEAREST_ROWS = 3  # per class
 _MAX_CHANGES = 3  # per row
-_MAX_CHANGED_COLUMNS = 4  # in one change
-_MAX_TRIED_COLUMNS = 20  # those that support the prediction most
+_MAX_CHANGED_COLUMNS = 4  # per change
+_MAX_TRIED_COLUMNS = 20  # only the columns that support the prediction most are tried
 _TRIED_QUANTILES = np.linspace(0.02, 0.98, 13)
 _MAX_COMPARED_ROWS = 2000
-_MAX_DISTANCES = 1 << 22  # in memory at a time
+_MAX_DISTANCES = 1 << 22  # distances in memory at a time
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class RememberedRows:
         return NearRow(label, float(distance), number, self.X[place] if self.has_values else None)
 
     def compared(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return other rows and these rows in the space in which distances are computed."""
+        """Transform other rows and the remembered rows into the space in which distances are computed."""
         if self.compare is not None:
             return self.compare(X), self.compare(self.X) if self.has_values else self.X
         spread = self.X.std(axis=0)
@@ -122,7 +122,7 @@ def find_nearest(remembered: RememberedRows | None, X: FloatArray) -> list[list[
 
 
 def _smallest(distances: FloatArray) -> list[int]:
-    """Return the positions of the smallest distances; of equal ones, the newest row first."""
+    """Return the positions of the smallest distances; ties are broken in favour of newer rows."""
     k = min(_NEAREST_ROWS, len(distances))
     limit = np.partition(distances, k - 1)[k - 1]
     places = np.flatnonzero(distances <= limit)[::-1]
@@ -149,7 +149,7 @@ class ChangeSearch:
     names : sequence of str
         Names of the columns.
     remembered : RememberedRows or None
-        Without remembered rows there is nothing to try.
+        Source of the values to try; if None, no changes are found.
     """
 
     decide: Callable[[FloatArray], FloatArray]
@@ -202,14 +202,14 @@ class ChangeSearch:
 
 
 def _margins(scores: FloatArray, place: int) -> FloatArray:
-    """Return how far each row is from another prediction than the class at this position."""
+    """Return the margin of each row: how far its prediction is from changing to another class."""
     if scores.shape[1] == 1:
         return scores[:, 0] if place else -scores[:, 0]
     return np.asarray(scores[:, place] - np.delete(scores, place, axis=1).max(axis=1))
 
 
 def _tried_values(column: FloatArray, now: float) -> tuple[FloatArray, FloatArray]:
-    """Return some remembered values of a column, and the share of the rows between each and the value now."""
+    """Return some remembered values of a column, and the share of rows between each and the current value."""
     known = np.sort(column[~np.isnan(column)])
     if not len(known):
         return known, known

@@ -15,7 +15,7 @@ from steelyard.explanation.neighbors import Change, NearRow
 
 __all__ = ["RowExplanations"]
 
-_MAX_COLUMNS = 10  # columns that text, table and picture show
+_MAX_COLUMNS = 10  # columns shown in text, table and plot
 _MAX_TEXT_ROWS = 5
 _BAR_PIXELS = 110  # width of the longest bar in HTML
 _POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
@@ -23,10 +23,10 @@ _POSITIVE, _NEGATIVE, _NEUTRAL = "#b5432e", "#1f5a92", "#8a8f98"
 
 @dataclass(frozen=True, repr=False)
 class RowExplanations:
-    """Why a model predicts what it predicts, for each row of ``explain(X)``.
+    """Explanations of predictions, one for each row of ``explain(X)``.
 
     The contributions of a row and the base add up to its score:
-    ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` has only row ``i``. It prints as text,
+    ``contributions.sum(axis=1) + base == score``. ``explanations[i]`` selects row ``i``. It prints as text,
     shows as a table in a notebook, and :meth:`plot` draws a row as a waterfall; these show the score of the
     predicted class, which for the first of two classes is the negative of ``score``.
 
@@ -36,7 +36,7 @@ class RowExplanations:
         What each column adds to the score of each row; for more than two classes, to the score of each
         class.
     base : float or ndarray of shape (n_classes,)
-        Score of the reference, which the rows are compared with: about an average row.
+        Score of the reference that rows are compared with, approximately an average row.
     score : ndarray of shape (n_rows,) or (n_rows, n_classes)
         The scores that ``decision_function`` returns.
     column_names : list of str
@@ -71,7 +71,7 @@ class RowExplanations:
     def __getitem__(self, rows: int | slice) -> RowExplanations:
         chosen = slice(rows, rows + 1 or None) if isinstance(rows, (int, np.integer)) else rows
         if isinstance(rows, (int, np.integer)) and not -len(self) <= rows < len(self):
-            raise IndexError(f"row {rows} of {len(self)} explained rows")
+            raise IndexError(f"row {rows} is out of range for {len(self)} explained rows")
         parts = {
             name: getattr(self, name)[chosen]
             for name in ("contributions", "score", "values", "labels", "nearest", "changes")
@@ -240,7 +240,7 @@ class RowExplanations:
     # -- plain values -------------------------------------------------------------------------------
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return each row as plain values for JSON, with contributions by name of column."""
+        """Return each row as plain values for JSON, with contributions by column name."""
         return [self._row_dict(row) for row in range(len(self))]
 
     def _row_dict(self, row: int) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def to_numbers(
 
 
 def from_numbers(numbers: Sequence[int], labels: Sequence[Label], quantizer: Quantizer) -> ClassStatistics:
-    """Return the statistics that :func:`to_numbers` converted."""
+    """Restore statistics from the result of :func:`to_numbers`."""
     are_integers = all(number % (1 << WEIGHT_FRACTION_BITS) == 0 for number in numbers)
     numbers = [number >> WEIGHT_FRACTION_BITS for number in numbers] if are_integers else numbers
     size = triangle_size(quantizer.n_features)

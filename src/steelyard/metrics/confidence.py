@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = ["rate_interval"]
 
-_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # the numbers a in the formula, one set for each side
+_EXPONENTS = np.geomspace(0.004, 4.0, 16)  # values of |a| in the formula, for both signs of a
 _GRID_RATES, _REFINEMENTS = 33, 6
 
 

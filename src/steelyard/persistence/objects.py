@@ -268,7 +268,7 @@ def _parts(content: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]
         raise FileFormatError(f"A model has the parts {quote(list(content))}.")
     name, parameters, state = content["class"], content["parameters"], content["state"]
     if type(name) is not str or type(parameters) is not dict or type(state) is not dict:
-        raise FileFormatError("A model's class, parameters or state is of the wrong kind.")
+        raise FileFormatError("The class, the parameters or the state of a model have the wrong type.")
     if not all(type(key) is str for key in parameters):
         raise FileFormatError("A model has a parameter whose name is not text.")
     return name, parameters, state

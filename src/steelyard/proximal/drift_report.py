@@ -26,10 +26,10 @@ __all__ = [
     "renamed_event",
 ]
 
-_MIN_CLASS_ROWS = 20  # classes with fewer rows in a period are only counted
-_PRIOR_ROWS = 20.0  # rows with the variance of all classes that are added to each class
-_MIN_CORRELATION_ROWS = 100  # correlations are compared if every class has so many rows in both periods
-_SIGNIFICANCE = 1e-3  # level of the test of each cause; columns are corrected by Bonferroni's inequality
+_MIN_CLASS_ROWS = 20  # classes with fewer rows in a period are only used for the class frequencies
+_PRIOR_ROWS = 20.0  # pseudo-rows with the pooled variance, added to each class
+_MIN_CORRELATION_ROWS = 100  # correlations are compared only if every class has this many rows per period
+_SIGNIFICANCE = 1e-3  # level of the test of each cause, with a Bonferroni correction for columns
 _MIN_EFFECT = 0.1  # smaller shifts, in standard deviations, are not reported
 _RIDGE = 1e-6  # relative to the mean variance, for columns that are linearly dependent
 _TINY = 1e-300
@@ -107,7 +107,7 @@ class ColumnChange:
     column : str
         Name of the column.
     cause : {"features", "concept"}
-        "features": the column moved alike in all classes; "concept": it moved differently within the classes.
+        "features": the column changed in the same way in all classes; "concept": it changed differently.
     p_value : float
         p-value of this column, corrected for the number of columns and tests.
     shifts : dict of label to float
@@ -138,8 +138,8 @@ class DriftReport:
     Attributes
     ----------
     causes : list of str
-        Significant causes, the most significant first: "prior" (class frequencies), "features" (columns moved
-        alike in all classes) and "concept" (columns moved differently within the classes).
+        Significant causes, the most significant first: "prior" (class frequencies), "features" (columns
+        changed in the same way in all classes) and "concept" (columns changed differently in the classes).
     p_values : dict of str to float
         p-value of each cause.
     columns : list of ColumnChange
@@ -232,7 +232,7 @@ _EVENT_TEXTS = {
 
 
 def event_of(row: int, report: DriftReport) -> dict[str, Any]:
-    """Return row, main cause with its columns, further causes with theirs, and text of a drift."""
+    """Return a drift as a dictionary: row, main cause and other causes with their columns, and text."""
     found = [
         {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
         for cause in report.causes or ["unknown"]
@@ -263,7 +263,7 @@ def _renamed(column: str, names: Sequence[str]) -> str:
 def compare_statistics(
     before: ClassStatistics, after: ClassStatistics, names: Sequence[str] | None = None
 ) -> DriftReport:
-    """Return what changed between two periods, from their exact class statistics.
+    """Compare two periods by their exact class statistics.
 
     Parameters
     ----------
@@ -291,18 +291,18 @@ def compare_statistics(
     """
     if before.n_features != after.n_features:
         raise DataError(
-            f"both periods need the same columns; got {before.n_features} and {after.n_features} of them.",
+            f"both periods must have the same columns; got {before.n_features} and {after.n_features}.",
             source="compare_statistics",
         )
     if not before.classes or not after.classes:
-        raise DataError("both periods need rows; one of them has none.", source="compare_statistics")
+        raise DataError("both periods must have rows; one of them has none.", source="compare_statistics")
     return compare_moments(ClassMoments.of(before), ClassMoments.of(after), names)
 
 
 def compare_moments(
     before: ClassMoments, after: ClassMoments, names: Sequence[str] | None = None
 ) -> DriftReport:
-    """Return what changed between two periods, from their class moments."""
+    """Compare two periods by their class moments."""
     n_features = before.n_features
     names = [f"x{k}" for k in range(n_features)] if names is None else [str(name) for name in names]
     labels = sorted({**before.counts, **after.counts})
@@ -360,7 +360,7 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
     floor = 1e-12 * np.maximum(variances.max(axis=(0, 1)), np.square(means).max(axis=(0, 1))) + _TINY
     variances = np.maximum(variances, floor)
     pooled = (variances * n[:, :, None]).sum(axis=0) / n.sum(axis=0)[:, None]
-    # Few rows of a class may have no spread in a column of zeros and ones; their variance is shrunk.
+    # A class with few rows may have no spread in a column of zeros and ones, so variances are shrunk.
     overall = (variances * n[:, :, None]).sum(axis=(0, 1)) / n.sum()
     weight = n[:, :, None]
     variances = (weight * variances + _PRIOR_ROWS * overall) / (weight + _PRIOR_ROWS)
@@ -414,7 +414,7 @@ def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str
         "features": tests.common.min(axis=0) + math.log(len(tests.common) * n_features),
         "concept": tests.different.min(axis=0) + math.log(len(tests.different) * n_features),
     }
-    # Moved alike: a change of scale also moves class means differently, so the stronger cause is kept.
+    # A change of scale in all classes shifts class means differently, so only the stronger cause is kept.
     is_large = (np.abs(tests.shifts).max(axis=0) >= _MIN_EFFECT) | (
         np.abs(np.log(tests.scales)).max(axis=0) >= _MIN_EFFECT
     )

@@ -646,9 +646,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def digest(self) -> str:
         """Return a hash of everything that was learned: the exact sums of all rows, and the feature map.
 
-        Two learners with equal rows, rounded alike, have equal digests, whatever their histories. After
-        :meth:`forget` it is the digest of a learner that never learned those rows. It does not depend on
-        parameters, nor on the folds of ``C="auto"``, which follow from the rows.
+        Two learners with equal rows, rounded in the same way, have equal digests, whatever their histories.
+        After :meth:`forget` it is the digest of a learner that never learned those rows. It does not depend
+        on parameters, nor on the folds of ``C="auto"``, which follow from the rows.
 
         Returns
         -------
@@ -916,7 +916,7 @@ def _ledger_of(other: Any) -> RowLedger:
 
 
 def _message(other: Any) -> Any:
-    """Return the message of another learner, read under the lock of that learner only, to avoid deadlocks."""
+    """Return the statistics of another learner, holding only its lock, to avoid deadlocks."""
     if not isinstance(other, ProximalSVC):
         return other
     check_started(other, "merge")

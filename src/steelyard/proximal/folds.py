@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def mapped_blocks(X: Any, feature_map: RandomFeatures | None) -> Iterator[tuple[slice, Any]]:
-    """Yield blocks of mapped rows, each with its slice of X; without a feature map, X itself."""
+    """Yield pairs of a slice of X and its mapped rows; without a feature map, all of X unchanged."""
     if feature_map is None:
         yield slice(None), X
         return
@@ -443,7 +443,7 @@ class FoldedStatistics:
     def of(
         cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
     ) -> FoldedStatistics:
-        """Return the message of a state, which must not be changed afterwards."""
+        """Return the statistics with this state, which must not be changed afterwards."""
         message = cls.__new__(cls)
         message.state, message.feature_names, message.ledger = state, feature_names, ledger
         message.is_difference = False
@@ -597,7 +597,7 @@ class FoldedStatistics:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldedStatistics:
-        """Return the message of :meth:`get_state`; raise ValueError for invalid values."""
+        """Restore statistics from the result of :meth:`get_state`; raise ValueError for invalid values."""
         ledger = None if state.get("ledger") is None else RowLedger.of(state["ledger"])
         message = cls.of(FoldState.from_state(state), state["feature_names"], ledger)
         message.is_difference = bool(state.get("is_difference", False))
@@ -616,7 +616,7 @@ def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
 
 
 def _partition_message(tree: Mapping[str, Any]) -> FoldedStatistics:
-    """Return the message of a partition of version 0.1, which did not describe its feature map."""
+    """Read the statistics of a partition from version 0.1, which did not store the feature map."""
     names, statistics = tree["feature_names"], tree["statistics"]
     message = FoldedStatistics.from_state(
         {

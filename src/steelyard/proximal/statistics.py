@@ -183,7 +183,7 @@ class ClassStatistics:
 
     @property
     def quantizer(self) -> Quantizer:
-        """Steps of the features; before these are fixed, the steps that the rows so far determine."""
+        """Quantizer of the features; until it is fixed, the one that follows from the rows so far."""
         sums = self._sums
         if not self.is_frozen:
             sums = sums.copy()
@@ -220,7 +220,7 @@ class ClassStatistics:
         return full
 
     def mean_offset(self) -> tuple[FloatArray, FloatArray]:
-        """Return mean and variance of each feature over all rows."""
+        """Return the mean and the variance of each feature over all rows."""
         view = self.view()
         units, total = np.ldexp(1.0, view.units), max(self.n_rows, 1e-300)
         sums = sum((view.sums(k) for k in range(len(self.classes))), np.zeros(self.n_features))
@@ -230,7 +230,7 @@ class ClassStatistics:
         """Return a hash of the statistics: equal sums have equal digests, whatever their history.
 
         It depends on the exact counts, sums and sums of products of all classes. It does not depend on the
-        origins of the quantizer or on the size of its steps, as long as values were rounded alike.
+        origins of the quantizer or on the size of its steps, as long as values were rounded in the same way.
         """
         name = blake2b(f"steelyard class statistics, {self.n_features} features".encode(), digest_size=16)
         classes = self.classes
@@ -548,7 +548,7 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
     except (ValueError, TypeError) as error:
         raise DataError(f"{error}", source=source) from error
     if any(label is None or label != label for label in labels):  # noqa: PLR0124  nan
-        raise DataError("y has missing values, which are no labels.", source=source)
+        raise DataError("y has missing values; every row needs a label.", source=source)
     if X.shape[1] != n_features:
         raise DataError(f"X has {X.shape[1]} features, but {n_features} were expected.", source=source)
     lengths = {X.shape[0], len(codes), X.shape[0] if sample_weight is None else len(sample_weight)}

@@ -49,7 +49,7 @@ class Regularizer:
     """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized."""
 
     scale: FloatArray  # standard deviations of the features, or ones
-    center: FloatArray | None  # where the intercept is penalized, relative to the origin; None: no penalty
+    center: FloatArray | None  # center in the formula, relative to the origin; None: ``b`` is not penalized
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
         """Return ``lower + factor * penalty`` as a new lower triangle."""

@@ -59,7 +59,7 @@ def read_run(path: str | Path) -> dict[str, Any]:
         raise DataError(f"this is not a JSON document: {error}.", source=str(path)) from error
     if not isinstance(run, dict) or any(name not in run for name in _REQUIRED) or not run["summary"]:
         raise DataError(
-            "this is not the result of a run.",
+            "this JSON document is not the result of a run.",
             source=str(path),
             hint="runs are written by `steelyard stream ... --json > run.json`",
         )

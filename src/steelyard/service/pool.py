@@ -104,11 +104,11 @@ class PooledEngine(Engine):
         return self._next()
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict."""
+        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.name)
 
     def forget(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict."""
+        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.name)
 
     def published(self) -> PublishedPooledModel:
@@ -229,11 +229,11 @@ class PooledSession(ModelSession):
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}
 
     def learn(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise Conflict."""
+        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.engine.name)
 
     def forget(self, request: Forget, *, now: float) -> NoReturn:  # noqa: ARG002  the interface of ModelSession
-        """Raise Conflict."""
+        """Raise Conflict: a federated model combines updates of sites and stores no rows."""
         raise _no_rows(self.engine.name)
 
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002

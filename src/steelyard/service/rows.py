@@ -408,8 +408,8 @@ def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
     for row, name in enumerate(found):
         if name is not None and not is_identifier(name):
             raise RowError(
-                f"an id or subject has 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null character; "
-                f"got {len(name)}.",
+                f"an id or subject must have 1 to {_MAX_IDENTIFIER_CHARACTERS} characters and no null "
+                f"character; got a text of {len(name):,} characters.",
                 source=_position(row, column),
                 row=row,
                 column=column,
@@ -525,7 +525,7 @@ _DAMAGED = "the checksum of stored rows is wrong: the store is damaged."
 
 
 def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
-    """Serialize rows and further values that belong to them (plain values, or arrays of doubles)."""
+    """Serialize rows and additional values that belong to them (plain values, or arrays of doubles)."""
     others: dict[str, Any] = {}
     if batch.matrix is not None and batch.is_matrix:
         block = np.ascontiguousarray(batch.matrix.T)
@@ -546,7 +546,7 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """Restore the rows and the further values that :func:`pack` serialized, in this or an earlier version."""
+    """Restore the rows and additional values from the result of :func:`pack`, also of earlier versions."""
     if data.startswith(_MAGIC):
         view = memoryview(data)
         _, checksum, length = _HEADER.unpack_from(view)

@@ -136,7 +136,7 @@ def partial_fit(
     weight: str | None = None,
     how: str = "auto",
 ) -> TableModel:
-    """Learn further rows with the columns of the model. A failing call learns none of them.
+    """Learn more rows with the columns of the model. A failing call learns none of them.
 
     Parameters
     ----------

@@ -333,7 +333,7 @@ class Writer:
         return self._times_power(self._filled(value, number), -number.exponent)
 
     def _counted(self, number: Number) -> Any:
-        """Return the nearest integer, halves upwards, without adding 0.5, as that could round."""
+        """Round to the nearest integer, halves up; adding 0.5 first would itself cause rounding errors."""
         exp = self._exp
         scaled = self._column(number.name)
         below = exp.Cast(this=self._floor(scaled), to=exp.DataType.build("bigint"))

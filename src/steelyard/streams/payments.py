@@ -35,9 +35,9 @@ _CATEGORIES = np.array(
     dtype=object,
 )
 _CATEGORY_SHARE = np.array([0.3, 0.1, 0.2, 0.12, 0.12, 0.07, 0.04, 0.05])
-_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])  # factor on the customer's usual amount
+_CATEGORY_PRICE = np.array([1.0, 1.4, 0.8, 1.6, 0.15, 4.0, 1.5, 6.0])  # times the customer's usual amount
 _COUNTRIES = np.array(["NZ", "AU", "US", "GB", "SG", "TH", "BR"], dtype=object)
-_HOME_SHARE = 0.8  # of the terminals that are in the customers' country
+_HOME_SHARE = 0.8  # share of the terminals in the customers' country
 _DEVICES = np.array(["android", "iphone", "card", "watch"], dtype=object)
 _GROCERY, _TRANSPORT, _ELECTRONICS, _GIFT_CARDS = 0, 4, 5, 6
 
@@ -55,8 +55,8 @@ _N_SKIMMED = 4  # terminals that are skimmed at the same time
 _SKIMMED_DAYS = 10
 _HISTORY_DAYS = 14  # days before the first row, so that the features of the first rows have a history
 
-_COUNT_PRIOR = 20.0  # payments with the usual fraud share that are added to the counts of a terminal
-_RATE_DECAY = 0.8  # per day, of counts of known frauds
+_COUNT_PRIOR = 20.0  # pseudo-payments with the usual fraud share, added to the counts of a terminal
+_RATE_DECAY = 0.8  # daily decay factor of the counts of known frauds
 _KEY_STEP = 1e10  # customer number times this plus time sorts by customer, then time
 
 FEATURES = (
@@ -82,7 +82,7 @@ RAW_COLUMNS = ("customer", "terminal", "category", "channel", "country", "device
 class Payments(RowStream):
     """Generated stream of card payments with about 1 % fraud.
 
-    Customers pay at their usual terminals, some travel, some shop at night. Five patterns of fraud share the
+    Customers pay at their usual terminals, some travel, some shop at night. There are five patterns of
     fraud: card testing (many tiny payments online, then a large one), skimmed terminals, account takeover
     (large payments abroad at night from a new device), gift cards for round amounts, and stolen cards used
     contactless just below the limit. Card testing and skimming are always present, the others come and go.
@@ -106,7 +106,7 @@ class Payments(RowStream):
     feature_names : list of str
         Names of the features of a chunk, computed from earlier payments of the customer and of the terminal.
     drifts : tuple of (int, int)
-        Row at which each wave of a pattern begins or ends, twice.
+        Row at which each wave of a pattern begins or ends; both numbers are this row.
 
     Notes
     -----
@@ -297,7 +297,7 @@ class _Population:
         return found
 
     def of_category(self, category: int, *, online: bool) -> IntArray:
-        """Return the domestic or online terminals of a category; all of them if there are none."""
+        """Return the domestic or online terminals of a category, or of all categories if it has none."""
         places = self.shops if online else self.stores
         found = places[self.category[places] == category]
         return found if len(found) else places
@@ -370,7 +370,7 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
     """Return n frauds of a pattern, in groups with the same card."""
     size = _FRAUDS_PER_CARD[name]
     group = np.arange(n) // size  # number of the stolen card
-    place = np.arange(n) % size  # place of the payment in its group
+    place = np.arange(n) % size  # index of the payment in its group
     n_cards = int(group[-1]) + 1 if n else 0
     customer = people.customers(rng, n_cards)[group]
     cards = _StolenCards(n_cards, group, place, people.usual_amount[customer])
@@ -387,7 +387,7 @@ def _fraud_of(rng: Random, people: _Population, name: str, n: int) -> Columns:
 
 @dataclass(frozen=True)
 class _StolenCards:
-    """Payments with stolen cards: number of the card, place among its payments, usual amount of its owner."""
+    """Payments with stolen cards: number of the card, index among its payments, usual amount of its owner."""
 
     n: int
     group: IntArray
@@ -589,7 +589,7 @@ class _Earlier:
         return sums
 
     def previous(self, values: FloatArray, default: FloatArray) -> FloatArray:
-        """Return the value of the row before, or the default for the first row of a customer."""
+        """Return the value of the customer's previous row, or the default for the first row."""
         return np.where(self._is_first, default, np.roll(values, 1))
 
 

@@ -72,7 +72,7 @@ class BadRows:
     def good_parts(
         self, batch: ColumnBatch, first_row: int, make: Callable[[ColumnBatch, int], Made]
     ) -> Iterator[Made]:
-        """Yield ``make(rows, first_row)`` for the rows between bad ones, where ``make`` raises RowError."""
+        """Yield ``make(rows, first_row)`` for every run of rows between bad rows, which raise RowError."""
         while batch.n_rows:
             bad, good = None, batch
             while good.n_rows:

@@ -84,7 +84,7 @@ class ColumnChecks:
         return []
 
     def _follow_constants(self, batch: ColumnBatch) -> None:
-        """Remove the columns that change in further rows."""
+        """Remove the columns that vary in the next rows."""
         if self._constants and batch.n_rows:
             columns = {name: batch.columns[name] for name in self._constants}
             self._n_rows += batch.n_rows

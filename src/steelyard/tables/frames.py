@@ -79,7 +79,7 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X has named columns, or is an array or list with values that are no numbers."""
+    """Return whether X has named columns, or is an array or list with values that are not numbers."""
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
     if isinstance(X, list | tuple):
@@ -194,7 +194,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
         )
     if isinstance(X, list | tuple) and isinstance(X[0], Mapping):
         if not all(isinstance(row, Mapping) for row in X):
-            raise DataTypeError("expected a list of dictionaries; some items are none.", source=source)
+            raise DataTypeError("expected a list of dictionaries; not every item is one.", source=source)
         names = list(dict.fromkeys(name for row in X for name in row))
         return names, (_object_column([row.get(name) for row in X], name) for name in names)
     if isinstance(X, list | tuple | np.ndarray):
@@ -297,7 +297,7 @@ def _object_column(values: Sequence[Any], name: Any) -> TableColumn:
 
 def _is_cell(value: Any) -> bool:
     return isinstance(value, str | bytes | Real | Decimal | date | time | timedelta | np.generic) or (
-        # Values of pandas such as periods and intervals have a readable text.
+        # pandas values such as periods and intervals have a readable text form.
         type(value).__module__.startswith("pandas")
     )
 

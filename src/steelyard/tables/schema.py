@@ -19,17 +19,17 @@ from steelyard.tables.frames import TableColumn, numeric_frame, table_columns
 
 __all__ = ["Schema"]
 
-MAX_EXACT_CATEGORIES = 4096  # values of a column with a code of their own; further values share hash codes
+MAX_EXACT_CATEGORIES = 4096  # distinct values of a column with their own code; all others share hash codes
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
 
 
 class Schema:
-    """Kinds of columns and their categories. New columns and categories get the next free place.
+    """Kinds of columns and their categories. New columns and categories get the next free index.
 
-    A schema is extended by :meth:`encode` with ``learn=True``; earlier coded rows stay valid, they only have
-    NaN in the columns that were added at their end. :meth:`copy` is cheap.
+    A schema is extended by :meth:`encode` with ``learn=True``; earlier coded rows stay valid: new columns
+    come last and are NaN in these rows. :meth:`copy` is cheap.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Schema:
         if len(known) >= MAX_EXACT_CATEGORIES or all(text in known for text in column.texts):
             self.codes.setdefault(name, known)
             return
-        # New values get codes in the order of the rows; values without rows get none.
+        # New values get codes in the order of the rows; values that occur in no row get none.
         found, first = np.unique(column.values[column.values >= 0], return_index=True)
         known = dict(known)
         for code in found[np.argsort(first)].tolist():
@@ -178,7 +178,7 @@ class Schema:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Schema:
-        """Return the schema that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore a schema from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         schema = cls()
         schema.kinds = {str(name): str(kind) for name, kind in state["kinds"]}
         schema.places = {(str(name), str(part)): k for k, (name, part) in enumerate(state["places"])}
@@ -208,7 +208,7 @@ def _as_category(column: TableColumn) -> TableColumn:
 
 
 def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableColumn:
-    """Return a column of text as numbers; raise DataError if it is not what the column contained before."""
+    """Return a column of text as numbers; raise DataError if the column had another kind before."""
     if column.kind == "category" and kind == "number":
         numbers = [*(_number(text) for text in column.texts), np.nan]
         if None not in numbers:

@@ -425,4 +425,4 @@ def _check_text(data: ByteSource) -> None:
 
 def _need_pyarrow(what: str) -> None:
     if not has_pyarrow():
-        raise DataError("reading this needs pyarrow.", source=what, hint='pip install "steelyard[tables]"')
+        raise DataError("reading it needs pyarrow.", source=what, hint='pip install "steelyard[tables]"')

@@ -22,20 +22,20 @@ from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 __all__ = ["Refit"]
 
-_MIN_ROWS = 100  # rows before the first fit, and at least this many new rows before any other fit by a share
+_MIN_ROWS = 100  # rows before the first fit; also the minimum between fits if `every` is a share
 
 
 class Refit(WindowWrapper):
-    """Periodic refitting: a classifier is fitted again on the newest rows after every few rows.
+    """Periodic refitting: a classifier is fitted again on the newest rows at regular intervals.
 
-    It makes a stream learner of any classifier with ``fit``: LightGBM, XGBoost, the forests of scikit-learn,
+    It turns any classifier with ``fit`` into a stream learner: LightGBM, XGBoost, scikit-learn's forests,
     pipelines. :func:`~steelyard.evaluation.prequential` then compares it with learners that learn row by row.
 
     Parameters
     ----------
     estimator : object
-        Any classifier with ``fit`` and ``predict``; it is cloned for every fit. It learns the numbers 0, 1,
-        ... of the classes, because XGBoost accepts no other labels; the labels of a ``class_weight``
+        Any classifier with ``fit`` and ``predict``; it is cloned for every fit. It is fitted on class
+        numbers 0, 1, ..., because XGBoost accepts no other labels; the labels of a ``class_weight``
         dictionary are translated.
     every : int or float, default=500
         Number of new rows after which the estimator is fitted again. A float is a share of the rows in the
@@ -53,15 +53,15 @@ class Refit(WindowWrapper):
     n_fits_ : int
         Number of fits so far.
     n_rows_until_fit_ : int
-        Number of further rows after which the estimator is fitted again.
+        Number of rows until the estimator is fitted again.
 
     Notes
     -----
     The first fit needs 100 rows (or ``every``, if that is less) and two classes; ``predict`` raises
-    ``NotFittedError`` before. Fits follow whenever the number of rows has doubled, until ``every`` rows are
-    fewer. If all rows of the window have one class, the previous fit is kept. NaN and infinite values are
-    passed to the estimator. It is not possible to save a ``Refit`` with :func:`steelyard.save`, because files
-    contain no objects of other packages.
+    ``NotFittedError`` before. At first the estimator is fitted again whenever the number of rows has doubled,
+    later after ``every`` new rows. If all rows of the window have one class, the previous fit is kept. NaN
+    and infinite values are passed to the estimator. It is not possible to save a ``Refit`` with
+    :func:`steelyard.save`, because files contain no objects of other packages.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class Refit(WindowWrapper):
         *,
         time: ArrayLike | None = None,
     ) -> Self:
-        """Add these rows to the window, and fit the estimator again if it is due.
+        """Add rows to the window, and fit the estimator again if a fit is due.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class Refit(WindowWrapper):
 
     @property
     def n_rows_until_fit_(self) -> int:
-        """Number of further rows after which the estimator is fitted again."""
+        """Number of rows until the estimator is fitted again."""
         self._need("n_rows_until_fit_")
         every = self.every
         if isinstance(every, float):
@@ -208,8 +208,8 @@ class Refit(WindowWrapper):
     def _fitted_estimator(self, method: str) -> Any:
         if "estimator_" not in self.__dict__:
             raise NotFittedError(
-                f"{method}() needs a fit, and a fit needs {_MIN_ROWS} rows (or `every`, if that is less) "
-                f"of two classes; there are {self._n_new:,} rows.",
+                f"{method}() needs a fitted estimator, and the first fit needs {_MIN_ROWS} rows "
+                f"(or `every`, if that is less) of two classes; there are {self._n_new:,} rows.",
                 source="Refit",
             )
         return self.estimator_

@@ -179,7 +179,7 @@ class Expert:
         return {"high": self.high, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        """Become the expert that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent."""
         self.high = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
         if not 0 <= self.high <= stream.n_seen:

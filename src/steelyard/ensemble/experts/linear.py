@@ -251,13 +251,13 @@ class LinearRule:
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return the scores of rows."""
         features = rows.linear
-        if features.shape[1] > self.coef.shape[1]:  # features that are newer than the planes
+        if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
         return _linear_scores(features, self.coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return weights times differences from the mean row."""
-        n_features = self.coef.shape[1]  # there may be features that are newer than the planes
+        n_features = self.coef.shape[1]  # features added after the fit of the planes are ignored
         mean = background.linear[:, :n_features].mean(axis=0)
         return rows.by_linear_column(
             explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)
@@ -274,7 +274,7 @@ class LinearRule:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LinearRule:
-        """Return the rule that :meth:`get_state` described; raise ValueError if it is inconsistent."""
+        """Restore the rule from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
         coef, intercept = (np.array(state[name], np.float64, order="C") for name in ("coef", "intercept"))
         classes = list(state["classes"])
         if not all(isinstance(code, int) for code in classes) or len(set(classes)) < len(classes):
@@ -287,7 +287,10 @@ class LinearRule:
 
 @dataclass(frozen=True)
 class MappedLinearRule(LinearRule):
-    """Linear decision functions of random features, evaluated on the values inside the map."""
+    """Linear rule on random features that skips the last linear step of the feature map.
+
+    That step is multiplied into the coefficients, so scores need only the intermediate values of the map.
+    """
 
     inside: FloatArray
 

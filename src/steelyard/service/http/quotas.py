@@ -1,4 +1,4 @@
-"""Rates of requests by key and by model."""
+"""Rate limits per API key and per model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["RateLimits"]
 
 
 class RateLimits:
-    """Token buckets: a rate allows this number of requests per second, and as many at once.
+    """Token buckets: a rate of r allows r requests per second and bursts of r requests.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class RateLimits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}  # requests left, and when
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}  # remaining requests, time
 
     def check(self, kind: str, name: str, rate: float) -> None:
         """Count one request; raise QueueFullError if there were too many."""
