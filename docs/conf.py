@@ -43,6 +43,8 @@ api_modules = [
     "steelyard.tables",
     "steelyard.streams",
     "steelyard.windowing",
+    "steelyard.keyed",
+    "steelyard.brokers",
     "steelyard.evaluation",
     "steelyard.report",
     "steelyard.distributed",

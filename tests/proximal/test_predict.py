@@ -58,7 +58,7 @@ def test_probabilities_follow_the_prior_by_bayes_rule():
     y = (rng.random(2000) < 0.05).astype(int)
     X = rng.normal(size=(2000, 3)) + y[:, None]
     model = ProximalSVC().fit(X, y)
-    even = model.predict_proba(X)
+    even = model.predict_proba(X, prior="balanced")
     odds = even[:, 1] / even[:, 0]
     observed = model.predict_proba(X, prior="observed")
     np.testing.assert_allclose(observed[:, 1] / observed[:, 0], odds * y.mean() / (1 - y.mean()), rtol=1e-9)
