@@ -300,6 +300,6 @@ def test_load_aligned_svc_with_invalid_classes_raises():
 def test_load_ensemble_with_nonfinite_rows_raises(name):
     model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
     state = model._rows.get_state()
-    state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.nan, state[name])
+    state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.inf, state[name])
     with pytest.raises(ValueError, match="finite numbers"):
         type(model._rows).from_state(state)

@@ -53,11 +53,12 @@ _predict_unlocked = unwrap(Learner.predict)  # for methods that already hold the
 
 
 class _Known(NamedTuple):
-    """Recent scores, the thresholds that follow from them, and the online threshold of a promised rate."""
+    """Recent scores, thresholds derived from them, the online threshold, and the positive class."""
 
     buffer: ScoreBuffer
     thresholds: FloatArray
     promise: OnlineThreshold | None
+    positive: Label | None = None
 
 
 @renamed_parameters(**_FORMER_PARAMETERS)
@@ -231,7 +232,7 @@ class AdaptiveThresholdClassifier(Learner):
         def after(now: list[Any]) -> _Known:
             buffer, keys = before.buffer.copy(), _native.row_hashes(rows)
             buffer.set_classes(now)
-            positive = self._find_positive(buffer)
+            positive = self._find_positive(buffer, before.positive)
             sign = -1.0 if len(now) == 2 and now[0] == positive else 1.0
             promise = OnlineThreshold.updated(before.promise, self.threshold, sign)
             if promise is not None:
@@ -242,7 +243,9 @@ class AdaptiveThresholdClassifier(Learner):
             buffer.push(places, aligned, keys)
             if promise is not None and scores is not None and known == now and len(now) == 2:
                 promise.learn(scores[:, 0], before.thresholds[0], keys, places == (0 if sign < 0.0 else 1))
-            return _Known(buffer, self._thresholds(buffer, promise), promise)
+            positive = self._find_positive(buffer, positive)
+            is_mirrored = len(now) == 2 and bool(now[0] == positive)
+            return _Known(buffer, self._thresholds(buffer, promise, is_mirrored), promise, positive)
 
         later = None
         if _is_changed_in_place(working) and not first:
@@ -269,11 +272,14 @@ class AdaptiveThresholdClassifier(Learner):
                     source="AdaptiveThresholdClassifier",
                 )
 
-    def _thresholds(self, buffer: ScoreBuffer, promise: OnlineThreshold | None) -> FloatArray:
+    def _thresholds(
+        self,
+        buffer: ScoreBuffer,
+        promise: OnlineThreshold | None,
+        is_mirrored: bool,
+    ) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
-        self._positive = self._find_positive(buffer)
-        is_mirrored = self._is_mirrored(buffer.classes)
         choose = mirrored_threshold if is_mirrored else choose_threshold
         goal: Any = promise or self.threshold
         if promise is not None and len(buffer.classes) > 2:
@@ -291,20 +297,20 @@ class AdaptiveThresholdClassifier(Learner):
 
     def _is_mirrored(self, classes: list[Any]) -> bool:
         """Return whether the first of two classes is the positive one."""
-        return len(classes) == 2 and bool(classes[0] == self.__dict__.get("_positive"))
+        return len(classes) == 2 and bool(classes[0] == self._now.positive)
 
-    def _find_positive(self, buffer: ScoreBuffer) -> Label | None:
+    def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
         counts = dict(zip(buffer.classes, buffer.shares().tolist(), strict=True))
         if len(counts) != 2:
             return None
-        return positive_class(counts, self.positive, self.__dict__.get("_positive"))
+        return positive_class(counts, self.positive, held)
 
     @property
     @synchronized
     def positive_(self) -> Label | None:
         """The positive class of two classes; None if there are more, or fewer."""
         self._need("positive_")
-        return self._find_positive(self._now[0])
+        return self._find_positive(self._now.buffer, self._now.positive)
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -358,7 +364,7 @@ class AdaptiveThresholdClassifier(Learner):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return the classifier's scores minus the thresholds, and the classes."""
         rows = self._checked_finite(X, method)
-        scores, (_, thresholds, promise) = _scores(self.estimator_, rows), self._now
+        scores, (_, thresholds, promise, _) = _scores(self.estimator_, rows), self._now
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
         if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
             promise.record(
@@ -415,7 +421,7 @@ class AdaptiveThresholdClassifier(Learner):
             probabilities = self.predict_proba(X)
             alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
             return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        _, thresholds, promise = self._now
+        _, thresholds, promise, _ = self._now
         if promise is not None and promise.decides_rows and len(self.classes_) == 2:
             rows = self._checked_finite(X, "predict")
             times = None if time is None else checked_times(time, len(rows))
@@ -500,9 +506,9 @@ class AdaptiveThresholdClassifier(Learner):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        buffer, thresholds, promise = self._now
+        buffer, thresholds, promise, _ = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
-        names["positive"] = self.__dict__.get("_positive")
+        names["positive"] = self._now.positive
         scores = {"evidence": buffer.get_state(), "cuts": thresholds}
         saved = None if promise is None else promise.get_state()
         return {"classifier": self.estimator_, **scores, "promise": saved, **names}
@@ -510,7 +516,7 @@ class AdaptiveThresholdClassifier(Learner):
     def _set_state(self, state: dict[str, Any]) -> None:
         if not state:
             return
-        self.estimator_, self._positive = state["classifier"], state.get("positive")
+        self.estimator_ = state["classifier"]
         n_features = state.get("n_features")  # files of version 0.1 store it only in the estimator
         n_features = self.estimator_.n_features_in_ if n_features is None else n_features
         self._set_features({"n_features": n_features, "feature_names": state.get("names")})
@@ -518,6 +524,7 @@ class AdaptiveThresholdClassifier(Learner):
             ScoreBuffer.from_state(state["evidence"], 1),
             np.asarray(state["cuts"], dtype=np.float64),
             OnlineThreshold.from_state(state.get("promise")),
+            state.get("positive"),
         )
         self._known = VersionedValue(None, known, known)
 
