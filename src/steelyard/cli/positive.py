@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from steelyard._labels import positive_class
 from steelyard.cli.model_files import inner_learner
 from steelyard.exceptions import ParameterError
 
@@ -30,8 +27,10 @@ def positive_of(learner: Any, text: str | None) -> Any:
         raise _unknown_label(text, labels)
     if getattr(inner, "positive_", None) is not None:
         return inner.positive_
-    counts = getattr(inner, "class_count_", np.ones(len(labels)))
-    return positive_class(dict(zip(labels, np.asarray(counts).tolist(), strict=True)))
+    from steelyard._labels import positive_class
+
+    counts = list(getattr(inner, "class_count_", [1] * len(labels)))
+    return positive_class(dict(zip(labels, map(float, counts), strict=True)))
 
 
 def check_positive(source: str, target: str, text: str | None, limit: int | None) -> None:
