@@ -338,3 +338,14 @@ def test_table_model_passes_tables_to_stream_classifier(payments):
 def _seconds(frame):
     micros = frame["at"].to_numpy("datetime64[us]")
     return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
+
+
+def test_times_of_a_table_are_no_drift(rng):
+    n_rows = 3000
+    y = (rng.random(n_rows) < 0.1).astype(int)
+    moments = pd.date_range("2026-01-01", periods=n_rows, freq="min")
+    frame = pd.DataFrame({"amount": rng.normal(size=n_rows) + y, "when": moments})
+    model = StreamClassifier()
+    for begin in range(0, n_rows, 250):
+        model.partial_fit(frame[begin : begin + 250], y[begin : begin + 250])
+    assert model.drift_events_ == []

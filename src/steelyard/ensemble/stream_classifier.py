@@ -1234,9 +1234,18 @@ class StreamClassifier(ForgettingMixin):
         return compare_moments(before, after, names)
 
     def _monitored(self, X: FloatArray) -> FloatArray:
-        """Return the columns of the first rows for the tests of drift; a missing value counts as 0."""
+        """Return the columns of the first rows for the tests of drift; a missing value counts as 0.
+
+        Columns of times count as 0 too, because time always moves on.
+        """
         X = X[:, : min(self._first_width, X.shape[1])]
-        return np.ascontiguousarray(np.nan_to_num(X) if self._views.layout is not None else X)
+        X = np.nan_to_num(X) if self._views.layout is not None else X
+        schema = self._schema
+        if schema is not None and self._hashed is None and "time" in schema.kinds.values():
+            times = [place for (name, _), place in schema.places.items() if schema.kinds[name] == "time"]
+            X = X.copy()
+            X[:, [place for place in times if place < X.shape[1]]] = 0.0
+        return np.ascontiguousarray(X)
 
     def _column_names(self) -> list[str] | None:
         """Return the names of the monitored columns; None if there are none or columns are hashed."""
