@@ -50,7 +50,7 @@ _REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
 _GAP_HALF_LIFE_ROWS = 5000.0  # for the decayed mean time between rows
 _DELAY_HALF_LIFE_ROWS = 50.0  # in labelled positives, for the estimate of positives without labels
 _SECONDS_PER_DAY = 86_400.0
-_FAR = 1e6  # threshold that gives no alarms, in multiples of the largest score
+_NO_ALARM_FACTOR = 1e6  # threshold that gives no alarms, in multiples of the largest score
 
 
 def is_promise(goal: object) -> bool:
@@ -397,7 +397,7 @@ class OnlineThreshold:
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
         """Return decisions before the first threshold: no alarms if precision is promised."""
-        far = self.sign * _FAR * (1.0 + np.abs(decisions))
+        far = self.sign * _NO_ALARM_FACTOR * (1.0 + np.abs(decisions))
         return decisions - far if self.levels is not None else decisions
 
     def _top_tails(self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray]) -> FloatArray:
@@ -460,7 +460,7 @@ class OnlineThreshold:
         if self.decides_rows:
             return choose_threshold(positive, negative, self.per_row, share)
         highest = max(abs(float(side[at])) for side in (positive, negative) for at in (0, -1))
-        far = _FAR * (1.0 + highest)
+        far = _NO_ALARM_FACTOR * (1.0 + highest)
         if self.levels is not None:
             level = self.levels.largest()
             return far if level is None else self._top_threshold(level, far, combine)
