@@ -33,8 +33,8 @@ _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS = 4  # words of a text on average; categories and identifiers have fewer
 _SENTENCES_HINT = (
-    "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn makes "
-    "a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
+    "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn "
+    "makes a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
 )
 
 
