@@ -198,7 +198,7 @@ class Schema:
 
 def _warn_of_sentences(name: str, column: TableColumn) -> None:
     is_known = column.values >= 0 if column.kind == "category" else ()
-    if len(is_known) and contains_sentences(column.texts, np.count_nonzero(is_known)):
+    if len(is_known) and contains_sentences(column.texts, int(np.count_nonzero(is_known))):
         warnings.warn(
             f"column {name!r} contains sentences, which are learned as categories, not by their words; "
             "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
