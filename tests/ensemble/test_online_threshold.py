@@ -270,9 +270,9 @@ def test_forget_removes_scores_from_alarm_log():
     X, y = _stream(1200, seed=3)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)
-    n_before = len(model._online_threshold.log.raw)
+    n_before = len(model._ensemble.decision.online_threshold.log.raw)
     model.forget(X[1000:1050], y[1000:1050])
-    assert len(model._online_threshold.log.raw) == n_before - 50
+    assert len(model._ensemble.decision.online_threshold.log.raw) == n_before - 50
     assert model.realised_rates_[0].n_rows == 1100
 
 
@@ -381,6 +381,7 @@ def test_threshold_uses_mean_cost_of_recent_positive_rows(tmp_path):
     assert (costly.predict(X) == equal.predict(X)).all()
     assert (costly.predict(X) == "rare").sum() > (plain.predict(X) == "rare").sum()
     steelyard.save(costly, tmp_path / "model.steelyard")
-    assert steelyard.load(tmp_path / "model.steelyard")._row_costs == costly._row_costs
+    loaded = steelyard.load(tmp_path / "model.steelyard")
+    assert loaded._ensemble.decision.row_costs == costly._ensemble.decision.row_costs
     with pytest.raises(ParameterError, match="prices"):
         StreamClassifier().fit(X, y).predict(X, sample_cost=amounts)

@@ -95,7 +95,8 @@ class Expert:
     place, so the original stays valid when a call fails.
     """
 
-    view: ClassVar[str] = "rows"  # "rows", "ranks", "map" or "labels": the input of the learner
+    uses_features: ClassVar[bool] = True  # whether scores depend on the row; if not, a block has one score
+    uses_ranks: ClassVar[bool] = False  # whether it learns ranks or mapped ranks, so that it waits for them
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update refits all rows, so that rows need not be unlearned
@@ -103,6 +104,7 @@ class Expert:
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
+        self.learner: Any = None  # the fitted model, if the expert has one
         self.rule: Rule | None = None
         self.is_enabled = True
         self.high = 0  # number of rows seen at the last update
@@ -127,7 +129,7 @@ class Expert:
 
     def is_ready(self, views: Views) -> bool:
         """Return whether the expert takes part and its transformation is fitted."""
-        return self.is_enabled and (self.view in {"rows", "labels"} or views.ranks is not None)
+        return self.is_enabled and (not self.uses_ranks or views.ranks is not None)
 
     def disable(self) -> None:
         """Drop everything that was learned."""
@@ -149,6 +151,9 @@ class Expert:
     def update(self, stream: Stream) -> None:
         """Learn the rows up to now, and unlearn the rows that have left the window."""
         raise NotImplementedError
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        """Raise DataError if rows were never learned, also not with ``add``; most experts cannot tell."""
 
     def forget(self, block: Block, stream: Stream) -> None:
         """Unlearn rows that were removed from the row buffer. The expert has learned all rows before."""

@@ -38,7 +38,7 @@ class KernelExpert(WindowExpert):
     version counter of the learner shows whether another call has changed the solver.
     """
 
-    view = "ranks"
+    uses_ranks = True
     is_expensive = True
     updates_in_place = True
     window_rows = 1000

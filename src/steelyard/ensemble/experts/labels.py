@@ -31,7 +31,7 @@ class LabelFrequencyExpert(WindowExpert):
         Number of rows after which the weight of a label has halved.
     """
 
-    view = "labels"
+    uses_features = False
 
     def __init__(self, config: ExpertConfig, half_life_rows: float) -> None:
         super().__init__(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, 
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, Views, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
@@ -25,8 +24,6 @@ from steelyard.proximal import ProximalSVC
 
 __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule", "RecentLinearExpert"]
 
-_MAPPED_FEATURES = 300
-_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
 _RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
@@ -130,7 +127,6 @@ class LinearExpert(_LinearExpert):
         self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        """Raise DataError if some of the rows were never learned; nothing changes."""
         new = stream.rows.between(self.high, stream.n_seen)
         new = new if add is None else new.joined(add)
         if self.learner is None and not len(new):
@@ -155,23 +151,21 @@ class LinearExpert(_LinearExpert):
 class MappedLinearExpert(LinearExpert):
     """Proximal SVM over random features of the ranks, all rows in the window."""
 
-    view = "map"
+    uses_ranks = True
     is_expensive = True
     min_new_rows = 100
-
-    @staticmethod
-    def n_mapped(n_classes: int) -> int:
-        """Return the number of random features whose sums fit into memory."""
-        return int(min(_MAPPED_FEATURES, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts
 
     def limits(self, budget: CostBudget) -> str:
-        n = self.n_mapped(budget.n_classes)
-        if n == _MAPPED_FEATURES:
+        n = n_mapped(budget.n_classes)
+        if n == MAX_MAPPED:
             return ""
-        return f"{n} random features instead of {_MAPPED_FEATURES}: {budget.n_classes} classes"
+        return f"{n} random features instead of {MAX_MAPPED}: {budget.n_classes} classes"
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        pass  # the linear expert over all rows checks the same rows
 
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC(standardize=False)

@@ -28,7 +28,7 @@ _N_NEIGHBORS = 5
 class NearestNeighborExpert(WindowExpert):
     """Weighted vote of the 5 nearest rows among the last 200 and the last 20 of each class, by ranks."""
 
-    view = "ranks"
+    uses_ranks = True
 
     def is_due(self, stream: Stream) -> bool:
         return stream.n_seen - self.high >= min(_MIN_NEW_ROWS, 1 + stream.n_seen // 20)
