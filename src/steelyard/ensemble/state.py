@@ -82,6 +82,8 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
     stream = ensemble.stream()
     for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # older files have fewer
         expert.set_state(_current_names(learned, state["recent"]), stream)
+        if expert.rule is None and expert.is_ready(stream.views):
+            expert.refresh_rule(stream)
     classes = ensemble.class_codes()
     rules = [expert.rule for expert in ensemble.experts]
     ensemble.snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), ensemble.views)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -71,21 +71,38 @@ class Stream:
     new_class: bool = False
 
 
-class Rule(Protocol):
-    """Immutable decision function of an expert; any thread may use it while the expert learns."""
+class Rule:
+    """Decision function of an expert; immutable, so any thread may use it while the expert learns.
 
-    @property
-    def classes(self) -> list[int]:
-        """Codes of the classes that the rule knows."""
+    A subclass is a frozen dataclass that has the field ``classes`` and defines :meth:`scores` and
+    :meth:`attribution`.
+
+    Attributes
+    ----------
+    classes : list of int
+        Codes of the classes that the rule knows, ascending.
+    """
+
+    classes: list[int]
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return one column per class, or a single one for two classes."""
+        """Return one column per class; for two classes a single one, larger for the second class."""
+        raise NotImplementedError
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return contributions of the columns of the rule's view, compared with the background."""
+        """Return contributions of the columns of the rows, compared with the background."""
+        raise NotImplementedError
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the rule to a native scorer of single rows as expert ``number``; False if impossible."""
+    def after_labels(self, codes: list[int]) -> Rule:  # noqa: ARG002  only label frequencies change
+        """Return the rule after some more labels, which the expert has not learned yet."""
+        return self
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Add the rule to a native scorer of single rows as expert ``number``.
+
+        Return False if the rule has no native form: then :meth:`scores` is called for single rows too.
+        """
+        return False
 
 
 class Expert:
@@ -101,6 +118,8 @@ class Expert:
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update refits all rows, so that rows need not be unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
+    min_new_rows: ClassVar[int] = 1  # rows that an update waits for, or a twentieth of the stream
+    learns_in_batches: ClassVar[bool] = False  # whether it learns together with other experts in long streams
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
@@ -146,7 +165,9 @@ class Expert:
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
-        raise NotImplementedError
+        if self.learns_in_batches and not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         """Learn the rows up to now, and unlearn the rows that have left the window."""
@@ -184,7 +205,10 @@ class Expert:
         return {"high": self.high, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent."""
+        """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent.
+
+        If this sets no rule, the rule is derived from the learner afterwards.
+        """
         self.high = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
         if not 0 <= self.high <= stream.n_seen:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block
@@ -37,9 +34,6 @@ class LabelFrequencyExpert(WindowExpert):
         super().__init__(config)
         self._decay = float(np.exp2(-1.0 / half_life_rows))
 
-    def is_due(self, stream: Stream) -> bool:
-        return stream.n_seen > self.high
-
     def select(self, stream: Stream) -> IntArray:
         return stream.rows.last(_WINDOW_ROWS, low=stream.low)
 
@@ -54,13 +48,9 @@ class LabelFrequencyExpert(WindowExpert):
         classes = np.flatnonzero(counts)
         return LabelFrequencyRule(classes.tolist(), counts[classes], self._decay) if len(classes) else None
 
-    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        super().set_state(state, stream)
-        self.refresh_rule(stream)
-
 
 @dataclass(frozen=True)
-class LabelFrequencyRule:
+class LabelFrequencyRule(Rule):
     """Frequency of each class among the last labels; the same score for all rows."""
 
     classes: list[int]
@@ -68,7 +58,6 @@ class LabelFrequencyRule:
     decay: float  # factor by which every row multiplies the counts
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         shares = self.counts / self.counts.sum()
         shares = shares[1:] if len(self.classes) == 2 else shares
         return np.repeat(shares[None], len(rows), axis=0)
@@ -78,12 +67,7 @@ class LabelFrequencyRule:
         base = self.scores(background)[0]
         return Attribution(np.zeros((*rows.X.shape, len(base))), base)
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Return False: the rule changes with every row."""
-        return False
-
-    def after(self, codes: list[int]) -> LabelFrequencyRule:
-        """Return the rule after some more labels, the newest last."""
+    def after_labels(self, codes: list[int]) -> LabelFrequencyRule:
         classes, counts = self.classes, self.counts
         for code in codes:
             counts = counts * self.decay

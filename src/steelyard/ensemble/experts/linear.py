@@ -71,8 +71,6 @@ class _LinearExpert(Expert):
         if state.get("rule") is not None:  # the saved rule may be older than the learner
             self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
             self.rule_rows = int(state["answers_upto"])
-        elif self.is_ready(stream.views):
-            self.refresh_rule(stream)
 
 
 class LinearExpert(_LinearExpert):
@@ -82,6 +80,7 @@ class LinearExpert(_LinearExpert):
     """
 
     min_new_rows = 50
+    learns_in_batches = True
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -99,11 +98,6 @@ class LinearExpert(_LinearExpert):
 
     def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
         return _linear_rows(block, views)
-
-    def is_due(self, stream: Stream) -> bool:
-        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
-            return False
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         new = stream.rows.between(max(self.high, stream.low), stream.n_seen)
@@ -191,9 +185,6 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
         super().__init__(config)
         self.n_refits = 0
 
-    def is_due(self, stream: Stream) -> bool:
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
-
     def select(self, stream: Stream) -> IntArray:
         n_classes = stream.budget.n_classes
         n = min(
@@ -235,7 +226,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
 
 
 @dataclass(frozen=True)
-class LinearRule:
+class LinearRule(Rule):
     """Planes over the rows."""
 
     classes: list[int]
@@ -243,7 +234,6 @@ class LinearRule:
     intercept: FloatArray
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         features = rows.linear
         if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
@@ -258,7 +248,6 @@ class LinearRule:
         )
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, False, self.coef[0], float(self.intercept[0]))
         return True
 
@@ -294,7 +283,6 @@ class MappedLinearRule(LinearRule):
         return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         return _linear_scores(rows.inside, self.inside, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
@@ -302,7 +290,6 @@ class MappedLinearRule(LinearRule):
         return rows.explain_mapped(self.inside, self.intercept, background)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
         return True
 
