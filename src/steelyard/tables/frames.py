@@ -80,6 +80,8 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 def is_table(X: Any) -> bool:
     """Return whether X has named columns, or is an array or list with values that are not numbers."""
+    if hasattr(X, "tocsr"):  # a sparse matrix; one of its formats is a dictionary
+        return False
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
     if isinstance(X, list | tuple):
@@ -88,7 +90,7 @@ def is_table(X: Any) -> bool:
         return isinstance(X[0], Mapping) or (
             isinstance(X[0], list | tuple | np.ndarray) and any(isinstance(cell, str) for cell in X[0])
         )
-    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__")
+    return isinstance(X, Mapping) or hasattr(type(X), "columns") or hasattr(X, "__arrow_c_stream__")
 
 
 def _is_numeric(X: NDArray[Any]) -> bool:
@@ -188,6 +190,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
     if isinstance(X, Mapping):
+        _check_columns(X, source)
         return list(X), (
             values if isinstance(values, TableColumn) else _object_column(list(values), name)
             for name, values in X.items()
@@ -200,6 +203,18 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if isinstance(X, list | tuple | np.ndarray):
         return _array_columns(X, source)
     return _arrow_columns(X, source)
+
+
+def _check_columns(X: Mapping[Any, Any], source: str) -> None:
+    """Raise DataTypeError if a mapping contains single values instead of columns."""
+    for name, values in X.items():
+        is_column = isinstance(values, TableColumn) or hasattr(values, "__len__")
+        if isinstance(values, str) or not is_column:
+            raise DataTypeError(
+                f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
+                source=source,
+                hint="for one row, pass a list of dictionaries: [row]",
+            )
 
 
 def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
@@ -248,11 +263,16 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
 
     if not hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_arrow"):
         X = X.to_arrow()  # polars versions without Arrow's C interface
-    if not hasattr(X, "__arrow_c_stream__"):
+    if not hasattr(X, "__arrow_c_stream__") or type(X).__name__ == "Series":
+        hints = {
+            "LazyFrame": "call collect() first",
+            "Series": "for one row, pass a table of one row, such as frame[:1]",
+        }
         raise DataTypeError(
             f"expected a table of pandas, polars or pyarrow, a list of dictionaries or an array; got "
             f"{type(X).__name__}.",
             source=source,
+            hint=hints.get(type(X).__name__),
         )
     table = pa.RecordBatchReader.from_stream(X).read_all()
 
