@@ -13,12 +13,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["TableColumn", "concat_tables", "is_table", "memory_batch", "numeric_frame", "table_columns"]
+__all__ = [
+    "TableColumn",
+    "concat_tables",
+    "is_table",
+    "labels_of",
+    "memory_batch",
+    "numeric_frame",
+    "table_columns",
+]
 
 _NUMPY_NUMBERS = "biuf"
 
@@ -113,7 +122,7 @@ def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
 
 
 def memory_batch(
-    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()
+    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
 ) -> ColumnBatch:
     """Return a table in memory as a batch of columns.
 
@@ -124,13 +133,19 @@ def memory_batch(
     source : str
         Name of the caller in error messages.
     known : sequence of str
-        The columns that are expected; those that the table does not have are missing values.
+        The columns that are expected; those that the table does not have are missing values. If it is empty,
+        all columns with a value are returned.
     categorical : sequence of str
         Columns that have contained categories before.
+    extend : bool, default=False
+        Whether to return further columns with a value after the expected ones.
     """
     if not is_table(X):
-        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        return ColumnBatch.from_matrix(_array_names(X.shape[1]), np.ascontiguousarray(X))
+        X = _matrix(X, source)
+        names = _array_names(X.shape[1])
+        if known and list(known) != names:
+            raise DataError(_wrong_array(X, list(known)), source=source)
+        return ColumnBatch.from_matrix(names, X)
     found = table_columns(X, source)
     n_rows = len(next(iter(found.values())).values)
     if known and not any(name in found for name in known):
@@ -138,8 +153,11 @@ def memory_batch(
             f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.",
             source=source,
         )
+    names = list(known)
+    if extend or not known:
+        names += [name for name, column in found.items() if column.kind != "unknown" and name not in known]
     columns, coded = {}, {}
-    for name in known or found:
+    for name in names or found:
         column = found.get(name, TableColumn("unknown", np.full(n_rows, np.nan), []))
         if column.kind == "category":
             coded[name] = [*column.texts, None], np.where(column.values < 0, len(column.texts), column.values)
@@ -149,6 +167,48 @@ def memory_batch(
         else:
             columns[name] = column.values
     return ColumnBatch(columns, n_rows, coded)
+
+
+def _matrix(X: Any, source: str) -> FloatArray:
+    """Return an array of numbers with two dimensions."""
+    if issparse(X):
+        raise DataTypeError(
+            "expected a table or a dense array; sparse input is not supported.",
+            source=source,
+            hint="pass X.toarray(), or learn sparse rows without a TableModel",
+        )
+    if np.iscomplexobj(X):
+        raise DataTypeError("expected real numbers; complex data are not supported.", source=source)
+    matrix = np.ascontiguousarray(X, dtype=np.float64)
+    if matrix.ndim != 2:
+        raise DataError(
+            f"expected a table or a 2D array; got an array of shape {matrix.shape}.",
+            source=source,
+            hint="Reshape your data: X.reshape(1, -1) is a single row",
+        )
+    if not len(matrix):
+        raise DataError("X has no rows (0 sample(s)); at least one is needed.", source=source)
+    return matrix
+
+
+def _wrong_array(X: FloatArray, known: list[str]) -> str:
+    if known == _array_names(len(known)):
+        return f"X has {X.shape[1]} features, but TableModel is expecting {len(known)} features as input."
+    missing = next((name for name in known if name not in _array_names(X.shape[1])), known[0])
+    return f"an array of numbers has no column {missing!r}, which was learned from a table."
+
+
+def labels_of(column: TableColumn, name: str) -> NDArray[Any]:
+    """Return the labels of a column of a table: text, or numbers, as integers if they all are."""
+    if column.kind == "category":
+        missing, labels = column.values < 0, np.array(column.texts)[column.values]
+    else:
+        missing, labels = np.isnan(column.values), column.values
+    if missing.any():
+        raise DataError(f"row {int(missing.argmax())}, column {name!r}: the label is missing.")
+    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
+        return labels.astype(np.int64)
+    return labels
 
 
 def _array_names(n_columns: int) -> list[str]:
