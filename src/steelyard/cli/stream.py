@@ -402,6 +402,10 @@ class _Outputs:
         else:
             _print_summary(result)
         print_notes(result)
+        for name in result.models:
+            for rate in result.promises(name):
+                if rate.target is not None:
+                    print_message(f"{name}: {str(rate)[0].lower()}{str(rate)[1:]}")
         for sentence in versus_sentences(result, len(self._options.versus)):
             print_message(sentence)
         self._save(result)
