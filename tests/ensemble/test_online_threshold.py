@@ -334,6 +334,17 @@ def test_invalid_goal_raises(wrong):
         StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])
 
 
+@pytest.mark.parametrize("labels", [("fraud", "ok"), ("ok", "suspicious")])
+def test_goal_set_after_learning_keeps_the_positive_class(labels):
+    rng = np.random.default_rng(0)
+    is_rare = rng.random(2000) < 0.05
+    rare, frequent = labels if labels[1] == "ok" else labels[::-1]
+    X, y = rng.normal(size=(2000, 3)) + is_rare[:, None], np.where(is_rare, rare, frequent)
+    model = StreamClassifier().fit(X, y).set_params(threshold={"alarms": 0.02})
+    model.partial_fit(X[:20], y[:20])
+    assert 0.01 < (model.predict(X) == rare).mean() < 0.03
+
+
 @pytest.mark.parametrize(
     "make", [StreamClassifier, _wrapped, _windowed], ids=["ensemble", "wrapper", "window"]
 )
