@@ -197,3 +197,14 @@ def test_codes_do_not_depend_on_chunk_borders(cells, size):
     expected = whole.encode(records, "test", learn=True)
     found = [parts.encode(records[k : k + size], "test", learn=True) for k in range(0, len(records), size)]
     np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_encode_column_of_sentences_warns_once():
+    words = ["the", "pump", "stopped", "after", "heavy", "rain", "and", "was", "repaired"]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"note": [" ".join(rng.choice(words, 7)) for _ in range(60)]})
+    schema = Schema()
+    with pytest.warns(UserWarning, match="column 'note' contains sentences") as caught:
+        schema.encode(frame, "test", learn=True)
+    schema.encode(frame[::-1], "test", learn=True)
+    assert len(caught) == 1

@@ -6,6 +6,7 @@ day and the day of the week as further columns, categories as integer codes, and
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Mapping
 from copy import copy
@@ -15,6 +16,7 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
+from steelyard.tables.column_checks import contains_sentences
 from steelyard.tables.frames import TableColumn, numeric_frame, table_columns
 
 __all__ = ["Schema"]
@@ -123,6 +125,7 @@ class Schema:
     def _extend(self, name: str, column: TableColumn) -> None:
         if self.kinds.get(name, "unknown") == "unknown":
             self.kinds[name] = column.kind
+            _warn_of_sentences(name, column)
             self.places.setdefault((name, ""), len(self.places))
             for part in _TIME_PARTS if column.kind == "time" else ():
                 self.places.setdefault((name, part), len(self.places))
@@ -196,6 +199,18 @@ class Schema:
         if not is_valid:
             raise ValueError("columns and categories are inconsistent")
         return schema
+
+
+def _warn_of_sentences(name: str, column: TableColumn) -> None:
+    is_known = column.values >= 0 if column.kind == "category" else ()
+    if len(is_known) and contains_sentences(column.texts, np.count_nonzero(is_known)):
+        warnings.warn(
+            f"column {name!r} contains sentences, which are learned as categories, not by their words; "
+            "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
+            "StreamClassifier and ProximalSVC(standardize=False) learn.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _as_category(column: TableColumn) -> TableColumn:
