@@ -942,6 +942,11 @@ class StreamClassifier(ForgettingMixin):
         return snapshot, raw, keys
 
     @property
+    def takes_cost(self) -> bool:
+        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        return is_prices(self.threshold)
+
+    @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
         """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
         return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
