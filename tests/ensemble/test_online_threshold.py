@@ -440,11 +440,12 @@ def test_expensive_rows_are_alarms_at_lower_probability(make):
             model.predict(X[800:], sample_cost=wrong)
 
 
-def test_threshold_uses_mean_cost_of_recent_positive_rows(tmp_path):
+@pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
+def test_threshold_uses_mean_cost_of_recent_positive_rows(make, tmp_path):
     X, y = _stream(600, seed=9)
     prices = {"miss": 1.0, "alarm": 10.0}
     amounts = np.where(y == "rare", 200.0, 7.0)
-    plain, costly, equal = (StreamClassifier(threshold=prices) for _ in range(3))
+    plain, costly, equal = (make(threshold=prices) for _ in range(3))
     equal.set_params(threshold={"miss": 200.0, "alarm": 10.0})
     for begin in range(0, 600, 100):
         part = slice(begin, begin + 100)
@@ -454,6 +455,9 @@ def test_threshold_uses_mean_cost_of_recent_positive_rows(tmp_path):
     assert (costly.predict(X) == equal.predict(X)).all()
     assert (costly.predict(X) == "rare").sum() > (plain.predict(X) == "rare").sum()
     steelyard.save(costly, tmp_path / "model.steelyard")
-    assert steelyard.load(tmp_path / "model.steelyard")._row_costs == costly._row_costs
+    loaded = steelyard.load(tmp_path / "model.steelyard")
+    for model in (costly, loaded):
+        model.partial_fit(X[:100], y[:100])
+    assert (loaded.decision_function(X) == costly.decision_function(X)).all()
     with pytest.raises(ParameterError, match="prices"):
         StreamClassifier().fit(X, y).predict(X, sample_cost=amounts)

@@ -210,7 +210,7 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
 
 
 def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
-    """Return all realised rates of the best model, the promised one first, and the promised ones of others."""
+    """Return all rates of the best model, the promised one first, and the promised rates of the others."""
     return [
         {"model": name, **rate.as_dict()}
         for name in sorted(result.models, key=lambda name: name != lead)
