@@ -343,9 +343,9 @@ def test_forget_removes_scores_from_alarm_log():
     X, y = _stream(1200, seed=3)
     model = StreamClassifier(threshold={"alarms": 0.1})
     _run(model, X, y)
-    n_before = len(model._online_threshold.log.raw)
+    n_before = len(model._ensemble.decision.online_threshold.log.raw)
     model.forget(X[1000:1050], y[1000:1050])
-    assert len(model._online_threshold.log.raw) == n_before - 50
+    assert len(model._ensemble.decision.online_threshold.log.raw) == n_before - 50
     assert model.realised_rates_[0].n_rows == 1100
 
 
@@ -405,6 +405,17 @@ def test_invalid_goal_raises(wrong):
     assert not ThresholdChoice().accepts(wrong)
     with pytest.raises(ParameterError, match="promised rate"):
         StreamClassifier(threshold=wrong).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("labels", [("fraud", "ok"), ("ok", "suspicious")])
+def test_goal_set_after_learning_keeps_the_positive_class(labels):
+    rng = np.random.default_rng(0)
+    is_rare = rng.random(2000) < 0.05
+    rare, frequent = labels if labels[1] == "ok" else labels[::-1]
+    X, y = rng.normal(size=(2000, 3)) + is_rare[:, None], np.where(is_rare, rare, frequent)
+    model = StreamClassifier().fit(X, y).set_params(threshold={"alarms": 0.02})
+    model.partial_fit(X[:20], y[:20])
+    assert 0.01 < (model.predict(X) == rare).mean() < 0.03
 
 
 @pytest.mark.parametrize(
