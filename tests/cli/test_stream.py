@@ -306,10 +306,3 @@ def test_cost_column_makes_expensive_rows_alarms(run, tmp_path):
     assert rates[0] > 0.4  # half of the rows cost 500 times as much
     assert rates[1] < 0.1
     assert run(*arguments, "miss=amount,alarm=5", "--model", "proximal").exit_code == 1
-
-
-def test_window_of_auto_is_its_own_parameter(run, table, tmp_path):
-    saved = tmp_path / "model"
-    result = run("stream", table, "--target", "label", "--window", 1500, "--limit", 2000, "-o", saved)
-    assert result.exit_code == 0, result.stderr
-    assert steelyard.load(saved).estimator.get_params()["window"] == 1500

@@ -30,7 +30,7 @@ from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.online_threshold import RealisedRate, continue_log, is_promise
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, row_keys
-from steelyard.ensemble.row_costs import cost_alarms
+from steelyard.ensemble.row_costs import cost_alarms, is_prices
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names
 from steelyard.ensemble.snapshot import EnsembleSnapshot
