@@ -30,7 +30,7 @@ from steelyard.ensemble.explanation import explain_ensemble
 from steelyard.ensemble.online_threshold import RealisedRate, continue_log, is_promise
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
 from steelyard.ensemble.row_buffer import Block, row_keys
-from steelyard.ensemble.row_costs import cost_alarms
+from steelyard.ensemble.row_costs import cost_alarms, is_prices
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -415,6 +415,11 @@ class StreamClassifier(ForgettingMixin):
         if len(snapshot.classes) > 1:
             ensemble.predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
+
+    @property
+    def takes_cost(self) -> bool:
+        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        return is_prices(self.threshold)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
