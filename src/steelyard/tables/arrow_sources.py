@@ -166,8 +166,13 @@ def arrow_stream(table: Any, expected: str, source: str) -> Any:
     """Return a table with Arrow's C interface; raise DataTypeError for other objects."""
     if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
         table = table.to_arrow()  # polars versions without Arrow's C interface
-    if not hasattr(table, "__arrow_c_stream__"):
-        raise DataTypeError(f"expected {expected}; got {type(table).__name__}.", source=source)
+    kind = type(table).__name__
+    if not hasattr(table, "__arrow_c_stream__") or kind == "Series":
+        hints = {
+            "LazyFrame": "call collect() first",
+            "Series": "for one row, pass a table of one row, such as frame[:1]",
+        }
+        raise DataTypeError(f"expected {expected}; got {kind}.", source=source, hint=hints.get(kind))
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +27,12 @@ __all__ = [
     "is_table",
     "memory_batch",
     "numeric_frame",
+    "seconds_of",
     "table_columns",
 ]
 
 _NUMPY_NUMBERS = "biuf"
+_YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 def is_table(X: Any) -> bool:
     """Return whether X has named columns, or is an array or list with values that are not numbers."""
+    if hasattr(X, "tocsr"):  # a sparse matrix; one of its formats is a dictionary
+        return False
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
     if isinstance(X, list | tuple):
@@ -97,7 +102,7 @@ def is_table(X: Any) -> bool:
         return isinstance(X[0], Mapping) or (
             isinstance(X[0], list | tuple | np.ndarray) and any(isinstance(cell, str) for cell in X[0])
         )
-    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__")
+    return isinstance(X, Mapping) or hasattr(type(X), "columns") or hasattr(X, "__arrow_c_stream__")
 
 
 def _is_numeric(X: NDArray[Any]) -> bool:
@@ -240,6 +245,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
     if isinstance(X, Mapping):
+        _check_columns(X, source)
         return list(X), (
             values if isinstance(values, TableColumn) else _object_column(list(values), name)
             for name, values in X.items()
@@ -252,6 +258,18 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if isinstance(X, list | tuple | np.ndarray):
         return _array_columns(X, source)
     return _arrow_columns(X, source)
+
+
+def _check_columns(X: Mapping[Any, Any], source: str) -> None:
+    """Raise DataTypeError if a mapping contains single values instead of columns."""
+    for name, values in X.items():
+        is_column = isinstance(values, TableColumn) or hasattr(values, "__len__")
+        if isinstance(values, str) or not is_column:
+            raise DataTypeError(
+                f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
+                source=source,
+                hint="for one row, pass a list of dictionaries: [row]",
+            )
 
 
 def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
@@ -395,3 +413,15 @@ def _seconds(micros: NDArray[Any]) -> FloatArray:
 
 def _seconds_of_day(value: time) -> float:
     return 3600.0 * value.hour + 60.0 * value.minute + value.second + 1e-6 * value.microsecond
+
+
+def seconds_of(text: str) -> float:
+    """Return a date and time as seconds since 1970; without a time zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        # NumPy also reads years and months; years of more than five digits would overflow.
+        if _YEAR.match(text) is None:
+            raise
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
