@@ -1,6 +1,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "arrays.hpp"
@@ -189,6 +190,69 @@ void bind_linear(nb::module_& m) {
         "One pass of one-pass AUC optimization, in place; one array per target.");
 }
 
+using Vectors = std::vector<Array<double, 1>>;
+
+// Runs AROW for every target, n_passes times; see learn() above.
+template <class RowAt>
+void arow(std::size_t n_rows, std::size_t n_features, const RowAt& row_at, const SignRows& signs,
+          const Array<const double, 1>& row_weights, const Vectors& weights, const Vectors& variances,
+          const Vectors& bias, const Vectors& seen, double regularization, std::size_t n_passes) {
+    const std::size_t n = signs.shape(0);
+    require(signs.shape(1) == n_rows && row_weights.size() == n_rows && weights.size() == n && variances.size() == n &&
+                bias.size() == n && seen.size() == n,
+            "arow_sweep: array shapes disagree");
+    for (std::size_t k = 0; k < n; ++k)
+        require(weights[k].size() == n_features && variances[k].size() == n_features && bias[k].size() == 2 &&
+                    seen[k].size() == 2,
+                "arow_sweep: array shapes disagree");
+    nb::gil_scoped_release unlocked;
+    for (std::size_t k = 0; k < n; ++k) {
+        const ArowState state{weights[k].data(), variances[k].data(), bias[k].data(), seen[k].data()};
+        for (std::size_t pass = 0; pass < n_passes; ++pass)
+            arow_sweep(n_rows, row_at, row_of(signs, k), row_weights.data(), state, regularization);
+    }
+}
+
+void bind_arow(nb::module_& m) {
+    m.def(
+        "arow_sweep",
+        [](Array<const double, 2> X, SignRows signs, Array<const double, 1> row_weights, const Vectors& weights,
+           const Vectors& variances, const Vectors& bias, const Vectors& seen, double regularization) {
+            const std::size_t d = X.shape(1);
+            std::vector<std::int32_t> columns(d);
+            std::iota(columns.begin(), columns.end(), 0);
+            const auto row_at = [&](std::size_t i) { return SparseSample{X.data() + i * d, columns.data(), d}; };
+            arow(X.shape(0), d, row_at, signs, row_weights, weights, variances, bias, seen, regularization, 1);
+        },
+        "X"_a.noconvert(), "signs"_a.noconvert(), "row_weights"_a.noconvert(), "weights"_a.noconvert(),
+        "variances"_a.noconvert(), "bias"_a.noconvert(), "seen"_a.noconvert(), "regularization"_a,
+        "One pass of AROW over dense rows, in place; one array per target.");
+    m.def(
+        "sparse_arow_sweep",
+        [](Array<const double, 1> values, Array<const std::int32_t, 1> columns, Array<const std::int64_t, 1> row_starts,
+           SignRows signs, Array<const double, 1> row_weights, const Vectors& weights, const Vectors& variances,
+           const Vectors& bias, const Vectors& seen, double regularization, std::size_t n_passes) {
+            const std::size_t n_rows = row_starts.size() ? row_starts.size() - 1 : 0;
+            const std::size_t d = weights.empty() ? 0 : weights[0].size();
+            const std::int64_t* starts = row_starts.data();
+            bool is_valid = row_starts.size() && columns.size() == values.size() && starts[0] == 0 &&
+                            starts[n_rows] == static_cast<std::int64_t>(values.size());
+            for (std::size_t i = 0; is_valid && i < n_rows; ++i) is_valid = starts[i] <= starts[i + 1];
+            for (std::size_t k = 0; is_valid && k < columns.size(); ++k)
+                is_valid = columns.data()[k] >= 0 && static_cast<std::size_t>(columns.data()[k]) < d;
+            require(is_valid, "sparse_arow_sweep: invalid sparse matrix");
+            const auto row_at = [&](std::size_t i) {
+                return SparseSample{values.data() + starts[i], columns.data() + starts[i],
+                                    static_cast<std::size_t>(starts[i + 1] - starts[i])};
+            };
+            arow(n_rows, d, row_at, signs, row_weights, weights, variances, bias, seen, regularization, n_passes);
+        },
+        "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
+        "row_weights"_a.noconvert(), "weights"_a.noconvert(), "variances"_a.noconvert(), "bias"_a.noconvert(),
+        "seen"_a.noconvert(), "regularization"_a, "n_passes"_a = 1,
+        "Passes of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.");
+}
+
 }  // namespace
 
 void bind_online(nb::module_& m) {
@@ -196,6 +260,7 @@ void bind_online(nb::module_& m) {
     bind_expansion<float>(m, "KernelExpansion32");
     bind_linear<double>(m);
     bind_linear<float>(m);
+    bind_arow(m);
 }
 
 }  // namespace steelyard::bind

@@ -8,13 +8,16 @@ score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.wide import WideRule
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.score_buffer import align
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -30,15 +33,23 @@ __all__ = ["explain_snapshot", "unhashed", "with_table_values"]
 
 
 def explain_snapshot(
-    snapshot: EnsembleSnapshot, X: FloatArray, background: FloatArray, raw: FloatArray
+    snapshot: EnsembleSnapshot,
+    X: FloatArray,
+    background: FloatArray,
+    raw: FloatArray,
+    *,
+    wide: sp.csr_matrix | None = None,
+    unhash: Callable[[Attribution], Attribution] | None = None,
 ) -> Attribution:
     """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
 
-    ``raw`` has the scores of all experts.
+    ``raw`` has the scores of all experts. Of hashed rows, ``wide`` has the original columns, and ``unhash``
+    divides the contributions of hashed columns among them.
     """
-    rows, others = TransformedRows(X, snapshot.views), TransformedRows(background, snapshot.views)
+    rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
     weights, n_planes = snapshot.weights, raw.shape[2]
     total = Attribution(np.zeros((*X.shape, n_planes)), np.zeros(n_planes))
+    of_wide_rows: Any = 0.0  # contributions of original columns by experts that learn rows before hashing
     for expert in _answering(snapshot, raw):
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
@@ -46,9 +57,15 @@ def explain_snapshot(
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
-        total = Attribution(
-            total.contributions + factor * part.contributions, total.base + factor * part.base
-        )
+        contributions = total.contributions
+        if isinstance(snapshot.rules[expert], WideRule):
+            of_wide_rows = of_wide_rows + factor * part.contributions
+        else:
+            contributions = contributions + factor * part.contributions
+        total = Attribution(contributions, total.base + factor * part.base)
+    if unhash is not None:
+        total = unhash(total)
+        total = replace(total, contributions=total.contributions + of_wide_rows)
     if weights is None:
         return total
     if isinstance(weights, ExpertWeights):

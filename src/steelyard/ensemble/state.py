@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from steelyard.ensemble.row_costs import RowCosts
 from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.stacking import WeightCorrection
-from steelyard.ensemble.views import Views
+from steelyard.ensemble.views import HashedView, Views
 from steelyard.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = ["get_state", "set_state"]
 def get_state(model: StreamClassifier) -> dict[str, Any]:
     """Return the learned state as arrays, plain values and storable learners."""
     weights = model._snapshot.weights
+    keeps_wide = isinstance(model._hashed, HashedView) and model._hashed.keeps_wide
     return {
         **model._features(),
         "labels": list(model._labels),
@@ -41,7 +43,8 @@ def get_state(model: StreamClassifier) -> dict[str, Any]:
         "low": model._low,
         "judged_at": model._weighed_at,
         "settled_at": model._views_at,
-        "recent": model._rows.get_state(),
+        "recent": model._rows.get_state(with_keys=keeps_wide),
+        "wide": keeps_wide,
         "waiting": model._pending.get_state(),
         "watch": model._drift.get_state(),
         "correction": model._correction.get_state(),
@@ -65,6 +68,8 @@ def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
     model._schema = Schema.from_state(state["schema"]) if state.get("schema") else None
     model._first_width = int(state.get("first_width", model.n_features_in_))
     model._hashed = model._hashed_view(model._first_width)
+    if isinstance(model._hashed, HashedView):
+        model._hashed = replace(model._hashed, keeps_wide=bool(state.get("wide", False)))
     model._labels = restored_labels(state["labels"])
     model._positive = state.get("positive")
     model._code_of = {label: code for code, label in enumerate(model._labels)}

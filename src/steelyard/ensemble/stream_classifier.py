@@ -473,7 +473,8 @@ class StreamClassifier(ForgettingMixin):
             self._check_known_categories(X)
         else:
             self._extend_layout(X)
-        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first())
+        wide = self._wide(batch.X)
+        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first(), wide=wide)
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
@@ -509,6 +510,10 @@ class StreamClassifier(ForgettingMixin):
         if X.shape[1] < n_columns:  # a positional array after a table
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X
+
+    def _wide(self, X: Any) -> sp.csr_matrix | None:
+        """Return the rows before hashing; None if they are not hashed."""
+        return None if self._hashed is None else self._hashed.wide(X)
 
     def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
         if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
@@ -577,9 +582,10 @@ class StreamClassifier(ForgettingMixin):
         given = self._predicted.take(block.keys, snapshot.classes)
         missing = [row for row, scores in enumerate(given) if scores is None]
         if len(missing) == len(given):
-            return snapshot.raw_scores(block.X)
+            return snapshot.raw_scores(block.X, block.wide)
         if missing:
-            for row, scores in zip(missing, snapshot.raw_scores(block.X[missing]), strict=True):
+            part = block.take(missing)
+            for row, scores in zip(missing, snapshot.raw_scores(part.X, part.wide), strict=True):
                 given[row] = scores
         return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
 
@@ -932,11 +938,12 @@ class StreamClassifier(ForgettingMixin):
 
     def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
         """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
-        X = self._dense(validate_rows(self, X, method), method)
+        rows = validate_rows(self, X, method)
+        X, wide = self._dense(rows, method), self._wide(rows)
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X), row_keys(X, self._n_first())
+        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, self._n_first(), wide)
         if len(snapshot.classes) > 1:
             self._predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
@@ -1100,8 +1107,8 @@ class StreamClassifier(ForgettingMixin):
         -----
         Contributions are sums over the experts: exact for linear experts, TreeSHAP for boosted trees, Shapley
         values for kernels. Label frequencies do not depend on the row and are part of the base. More than 256
-        columns are hashed; contributions of hashed columns are divided among the original columns in
-        proportion to the absolute values of the row.
+        columns are hashed for all experts but "wide"; contributions of hashed columns are divided among the
+        original columns in proportion to the absolute values of the row.
         """
         check_started(self, "explain")
         if X is not None:
@@ -1135,21 +1142,21 @@ class StreamClassifier(ForgettingMixin):
         snapshot = self._snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        return snapshot.decide(snapshot.raw_scores(self._dense(X, "explain"))), self._classes_of(snapshot)
+        raw = snapshot.raw_scores(self._dense(X, "explain"), self._wide(X))
+        return snapshot.decide(raw), self._classes_of(snapshot)
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        rows, snapshot = self._dense(X, "explain"), self._snapshot
-        others = self._recent_rows().X if background is None else self._dense(background, "explain")
-        part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
-        if self._hashed is None:
-            return part
         if isinstance(self._hashed, HashedTable):
             raise DataError(
                 f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
                 source="StreamClassifier.explain",
                 hint="select the columns that matter before learning",
             )
-        return unhashed(part, X, self._hashed)
+        rows, wide, snapshot = self._dense(X, "explain"), self._wide(X), self._snapshot
+        others = self._recent_rows().X if background is None else self._dense(background, "explain")
+        raw, others = snapshot.raw_scores(rows, wide), sampled_rows(others)
+        unhash = None if self._hashed is None else partial(unhashed, X=X, view=self._hashed)
+        return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)
 
     def _recent_rows(self) -> Block:
         """Return the last rows, and the last rows of each class, in the row buffer."""
