@@ -191,15 +191,47 @@ void bind_linear(nb::module_& m) {
 }
 
 using Vectors = std::vector<Array<double, 1>>;
+using Values = Array<const double, 1>;
+using Columns = Array<const std::int32_t, 1>;
+using RowStarts = Array<const std::int64_t, 1>;
 
-// Runs AROW for every target, n_passes times; see learn() above.
+// Rows of a matrix in CSR format; throws if the arrays are inconsistent.
+class SparseRows {
+  public:
+    SparseRows(const Values& values, const Columns& columns, const RowStarts& starts, std::size_t n_features)
+        : values_(values.data()),
+          columns_(columns.data()),
+          starts_(starts.data()),
+          n_rows_(starts.size() ? starts.size() - 1 : 0) {
+        require(starts.size() > 0 && columns.size() == values.size() && starts_[0] == 0 &&
+                    starts_[n_rows_] == static_cast<std::int64_t>(values.size()),
+                "sparse rows: array shapes disagree");
+        bool is_valid = true;
+        for (std::size_t i = 0; i < n_rows_; ++i) is_valid &= starts_[i] <= starts_[i + 1];
+        for (std::size_t k = 0; k < columns.size(); ++k)
+            is_valid &= columns_[k] >= 0 && static_cast<std::size_t>(columns_[k]) < n_features;
+        require(is_valid, "sparse rows: a row start or a column is out of range");
+    }
+    std::size_t size() const { return n_rows_; }
+    SparseSample operator()(std::size_t i) const {
+        return {values_ + starts_[i], columns_ + starts_[i], static_cast<std::size_t>(starts_[i + 1] - starts_[i])};
+    }
+
+  private:
+    const double* values_;
+    const std::int32_t* columns_;
+    const std::int64_t* starts_;
+    std::size_t n_rows_;
+};
+
+// One pass of AROW for every target; see learn() above.
 template <class RowAt>
 void arow(std::size_t n_rows, std::size_t n_features, const RowAt& row_at, const SignRows& signs,
-          const Array<const double, 1>& row_weights, const Vectors& weights, const Vectors& variances,
-          const Vectors& bias, const Vectors& seen, double regularization, std::size_t n_passes) {
+          const Vectors& weights, const Vectors& variances, const Vectors& bias, const Vectors& seen,
+          double regularization) {
     const std::size_t n = signs.shape(0);
-    require(signs.shape(1) == n_rows && row_weights.size() == n_rows && weights.size() == n && variances.size() == n &&
-                bias.size() == n && seen.size() == n,
+    require(signs.shape(1) == n_rows && weights.size() == n && variances.size() == n && bias.size() == n &&
+                seen.size() == n,
             "arow_sweep: array shapes disagree");
     for (std::size_t k = 0; k < n; ++k)
         require(weights[k].size() == n_features && variances[k].size() == n_features && bias[k].size() == 2 &&
@@ -208,49 +240,54 @@ void arow(std::size_t n_rows, std::size_t n_features, const RowAt& row_at, const
     nb::gil_scoped_release unlocked;
     for (std::size_t k = 0; k < n; ++k) {
         const ArowState state{weights[k].data(), variances[k].data(), bias[k].data(), seen[k].data()};
-        for (std::size_t pass = 0; pass < n_passes; ++pass)
-            arow_sweep(n_rows, row_at, row_of(signs, k), row_weights.data(), state, regularization);
+        arow_sweep(n_rows, row_at, row_of(signs, k), state, regularization);
     }
 }
 
-void bind_arow(nb::module_& m) {
+void bind_sparse(nb::module_& m) {
     m.def(
         "arow_sweep",
-        [](Array<const double, 2> X, SignRows signs, Array<const double, 1> row_weights, const Vectors& weights,
-           const Vectors& variances, const Vectors& bias, const Vectors& seen, double regularization) {
+        [](Array<const double, 2> X, SignRows signs, const Vectors& weights, const Vectors& variances,
+           const Vectors& bias, const Vectors& seen, double regularization) {
             const std::size_t d = X.shape(1);
             std::vector<std::int32_t> columns(d);
             std::iota(columns.begin(), columns.end(), 0);
             const auto row_at = [&](std::size_t i) { return SparseSample{X.data() + i * d, columns.data(), d}; };
-            arow(X.shape(0), d, row_at, signs, row_weights, weights, variances, bias, seen, regularization, 1);
+            arow(X.shape(0), d, row_at, signs, weights, variances, bias, seen, regularization);
         },
-        "X"_a.noconvert(), "signs"_a.noconvert(), "row_weights"_a.noconvert(), "weights"_a.noconvert(),
-        "variances"_a.noconvert(), "bias"_a.noconvert(), "seen"_a.noconvert(), "regularization"_a,
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "variances"_a.noconvert(),
+        "bias"_a.noconvert(), "seen"_a.noconvert(), "regularization"_a,
         "One pass of AROW over dense rows, in place; one array per target.");
     m.def(
         "sparse_arow_sweep",
-        [](Array<const double, 1> values, Array<const std::int32_t, 1> columns, Array<const std::int64_t, 1> row_starts,
-           SignRows signs, Array<const double, 1> row_weights, const Vectors& weights, const Vectors& variances,
-           const Vectors& bias, const Vectors& seen, double regularization, std::size_t n_passes) {
-            const std::size_t n_rows = row_starts.size() ? row_starts.size() - 1 : 0;
+        [](Values values, Columns columns, RowStarts row_starts, SignRows signs, const Vectors& weights,
+           const Vectors& variances, const Vectors& bias, const Vectors& seen, double regularization) {
             const std::size_t d = weights.empty() ? 0 : weights[0].size();
-            const std::int64_t* starts = row_starts.data();
-            bool is_valid = row_starts.size() && columns.size() == values.size() && starts[0] == 0 &&
-                            starts[n_rows] == static_cast<std::int64_t>(values.size());
-            for (std::size_t i = 0; is_valid && i < n_rows; ++i) is_valid = starts[i] <= starts[i + 1];
-            for (std::size_t k = 0; is_valid && k < columns.size(); ++k)
-                is_valid = columns.data()[k] >= 0 && static_cast<std::size_t>(columns.data()[k]) < d;
-            require(is_valid, "sparse_arow_sweep: invalid sparse matrix");
-            const auto row_at = [&](std::size_t i) {
-                return SparseSample{values.data() + starts[i], columns.data() + starts[i],
-                                    static_cast<std::size_t>(starts[i + 1] - starts[i])};
-            };
-            arow(n_rows, d, row_at, signs, row_weights, weights, variances, bias, seen, regularization, n_passes);
+            const SparseRows rows(values, columns, row_starts, d);
+            arow(rows.size(), d, rows, signs, weights, variances, bias, seen, regularization);
         },
         "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
-        "row_weights"_a.noconvert(), "weights"_a.noconvert(), "variances"_a.noconvert(), "bias"_a.noconvert(),
-        "seen"_a.noconvert(), "regularization"_a, "n_passes"_a = 1,
-        "Passes of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.");
+        "weights"_a.noconvert(), "variances"_a.noconvert(), "bias"_a.noconvert(), "seen"_a.noconvert(),
+        "regularization"_a,
+        "One pass of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.");
+    m.def(
+        "sparse_linear_svm",
+        [](Values values, Columns columns, RowStarts row_starts, SignRows signs, Array<const double, 2> costs,
+           std::size_t n_features, std::size_t n_passes) {
+            const SparseRows rows(values, columns, row_starts, n_features);
+            const std::size_t n = signs.shape(0);
+            require(signs.shape(1) == rows.size() && costs.shape(0) == n && costs.shape(1) == rows.size(),
+                    "sparse_linear_svm: array shapes disagree");
+            auto planes = zeros<double, 2>({n, n_features + 1});
+            nb::gil_scoped_release unlocked;
+            for (std::size_t k = 0; k < n; ++k)
+                fit_linear_svm(rows.size(), rows, row_of(signs, k), costs.data() + k * rows.size(),
+                               planes.data() + k * (n_features + 1), n_features, n_passes);
+            return planes;
+        },
+        "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
+        "costs"_a.noconvert(), "n_features"_a, "n_passes"_a,
+        "Weights and intercept of linear SVMs over a sparse matrix in CSR format, one row per target.");
 }
 
 }  // namespace
@@ -260,7 +297,7 @@ void bind_online(nb::module_& m) {
     bind_expansion<float>(m, "KernelExpansion32");
     bind_linear<double>(m);
     bind_linear<float>(m);
-    bind_arow(m);
+    bind_sparse(m);
 }
 
 }  // namespace steelyard::bind

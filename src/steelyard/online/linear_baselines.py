@@ -441,7 +441,7 @@ class AROW(LinearLearner):
             new["seen"][0] = self._targets[0]["seen"].sum()
 
     def _learn_arrays(self, arrays: dict[str, Any], X: Any, signs: Signs) -> None:
-        rest = {**arrays, "row_weights": np.ones(X.shape[0]), "regularization": float(self.regularization)}
+        rest = {**arrays, "regularization": float(self.regularization)}
         if sp.issparse(X):
             _native.sparse_arow_sweep(*sparse_arrays(X), signs, **rest)
         else:

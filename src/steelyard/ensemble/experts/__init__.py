@@ -87,7 +87,7 @@ EXPERTS = (
     ),
     ExpertConfig(
         "wide",
-        "AROW over rows with more than 256 columns, before they are hashed",
+        "linear SVM over rows with more than 256 columns, before they are hashed",
         12.0,
         WideExpert,
     ),

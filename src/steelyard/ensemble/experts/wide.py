@@ -1,4 +1,4 @@
-"""Wide expert: AROW over rows with many columns, which other experts see hashed."""
+"""Wide expert: a linear SVM over rows with many columns, which other experts see hashed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MAX_WORK = 6_000_000  # nonzero values that one fit visits for each plane, unle
 _PASSES = (2, 5)  # minimum and maximum number of passes over the rows
 _VALUE_COST_US = 0.004  # cost of visiting one nonzero value
 _REFIT_SHARE = 0.2  # share of the budget for refits
-_REGULARIZATION = 1.0
+_COST = 1.0  # weight of the losses, for rows with a mean squared norm of 1
 _MIN_DENSITY = 0.5  # columns with a larger share of nonzero values are standardized
 
 
 class WideExpert(WindowExpert):
-    """AROW over the rows before hashing, refitted from remembered rows as often as the budget allows.
+    """Linear SVM over the rows before hashing, refitted from remembered rows as often as the budget allows.
 
     The expert remembers the last rows, and the last rows of each class, up to a number of nonzero values. The
     weights are a function of these rows alone, so a forgotten row leaves no trace.
@@ -159,10 +159,10 @@ def _n_passes(n_values: int) -> int:
 
 
 def _fit(rows: Block, classes: IntArray) -> WideRule:
-    """Return the rule after some passes of AROW over scaled rows.
+    """Return the rule after some passes of dual coordinate descent over scaled rows, with balanced classes.
 
     Columns with many nonzero values are standardized. Then all rows are divided by the root of their mean
-    squared norm, so that the step sizes suit rows of any scale.
+    squared norm, so that the regularization suits rows of any scale.
     """
     X, n_columns = rows.wide, rows.wide.shape[1]
     mean = np.asarray(X.mean(axis=0)).ravel()
@@ -172,22 +172,12 @@ def _fit(rows: Block, classes: IntArray) -> WideRule:
     X.data /= norm
     positives = classes[1:] if len(classes) == 2 else classes
     signs = np.where(rows.codes == positives[:, None], 1, -1).astype(np.int8)
-    targets = range(len(positives))
-    weights = [np.zeros(n_columns) for _ in targets]
-    bias = [np.array([0.0, 1.0]) for _ in targets]
-    _native.sparse_arow_sweep(
-        *sparse_arrays(X),
-        signs,
-        rows.weights,
-        weights=weights,
-        variances=[np.ones(n_columns) for _ in targets],
-        bias=bias,
-        seen=[np.zeros(2) for _ in targets],
-        regularization=_REGULARIZATION,
-        n_passes=_n_passes(X.nnz),
-    )
-    coef = np.array(weights) * (scale / norm)
-    intercept = np.array([b[0] for b in bias]) - (coef * shift).sum(axis=1)
+    totals = np.stack([(rows.weights * (signs < 0)).sum(axis=1), (rows.weights * (signs > 0)).sum(axis=1)])
+    balance = 0.5 * rows.weights.sum() / totals
+    costs = _COST * rows.weights * np.where(signs < 0, *balance[:, :, None])
+    planes = _native.sparse_linear_svm(*sparse_arrays(X), signs, costs, n_columns, _n_passes(X.nnz))
+    coef = planes[:, :-1] * (scale / norm)
+    intercept = planes[:, -1] - (coef * shift).sum(axis=1)
     return WideRule(classes.tolist(), coef, intercept, mean)
 
 
