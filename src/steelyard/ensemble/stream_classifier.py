@@ -567,7 +567,7 @@ class StreamClassifier(ForgettingMixin):
     def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
         """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
         stream = self._record(block, scores)
-        self._update(stream)
+        self._update(stream, partial(self._monitor, block))
         weights = self._weigh(stream)
         self._publish(stream, weights)
 
@@ -598,9 +598,6 @@ class StreamClassifier(ForgettingMixin):
         if scores is not None:
             hit = self._snapshot.predict_codes(scores) == block.codes
             self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
-        self._changes = self._changes.after(
-            self._monitored(block.X), block.codes, self._labels, self._column_names(), block.times
-        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self._rows = self._rows.append(block)
@@ -626,6 +623,12 @@ class StreamClassifier(ForgettingMixin):
                 expert.observe(block, stream)
         self._record_scores(block, scores, classes if budget.weighs_experts else [])
         return stream
+
+    def _monitor(self, block: Block) -> None:
+        """Test the columns and class frequencies of new rows for changes."""
+        self._changes = self._changes.after(
+            self._monitored(block.X), block.codes, self._labels, self._column_names(), block.times
+        )
 
     def _learn_labels(self, block: Block, scores: FloatArray) -> None:
         """Update the online threshold and the calibration by out-of-sample scores of two classes."""
@@ -679,8 +682,11 @@ class StreamClassifier(ForgettingMixin):
             places = (block.codes == classes[1]).astype(np.int64)
             self._correction = self._correction.after(log_odds, places, block.keys)
 
-    def _update(self, stream: Stream) -> None:
-        """Update the experts that are due, expensive ones in parallel, and derive their rules."""
+    def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
+        """Update the experts that are due, expensive ones in parallel, and derive their rules.
+
+        ``monitor`` needs no expert and runs beside them.
+        """
         ready = [expert for expert in self._experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
@@ -693,8 +699,9 @@ class StreamClassifier(ForgettingMixin):
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
         # Experts that are updated in place come first, because the calling thread runs the first task: no
-        # other thread may change them after the call ended.
-        expensive.sort(key=lambda expert: not expert.updates_in_place)
+        # other thread may change them after the call ended. Of the others the longest comes first, so that
+        # no thread waits for a long task that began late: refits, and of those the one with the most rows.
+        expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
 
         def update_cheap() -> None:
@@ -703,7 +710,8 @@ class StreamClassifier(ForgettingMixin):
 
         tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
         n_new = stream.n_seen - stream.n_before
-        run_tasks([*tasks, update_cheap], parallel=bool(tasks) and n_new >= SETTINGS.min_rows_for_threads)
+        is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
+        run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
 
     def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""

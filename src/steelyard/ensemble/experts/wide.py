@@ -46,9 +46,11 @@ class WideExpert(WindowExpert):
         super().__init__(config)
         self.blocks: tuple[Block, ...] = ()  # the remembered rows, without hashed columns
 
+    @property
+    def is_applicable(self) -> bool:
+        return bool(self.blocks)
+
     def limits(self, budget: CostBudget) -> str:
-        if not self.blocks:
-            return "takes part if there are more than 256 columns"
         return f"refitted every {max(self._refit_rows(budget), 1.0):.0f} rows or so"
 
     def disable(self) -> None:
