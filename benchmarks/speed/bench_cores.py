@@ -23,7 +23,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from steelyard import StreamClassifier
-from steelyard.ensemble import stream_classifier
+from steelyard.ensemble import expert_ensemble
 
 N_COLUMNS, POSITIVE_SHARE, TARGET_RATIO = 20, 0.05, 1.6
 
@@ -64,13 +64,13 @@ def critical_path(n_rows: int, chunk_rows: int) -> tuple[float, float, float]:
         of_tasks += sum(times)
         on_two_cores += max(cores)
 
-    original, stream_classifier.run_tasks = stream_classifier.run_tasks, run_tasks
+    original, expert_ensemble.run_tasks = expert_ensemble.run_tasks, run_tasks
     try:
         begin = thread_time()
         learn(n_rows, chunk_rows)
         return thread_time() - begin, of_tasks, on_two_cores
     finally:
-        stream_classifier.run_tasks = original
+        expert_ensemble.run_tasks = original
 
 
 def elapsed(n_threads: int, options: argparse.Namespace) -> float:

@@ -37,7 +37,7 @@ def _learned(X, y, size=100, **options):
 
 
 def _wide_expert(model):
-    return next(expert for expert in model._experts if isinstance(expert, WideExpert))
+    return next(expert for expert in model._ensemble.experts if isinstance(expert, WideExpert))
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ def model(stream):
 def test_wide_expert_ranks_sparse_rows_and_gets_the_largest_weight(model):
     X, y = _text(300, seed=1)
     assert roc_auc_score(y, model.decision_function(X)) > 0.9
-    number = model._experts.index(_wide_expert(model))
-    assert np.argmax(model._snapshot.weights.weights) == number
+    number = model._ensemble.experts.index(_wide_expert(model))
+    assert np.argmax(model._ensemble.snapshot.weights.weights) == number
 
 
 def test_dense_and_sparse_rows_give_the_same_scores(stream, model):
@@ -80,7 +80,7 @@ def test_forgotten_wide_row_leaves_no_trace_in_the_wide_expert(stream):
 def test_rows_with_equal_hashed_columns_are_forgotten_separately():
     model = StreamClassifier()
     model.partial_fit(*_text(200))
-    places, signs = model._hashed.sketch()
+    places, signs = model._input.hashed.sketch()
     second = next(k for k in range(1, N_COLUMNS) if places[k] == places[0] and signs[k] == signs[0])
     both = sp.csr_matrix(([1.0, 1.0], ([0, 1], [0, second])), (2, N_COLUMNS))
     model.partial_fit(both, [1, 1])
@@ -111,7 +111,7 @@ def test_pending_single_rows_survive_a_file(stream, tmp_path):
     model = _learned(X[:300], y[:300])
     for row in range(300, 303):
         model.partial_fit(X[row], y[row : row + 1])
-    assert len(model._pending) == 3
+    assert len(model._ensemble.pending) == 3
     save(model, tmp_path / "model.steelyard")
     other = load(tmp_path / "model.steelyard")
     for both in (model, other):
@@ -145,7 +145,7 @@ def test_memory_of_wide_rows_is_bounded_and_keeps_the_rare_class(monkeypatch):
     model = _learned(X, y.astype(int))
     rows = _wide_expert(model)._together()
     assert rows.wide.nnz < 2 * 2000
-    assert np.count_nonzero(rows.codes == model._code_of[1]) >= 20
+    assert np.count_nonzero(rows.codes == model._ensemble.code_of[1]) >= 20
 
 
 def test_rows_outside_the_window_are_not_remembered(stream):

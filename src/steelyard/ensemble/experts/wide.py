@@ -231,7 +231,6 @@ class WideRule(LinearRule):
         return explain_linear(rows.wide.toarray(), self.coef, self.intercept, self.mean)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Return False: there is no native form."""
         return False
 
     def get_state(self) -> dict[str, Any]:
