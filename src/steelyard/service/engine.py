@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
 from steelyard.ensemble import StreamClassifier
+from steelyard.ensemble.online_threshold import RealisedRate
 from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
@@ -88,6 +89,7 @@ class PublishedModel:
         self.columns = engine.column_kinds()
         self._monitor, self._recent = engine.monitor, engine.recent
         self._encoder, self._learner = engine.copies()
+        self._rates_of_learning = _realised_rates(self._learner)  # alarms among the rows that were learned
         self._summary: dict[str, Any] | None = None
         self._usual: str | None = None  # the most frequent class, empty if it is unknown
         self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
@@ -166,6 +168,25 @@ class PublishedModel:
             "changes": [renamed_event(event, names) for event in changes],
         }
 
+    def realised_rates(self) -> list[dict[str, Any]]:
+        """Return the realised rates of alarms, recall and precision if one of them is promised.
+
+        Alarms are counted among the rows that clients asked for or, if there were more, the learned rows.
+        """
+        pairs = zip(_realised_rates(self._learner), self._rates_of_learning, strict=False)
+        found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
+        return [
+            {
+                "name": one.name,
+                "rate": one.rate,
+                "interval": list(one.interval),
+                "promised": one.target,
+                "rows": one.n_rows,
+            }
+            for one in found
+            if one.n_rows
+        ]
+
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
         """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
@@ -209,8 +230,12 @@ class PublishedModel:
         """Return labels and scores, and probabilities if the learner has them."""
         self.last_predict_time = time.monotonic()
         self._check_ready("predict")
-        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        answers = predict_chunk(self._learner, chunk)
+        times = batch.columns.get(self.spec.time or "")
+        is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
+        chunk = _chunk(
+            self._encoder, batch, np.zeros(batch.n_rows), learn=False, times=times if is_timed else None
+        )
+        answers = predict_chunk(self._learner, chunk, sample_cost=self.spec.costs(batch))
         if not hasattr(self._learner, "predict_proba"):
             return answers, None
         width = _width(self._learner, chunk)
@@ -275,9 +300,12 @@ class Engine:
         Name of the model.
     spec : Spec
         Settings of the model.
+    own_window : bool
+        Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself; in
+        models of earlier versions the engine forgets them.
     """
 
-    def __init__(self, name: str, spec: Spec) -> None:
+    def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
         self.version = 0
@@ -288,7 +316,8 @@ class Engine:
         self.challenger: Challenger | None = None
         self.challenger_ended: str | None = None  # why the last challenger ended by itself
         self._encoder = TableEncoder(spec.missing)
-        self._learner = spec.make_learner()
+        self._learner = spec.make_learner(own_window=own_window)
+        self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
@@ -307,6 +336,18 @@ class Engine:
     def can_forget(self) -> bool:
         """Whether the learner can unlearn rows."""
         return hasattr(self._learner, "forget")
+
+    @property
+    def has_own_window(self) -> bool:
+        """Whether the learner drops rows outside its window by itself."""
+        return getattr(self._learner, "window", "auto") != "auto"
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of the oldest rows that the learner has dropped and :meth:`expire` was not called for."""
+        if not self.has_own_window or not is_ready(self._learner):
+            return 0
+        return self.n_rows - int(np.sum(self._learner.class_count_))
 
     @property
     def n_features(self) -> int:
@@ -358,26 +399,31 @@ class Engine:
         add: ColumnBatch,
         *,
         at: float,
+        times: FloatArray | None = None,
         predictions: EarlierPredictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
-        Without earlier predictions the rows are predicted now. ``pause`` is called before learning.
+        ``times`` are the times of the rows, ``at`` by default. Without earlier predictions the rows are
+        predicted now. ``pause`` is called before learning.
         """
+        times = np.full(add.n_rows, at) if times is None else times
+        # A learner expects ascending times; a row that arrives late counts as new.
+        ascending = np.maximum(np.maximum.accumulate(times), self._newest)
         encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
         try:
             if not self._has_columns:
                 self._encoder.fit_columns(add, self.feature_names(add), ())
-            labels = self._labels(add)
-            chunk = _chunk(self._encoder, add, labels, learn=True)
-            answers = self._predicted(chunk, predictions)
-            current = (
-                answers if predictions is None or self.challenger is None else self._predicted(chunk, None)
-            )
+            labels, costs = self._labels(add), self.spec.costs(add)
+            chunk = _chunk(self._encoder, add, labels, learn=True, times=ascending)
+            answers = self._predicted(chunk, predictions, costs)
+            current = answers
+            if predictions is not None and self.challenger is not None:
+                current = self._predicted(chunk, None, costs)
             if pause is not None:
                 pause()
-            learn_chunk(self._learner, chunk)
+            learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
             self._encoder = encoder
             raise
@@ -385,8 +431,10 @@ class Engine:
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
         if self.challenger is not None:
-            self._challenge(partial(self._learn_too, self.challenger, add, labels, current, at))
+            learn_too = partial(self._learn_too, add=add, labels=labels, answers=current, at=at, times=times)
+            self._challenge(partial(learn_too, self.challenger))
         self.recent.add(add)
+        self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
         return self._next()
@@ -394,13 +442,15 @@ class Engine:
     def _learn_too(
         self,
         rival: Challenger,
+        *,
         add: ColumnBatch,
         labels: NDArray[Any],
         answers: Predictions | None,
         at: float,
+        times: FloatArray,
     ) -> None:
         counted = rival.engine.monitor.n_counted
-        rival.engine.learn(add, at=at)
+        rival.engine.learn(add, at=at, times=times)
         if answers is not None and rival.engine.monitor.n_counted > counted:  # both have predicted
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
             rival.monitor.take_points()
@@ -415,6 +465,27 @@ class Engine:
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Unlearn rows, after a call of ``pause``; return the new version."""
+        n_before = self.n_rows
+        self._unlearn(batch, pause)
+        if self.challenger is not None:
+            rival = self.challenger.engine
+            self._forget_too(rival, partial(rival.forget, batch), n_before)
+        return self._next()
+
+    def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
+        """Unlearn rows that leave the sliding window, in the order of arrival; return the new version.
+
+        The first of them are those that the learner has dropped by itself.
+        """
+        n_dropped = min(self.n_dropped, batch.n_rows)
+        if n_dropped < batch.n_rows:
+            self._unlearn(batch.take(n_dropped, batch.n_rows), pause)
+        self.n_rows -= n_dropped
+        if self.challenger is not None:
+            self._challenge(partial(self.challenger.engine.expire, batch))
+        return self._next()
+
+    def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
@@ -431,13 +502,10 @@ class Engine:
         if pause is not None:
             pause()
         self._learner.forget(X, y)
-        if self.challenger is not None:
-            self._forget_too(self.challenger.engine, partial(self.challenger.engine.forget, batch))
         self.n_rows -= batch.n_rows
-        return self._next()
 
-    def _forget_too(self, rival: Engine, change: Callable[[], Any]) -> None:
-        if rival.n_rows == self.n_rows:
+    def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
+        if rival.n_rows == n_rows:
             self._challenge(change)
         else:  # it has not learned all rows of the model, so these may be unknown to it
             self.challenger, self.challenger_ended = None, "rows were forgotten"
@@ -467,17 +535,19 @@ class Engine:
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
             rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.correct, wrong, right))
+            self._forget_too(rival, partial(rival.correct, wrong, right), self.n_rows)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
 
-    def start_challenger(self, spec: Spec, history: Iterable[ColumnBatch], *, at: float) -> int:
-        """Start a challenger that has learned the given rows; return the new version."""
+    def start_challenger(
+        self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
+    ) -> int:
+        """Start a challenger that has learned the given rows with their times; return the new version."""
         self.spec.check_challenger(spec)
         rival = Engine(self.name, spec)
-        for batch in history:
-            rival.learn(batch, at=at)
+        for batch, times in history:
+            rival.learn(batch, at=at, times=times)
         rival.monitor = QualityMonitor()  # both are compared from now on
         self.challenger, self.challenger_ended = Challenger(rival, QualityMonitor(), at), None
         return self._next()
@@ -530,7 +600,7 @@ class Engine:
                     f"classes must contain the class {min(missing)!r}, which the model has learned.",
                     source="the spec",
                 )
-        _copy_parameters(spec.make_learner(), self._learner)
+        _copy_parameters(spec.make_learner(own_window=self.has_own_window), self._learner)
         self.spec = spec
         return self._next()
 
@@ -547,10 +617,12 @@ class Engine:
             return labels.astype(str)
         return labels
 
-    def _predicted(self, chunk: Chunk, predictions: EarlierPredictions | None) -> Predictions | None:
+    def _predicted(
+        self, chunk: Chunk, predictions: EarlierPredictions | None, costs: FloatArray | None
+    ) -> Predictions | None:
         if predictions is not None:
             return predictions.answers()
-        return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
+        return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
         """Encode rows that were learned before, with the current number of features of the learner."""
@@ -603,6 +675,7 @@ class Engine:
             "encoder": to_bytes(self._encoder),
             "learner": to_bytes(self._learner),
             "gauge": self.monitor.state(),
+            "newest": self._newest,
             "challenger": self._challenger_state(),
             "challenger_ended": self.challenger_ended,
         }
@@ -624,6 +697,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
+        engine._newest = float(state.get("newest", -math.inf))
         engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
         rival = state.get("challenger")
         engine.challenger = None
@@ -661,6 +735,10 @@ def class_counts(learner: Any) -> dict[str, float]:
     return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
 
 
+def _realised_rates(learner: Any) -> list[RealisedRate]:
+    return learner.realised_rates_ if is_ready(learner) and hasattr(learner, "realised_rates_") else []
+
+
 def _json_value(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -680,9 +758,16 @@ def _width(learner: Any, chunk: Chunk) -> int:
     return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
 
 
-def _chunk(encoder: TableEncoder, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool) -> Chunk:
+def _chunk(
+    encoder: TableEncoder,
+    batch: ColumnBatch,
+    labels: NDArray[Any],
+    *,
+    learn: bool,
+    times: FloatArray | None = None,
+) -> Chunk:
     X, fixed = encoder.encode(_checked_kinds(encoder, batch), _PLACE, 0, learn=learn)
-    return Chunk(X, labels, 0, None, fixed)
+    return Chunk(X, labels, 0, times, fixed)
 
 
 def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:

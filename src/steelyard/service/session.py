@@ -71,7 +71,8 @@ class ModelSession:
         """Restore a model from its last snapshot and the events after it."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            session = cls(store, Engine(name, Spec.from_store(json.loads(spec))))
+            # A learner with its own window has a snapshot from the beginning.
+            session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
             session.snapshot_at = snapshot.at
@@ -119,15 +120,17 @@ class ModelSession:
         for chunk, n_rows, begin in store.chunks(name):
             try:
                 batch, extra = session._unpacked(chunk)
+                times = np.asarray(extra["times"])
                 if begin < batch.n_rows:
-                    session.engine.learn(batch.take(begin, batch.n_rows), at=now)
-                session.row_windows.add(chunk, np.asarray(extra["times"]), n_rows, begin)
+                    session.engine.learn(batch.take(begin, batch.n_rows), at=now, times=times[begin:])
+                session.row_windows.add(chunk, times, n_rows, begin)
             except SteelyardError:
                 n_lost += n_rows - begin
                 damaged.append(chunk)
         store.drop_chunks(damaged)
         session.engine.version = version + 1
         session.engine.monitor.take_points()
+        session.expire_rows(now)
         session.snapshot(now, keep=1)
         return {"kept": session.engine.n_rows, "lost": n_lost}
 
@@ -146,11 +149,16 @@ class ModelSession:
         ranges: list[RowRange] = []
         if event.kind == "learn":
             batch, extra = self._unpacked(body["chunk"])
-            self.engine.learn(batch, at=event.at, predictions=_stored_predictions(extra.get("given")))
+            self.engine.learn(
+                batch,
+                at=event.at,
+                times=np.asarray(extra["times"]),
+                predictions=_stored_predictions(extra.get("given")),
+            )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
             ranges = [RowRange(*piece) for piece in body["pieces"]]
-            self.engine.forget(self._rows_of(ranges))
+            self.engine.expire(self._rows_of(ranges))
         elif event.kind == "configure":
             self.engine.configure(Spec.from_store(json.loads(body["spec"])))
         else:
@@ -222,7 +230,7 @@ class ModelSession:
         pause()
         body = wire.pack(batch, extra)
         pause()
-        version = engine.learn(batch, at=now, predictions=predictions, pause=pause)
+        version = engine.learn(batch, at=now, times=times, predictions=predictions, pause=pause)
         pause()
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
@@ -230,12 +238,12 @@ class ModelSession:
         """Write learned rows to the store, expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
         # Everything that takes long is done before the first change, which locks a SQLite file.
-        expired = self._expired_by(rows) if spec.window is not None else []
+        expired = self._expired_by(rows) if self._has_window else []
         if expired:
             self._unlearn(expired)
         chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
         if rows.batches and spec.keeps_rows:
-            self.store.index_batches(engine.name, chunk, rows.batches)
+            self.store.index_batches(engine.name, chunk, list(rows.batches))
         self._append("learn", {"chunk": chunk}, rows.now, rows.version)
         self.rows_since_snapshot += rows.n_rows
         if expired:
@@ -245,29 +253,54 @@ class ModelSession:
             if spec.id is not None or spec.subject is not None:
                 self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
             self.row_windows.add(chunk, rows.times, rows.n_rows)
-            if spec.window is not None:
+            if self._has_window:
                 version = self.expire_rows(rows.now) or version
         points = engine.monitor.take_points()
         if points:
             self.store.add_points(engine.name, points)
         return version
 
+    @property
+    def _has_window(self) -> bool:
+        """Whether stored rows expire."""
+        return self.engine.spec.window is not None or (
+            self.engine.has_own_window and self.engine.spec.keeps_rows
+        )
+
     def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
         """Return the stored rows that leave the window when these rows enter it."""
         window = self.engine.spec.window
         if isinstance(window, int):
-            return self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
-        assert window is not None
-        newest = max(self.row_windows.newest(), float(rows.times[-1]))
-        return self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+            ranges = self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+        elif window is not None:
+            newest = max(self.row_windows.newest(), float(rows.times[-1]))
+            ranges = self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+        else:
+            ranges = []
+        return self._with_dropped(ranges)
+
+    def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
+        """Return rows that expire, and the oldest stored rows, which the learner has dropped by itself.
+
+        Both differ after rows were forgotten, because a window of n rows of a learner still counts them, and
+        if rows arrive late, because a learner with a window of time counts them as new.
+        """
+        n_dropped = self.engine.n_dropped
+        if not n_dropped:
+            return ranges
+        oldest = self.row_windows.expired(max(0, self.row_windows.n_rows - n_dropped), 0.0)
+        longest: dict[int, RowRange] = {}
+        for rows in sorted([*oldest, *ranges], key=lambda rows: (rows.chunk, rows.end)):
+            longest[rows.chunk] = rows
+        return list(longest.values())
 
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if there are none."""
         window = self.engine.spec.window
-        if window is None:
+        if not self._has_window:
             return None
         moment = now if self.engine.spec.time is None else self.row_windows.newest()
-        ranges = self.row_windows.expired(window, moment)
+        ranges = self._with_dropped([] if window is None else self.row_windows.expired(window, moment))
         if not ranges:
             return None
         version = self._unlearn(ranges)
@@ -280,7 +313,7 @@ class ModelSession:
         pause = partial(self._yield, rows.n_rows)
         pause()
         try:
-            version = self.engine.forget(rows, pause=pause)
+            version = self.engine.expire(rows, pause=pause)
         except DataError as error:  # these rows were learned before: this is not the fault of a client
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
         pause()
@@ -346,17 +379,33 @@ class ModelSession:
     def correct(self, labels: Mapping[str, Any], *, now: float) -> list[str]:
         """Replace labels of learned rows; return the ids whose labels have changed.
 
-        Each row keeps its place in the window. Ids of rows that are not in the window, or that have this
-        label already, are skipped.
+        Each row keeps its place in the window; for a learner with a window of its own it is a new row. Ids of
+        rows that are not in the window, or that have this label already, are skipped.
         """
         corrections = self.corrections(labels)
         if corrections:
             wrong = wire.joined([one.split.unlearn for one in corrections])
-            self.engine.correct(wrong, wire.joined([one.right for one in corrections]))
-            for one in corrections:
-                self._rewrite(one.chunk, one.split)
+            right = wire.joined([one.right for one in corrections])
+            if self.engine.has_own_window:
+                self._learn_again(corrections, wrong, right, now)
+            else:
+                self.engine.correct(wrong, right)
+                for one in corrections:
+                    self._rewrite(one.chunk, one.split)
             self.snapshot(now)  # events before it refer to chunks with the earlier labels
         return [row_id for one in corrections for row_id in one.ids]
+
+    def _learn_again(
+        self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
+    ) -> None:
+        """Forget rows and learn them as new ones: a learner with its own window appends them to it."""
+        try:
+            self.engine.forget(wrong)
+            for one in corrections:
+                self._rewrite(one.chunk, self._split(one.chunk, one.positions))
+            self.learn(right, now=now, guarded=False)
+        except SteelyardError as error:  # the learner may have changed: the writer recovers the model
+            raise RuntimeError(f"labels could not be corrected: {error}") from error
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
         """Return what :meth:`correct` would change; raise DataError if it cannot."""
@@ -392,7 +441,7 @@ class ModelSession:
             len(rows),
             _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
-        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep)
+        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep, rows)
 
     def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
         """Put the rows that violate a guard into quarantine; return the others."""
@@ -484,17 +533,20 @@ class ModelSession:
         self.snapshot(now)
         return self.engine.version
 
-    def _history(self) -> Iterator[ColumnBatch]:
-        """Return the rows in the window, oldest chunk first, in batches."""
+    def _history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
+        """Return the rows in the window with their times, oldest chunk first, in batches."""
         parts: list[ColumnBatch] = []
+        times: list[FloatArray] = []
         for chunk in self.row_windows.chunks():
-            batch, _ = self._unpacked(chunk)
-            parts.append(batch.take(self.row_windows.begin_of(chunk), batch.n_rows))
+            batch, extra = self._unpacked(chunk)
+            begin = self.row_windows.begin_of(chunk)
+            parts.append(batch.take(begin, batch.n_rows))
+            times.append(np.asarray(extra["times"])[begin:])
             if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
-                yield wire.joined(parts)
-                parts = []
+                yield wire.joined(parts), np.concatenate(times)
+                parts, times = [], []
         if parts:
-            yield wire.joined(parts)
+            yield wire.joined(parts), np.concatenate(times)
 
     # -- forgetting ---------------------------------------------------------------------------------
 
@@ -671,18 +723,21 @@ class ModelSession:
         else:
             assert request.learned is not None
             chunks = self.store.chunks_learned(name, *request.learned)
-        if not chunks:
+        splits = {chunk: self._split(chunk, None, key) for chunk in chunks}
+        splits = {chunk: split for chunk, split in splits.items() if split.n_selected}
+        if not splits:
             raise NotFoundError(
                 f"the model {name!r} has no rows of this batch or time; nothing was changed.",
                 hint="a batch is named by the Idempotency-Key of its request",
             )
-        return {chunk: self._split(chunk, None, key) for chunk in chunks}
+        return splits
 
     def _split(self, chunk: int, positions: list[int] | None, key: str | None = None) -> _SplitChunk:
         """Split a chunk at these positions, or at the rows of a key; a chunk of one request has no keys."""
         batch, extra = self._unpacked(chunk)
         if positions is None:
-            positions = extra.get("batches", {}).get(key, list(range(batch.n_rows)))
+            is_shared = key is not None and "batches" in extra
+            positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
@@ -730,7 +785,7 @@ class ModelSession:
         if split.batches:
             extra["batches"] = split.batches
         self.store.replace_chunk(chunk, keep.n_rows, wire.pack(keep, extra))
-        self.store.index_batches(self.engine.name, chunk, split.batches)
+        self.store.index_batches(self.engine.name, chunk, list(split.batches))
         self.store.index_rows(
             self.engine.name, chunk, wire.texts(keep, spec.id), wire.texts(keep, spec.subject)
         )
@@ -802,6 +857,7 @@ class _Correction(NamedTuple):
     ids: list[str]  # of the rows whose labels change
     right: ColumnBatch  # these rows with their new labels
     split: _SplitChunk
+    positions: list[int]  # of these rows in the chunk
 
 
 def _positions_by_key(

@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from steelyard._threads import reserve_core
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.audit import AuditLog
@@ -648,7 +650,8 @@ class Writer:
             except SteelyardError:
                 return None  # a request has bad rows; one call per request finds it
         responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
-        new = [(r.key, r.fingerprint, json.dumps(responses[id(r)])) for r in rows if r.key is not None]
+        encode = msgspec.json.encode
+        new = [(r.key, r.fingerprint, encode(responses[id(r)]).decode()) for r in rows if r.key is not None]
         if new:
             self.store.put_responses(model, new, at=self.clock())
         return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
@@ -779,8 +782,8 @@ class Writer:
             session.yield_to_readers = partial(self._yield_to_readers, name)
             self._sessions[name] = session
             former_version = self.store.former_version(name)
-            if former_version >= 0:
-                session.engine.version = former_version + 1
+            session.engine.version = former_version + 1
+            if former_version >= 0 or session.engine.has_own_window:
                 session.snapshot(now)
         elif session.engine.spec.as_dict() != spec.as_dict():
             session.configure(spec, now=now)

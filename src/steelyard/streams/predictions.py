@@ -124,15 +124,21 @@ def rows_for_model(model: Any, chunk: Chunk) -> Any:
     return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
 
 
-def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> Predictions:
+def predict_chunk(
+    model: Any, chunk: Chunk, *, probabilities: bool = False, sample_cost: FloatArray | None = None
+) -> Predictions:
     """Return the predictions of a model for a chunk.
 
-    Rows are scored once: if the labels of a model follow from its scores, predict() is not called.
+    Rows are scored once: if the labels of a model follow from its scores, predict() is not called. With
+    ``sample_cost`` the labels of two classes depend on the costs of the rows too.
     """
     X = rows_for_model(model, chunk)
     classes = np.asarray(model.classes_).tolist()
     has_probabilities = probabilities and len(classes) > 1 and hasattr(model, "predict_proba")
     proba = np.asarray(model.predict_proba(X), dtype=np.float64) if has_probabilities else None
+    if sample_cost is not None and len(classes) == 2:
+        predicted, indices = _encode_predicted(np.asarray(model.predict(X, sample_cost=sample_cost)))
+        return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
     if getattr(model, "labels_follow_scores", False):
         decision = _scores(model, X, len(classes))
         if decision is not None:

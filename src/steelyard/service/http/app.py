@@ -315,6 +315,7 @@ class Service:
         # In a thread: the digest of a model with thousands of columns takes seconds.
         summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
+        more["realised_rates"] = self.model(name).realised_rates()
         more["topics"] = [consumer.describe() for consumer in self.consumers if consumer.model == name]
         return JSONResponse({**summary, **more})
 

@@ -7,6 +7,10 @@ const SLOW_SECONDS = 20; // columns and versions are computed on request, so the
 // A card with `isSlow` is loaded when the page opens and then every SLOW_SECONDS. Add new cards to this list.
 const EXTRA_CARDS = [
   {
+    load: (page) => (page.model.realised_rates?.length ? page.model.realised_rates : null),
+    draw: (rates) => card("Promised and realised rates", "Since the model was created, with intervals of 95 % that are valid at any time.", rateTable(rates)),
+  },
+  {
     load: (page) => (page.model.topics?.length ? page.model.topics : null),
     draw: (topics) => card("Topics", "Message brokers that feed the model. Lag: messages that were not read yet.", topicTable(topics)),
   },
@@ -21,7 +25,7 @@ const EXTRA_CARDS = [
   },
   {
     load: (page) => (page.model.has_challenger ? optional(`${page.path}/challenger`) : null),
-    draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(1000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
+    draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(4000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
       comparisonTable(compared), el("div", `challenger: ${JSON.stringify(compared.spec.learner)}`, "quiet small wrap")),
   },
   {
@@ -36,6 +40,12 @@ const EXTRA_CARDS = [
     draw: (found, page) => (found.versions.length ? card("Versions", "Versions with a snapshot. Compare: how often a version predicts the same label as the current one, on the last rows.", versionTable(found.versions, page)) : null),
   },
 ];
+
+function rateTable(rates) {
+  const exact = (x) => (x === null ? "–" : `${(100 * x).toFixed(2)} %`);
+  return scrolled(table(["rate", "promised", "realised", "interval", "of"], rates.map((r) => [
+    r.name, exact(r.promised), exact(r.rate), `${exact(r.interval[0])} to ${exact(r.interval[1])}`, number(r.rows)])));
+}
 
 function topicTable(topics) {
   return scrolled(table(["topic", "state", "lag", "rows/s", "rows", "dead letters"], topics.map((t) => [
