@@ -161,7 +161,11 @@ class PublishedModel:
                 for expert in explained.experts
             ]
         changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
-        names = [*self._encoder.numeric_, *self._encoder.categorical_] if changes else []
+        names: list[str] = []
+        if changes:
+            n_features = int(self._learner.n_features_in_)
+            columns, sources = source_columns(self._encoder, n_features, is_hashed=self._is_hashed)
+            names = [columns[source] for source in sources]
         return {
             "experts": experts,
             "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],

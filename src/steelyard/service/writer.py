@@ -623,6 +623,8 @@ class Writer:
                 if request.key is None:
                     response = self._run_request(request, now)
                 else:
+                    if request.model not in self._sessions:
+                        self._adopt(request.model)  # before its stored responses are read
                     run = partial(self._run_request, request, now)
                     response = run_once(self.store, request, run, now)
                 outcomes.append((request, response))

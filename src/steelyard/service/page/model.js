@@ -42,9 +42,9 @@ const EXTRA_CARDS = [
 ];
 
 function rateTable(rates) {
-  const exact = (x) => (x === null ? "–" : `${(100 * x).toFixed(2)} %`);
-  return scrolled(table(["rate", "promised", "realised", "interval", "of"], rates.map((r) => [
-    r.name, exact(r.promised), exact(r.rate), `${exact(r.interval[0])} to ${exact(r.interval[1])}`, number(r.rows)])));
+  const percent = (x) => (x === null ? "–" : (100 * x).toFixed(x < 0.1 ? 2 : 1));
+  return scrolled(table(["percent", "promised", "realised", "interval", "of rows"], rates.map((r) => [
+    r.name, percent(r.promised), percent(r.rate), r.interval.map(percent).join("\u2013"), number(r.rows)])));
 }
 
 function topicTable(topics) {
@@ -151,6 +151,7 @@ class ModelPage {
     const { points } = this.activity;
     const draw = (name, series, isEmpty) => {
       const holder = this.curves[name];
+      holder.classList.toggle("empty", points.length < 2 || isEmpty);
       if (points.length > 1 && !isEmpty) lineChart(holder, points, series);
       else {
         holder.chart?.destroy();
@@ -178,6 +179,7 @@ class ModelPage {
       tile(number(model.rows), "rows in the model"), tile(number(model.waiting_for_labels), "waiting for labels"),
       tile(this.rate === null ? "–" : number(this.rate), "rows per second"));
     if (this.points.length > 1) {
+      for (const holder of [this.course, this.shares]) holder.classList.remove("empty");
       const drifts = (model.drifts ?? []).map((row) => (this.points.find((p) => p.row >= row) ?? {}).at).filter((at) => at !== undefined);
       const curves = [{ name: "G-mean", value: (p) => p.g_mean, colour: "--a", show: (v) => v.toFixed(3), top: 1 }];
       if (this.points.some((p) => p.auc !== null)) curves.push({ name: "AUC", value: (p) => p.auc, colour: "--b", show: (v) => v.toFixed(3) });
@@ -190,6 +192,7 @@ class ModelPage {
       for (const holder of [this.course, this.shares]) {
         holder.chart?.destroy();
         Object.assign(holder, { chart: null, appearance: null });
+        holder.classList.add("empty");
         holder.replaceChildren(el("p", "No labels in this time; the curve begins after 200 labels.", "quiet"));
       }
     }

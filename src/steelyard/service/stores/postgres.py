@@ -229,6 +229,7 @@ class PostgresStore(Store):
             if self._do("SELECT pg_try_advisory_lock(?)", _lease_key(model)) == [(True,)]:
                 acquired.append(model)
         self._leases.update(acquired)
+        self._drop_key_indexes(acquired)
         return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:

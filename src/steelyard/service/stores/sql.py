@@ -90,10 +90,16 @@ class Store:
 
     def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
         """Acquire leases of models that no other process changes, at most ``limit``; return their names."""
-        return list(models)[:limit]
+        acquired = list(models)[:limit]
+        self._drop_key_indexes(acquired)
+        return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
         """Let other processes, or another writer thread of this one, change these models."""
+        self._drop_key_indexes(models)
+
+    def _drop_key_indexes(self, models: Iterable[str]) -> None:
+        """Load the keys of these models again when they are needed."""
         for model in models:
             self._key_indexes.pop(model, None)
 
@@ -182,11 +188,13 @@ class Store:
         for table in _TABLES_BY_MODEL:
             self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  a constant name
         self._do("DELETE FROM models WHERE name = ?", name)
+        self._drop_key_indexes([name])
 
     def rename_model(self, name: str, new_name: str) -> None:
         for table in _TABLES_BY_MODEL:
             self._do(f"UPDATE {table} SET model = ? WHERE model = ?", new_name, name)  # noqa: S608  constant
         self._do("UPDATE models SET name = ? WHERE name = ?", new_name, name)
+        self._drop_key_indexes([name, new_name])
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that its name never repeats a version."""
