@@ -515,7 +515,7 @@ class Engine:
             self.challenger, self.challenger_ended = None, "rows were forgotten"
 
     def check_correction(self, right: ColumnBatch) -> None:
-        """Raise DataError if learned rows cannot get these labels, which must be known classes."""
+        """Raise DataError if learned rows cannot get these labels: classes of the model or of its spec."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
@@ -523,6 +523,7 @@ class Engine:
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
         known = {str(label) for label in np.asarray(self._learner.classes_).tolist()}
+        known |= self.spec.allowed_labels or set()
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
         if unknown is not None:
             expected = ", ".join(sorted(known))
@@ -616,6 +617,11 @@ class Engine:
         values = batch.columns[self.spec.target]
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the usual case: integer classes
+        numbers = {} if self._text_labels else self.spec.integer_classes
+        if numbers and values.dtype == object:  # another row of the request had a text as its label
+            found = [numbers.get(text or "") for text in as_texts(values)]
+            if None not in found:
+                return np.array(found, dtype=np.int64)
         labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)

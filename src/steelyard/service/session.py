@@ -484,8 +484,8 @@ class ModelSession:
         n_new = len(rows)
         if self.n_pending + n_new > max_pending:
             raise Conflict(
-                f"{self.n_pending:,} rows of {name!r} wait for their labels, and {max_pending:,} can; "
-                "nothing was changed.",
+                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {n_new:,} more there "
+                f"would be more than {max_pending:,}; nothing was changed.",
                 hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
             )
         self.store.put_pending(name, rows)

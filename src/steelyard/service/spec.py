@@ -266,6 +266,12 @@ class Spec:
         return None if self.classes is None else frozenset(map(str, self.classes))
 
     @cached_property
+    def integer_classes(self) -> dict[str, int]:
+        """Allowed labels by their texts, if all of them are integers; otherwise empty."""
+        found = {str(label): label for label in self.classes or () if isinstance(label, int)}
+        return found if len(found) == len(self.classes or ()) else {}
+
+    @cached_property
     def max_future_seconds(self) -> float:
         """Maximum number of seconds by which the time of a row may be in the future."""
         limit = None if self.max_future is None else window_size(self.max_future)
