@@ -25,14 +25,13 @@ IMAGES = Path(__file__).parent / "images"
 MODEL = "payments"
 MIN_ROWS = 40_000
 HEIGHT = 900
-N_CARDS = 6  # of the lower part of a model's page
 
 
 @contextmanager
 def demonstration() -> Iterator[str]:
     """Start the demonstration; yield its address."""
     command = [sys.executable, "-m", "steelyard", "serve", "--demo", "--port", "0"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603  our own command
     assert running.stderr is not None
     try:
         found = re.search(r"http://127\.0\.0\.1:\d+", running.stderr.readline())

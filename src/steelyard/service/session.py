@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.base import forgetting_scope
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.commands import Challenge, Conflict, Forget, NotFoundError, Release
 from steelyard.service.engine import EarlierPredictions, Engine
-from steelyard.service.idempotency import ERASED_RESPONSE
+from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
@@ -32,7 +31,6 @@ __all__ = ["LearnedRows", "ModelSession"]
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # rows of a model
 _REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
-_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
 
 
@@ -89,10 +87,10 @@ class ModelSession:
         return session
 
     def _times(self, chunk: int) -> FloatArray:
-        _, extra = self._unpacked(chunk)
+        _, extra = self.unpacked(chunk)
         return np.asarray(extra["times"])
 
-    def _unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
+    def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
         """Return the rows of a chunk; raise FileFormatError that names the chunk if it is damaged."""
         try:
             return wire.unpack(self.store.chunk(chunk))
@@ -119,7 +117,7 @@ class ModelSession:
         n_lost, damaged = 0, []
         for chunk, n_rows, begin in store.chunks(name):
             try:
-                batch, extra = session._unpacked(chunk)
+                batch, extra = session.unpacked(chunk)
                 times = np.asarray(extra["times"])
                 if begin < batch.n_rows:
                     session.engine.learn(batch.take(begin, batch.n_rows), at=now, times=times[begin:])
@@ -148,7 +146,7 @@ class ModelSession:
         body = wire.unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
-            batch, extra = self._unpacked(body["chunk"])
+            batch, extra = self.unpacked(body["chunk"])
             self.engine.learn(
                 batch,
                 at=event.at,
@@ -345,7 +343,7 @@ class ModelSession:
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
         parts = []
         for rows in ranges:
-            batch, _ = self._unpacked(rows.chunk)
+            batch, _ = self.unpacked(rows.chunk)
             parts.append(batch.take(rows.begin, rows.end))
         return wire.joined(parts)
 
@@ -391,7 +389,7 @@ class ModelSession:
             else:
                 self.engine.correct(wrong, right)
                 for one in corrections:
-                    self._rewrite(one.chunk, one.split)
+                    self.rewrite_chunk(one.chunk, one.split)
             self.snapshot(now)  # events before it refer to chunks with the earlier labels
         return [row_id for one in corrections for row_id in one.ids]
 
@@ -402,7 +400,7 @@ class ModelSession:
         try:
             self.engine.forget(wrong)
             for one in corrections:
-                self._rewrite(one.chunk, self._split(one.chunk, one.positions))
+                self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
             self.learn(right, now=now, guarded=False)
         except SteelyardError as error:  # the learner may have changed: the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
@@ -410,7 +408,7 @@ class ModelSession:
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
         """Return what :meth:`correct` would change; raise DataError if it cannot."""
         engine = self.engine
-        positions = self._positions(self.store.find_rows(engine.name, ids=list(labels)))
+        positions = self.positions_by_chunk(self.store.find_rows(engine.name, ids=list(labels)))
         found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
         found = [one for one in found if one.ids]
         if found:
@@ -423,7 +421,7 @@ class ModelSession:
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
         """Return the rows of a chunk whose labels change, before and after, and the chunk with new labels."""
         spec = self.engine.spec
-        batch, extra = self._unpacked(chunk)
+        batch, extra = self.unpacked(chunk)
         begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
         active = [row for row in sorted(positions) if row >= begin]
         column = batch.columns[spec.target].copy()
@@ -434,7 +432,7 @@ class ModelSession:
         rows = [row for row, is_new in zip(active, column[active] != new, strict=True) if is_new]
         column[active] = new
         corrected = ColumnBatch({**batch.columns, spec.target: column}, batch.n_rows)
-        keep = _SplitChunk(
+        keep = SplitChunk(
             wire.select(batch, rows),
             corrected.take(begin, batch.n_rows),
             np.asarray(extra["times"])[begin:],
@@ -538,7 +536,7 @@ class ModelSession:
         parts: list[ColumnBatch] = []
         times: list[FloatArray] = []
         for chunk in self.row_windows.chunks():
-            batch, extra = self._unpacked(chunk)
+            batch, extra = self.unpacked(chunk)
             begin = self.row_windows.begin_of(chunk)
             parts.append(batch.take(begin, batch.n_rows))
             times.append(np.asarray(extra["times"])[begin:])
@@ -552,196 +550,31 @@ class ModelSession:
 
     def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
         """Unlearn rows and erase them from the store; return the certificate."""
-        engine = self.engine
-        before = self._statement()
-        is_complete = engine.spec.keeps_rows or request.batch is not None
-        affected = self._affected_chunks(request)
-        unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
-        n_rows = sum(batch.n_rows for batch in unlearned)
-        if request.batch is not None and not engine.spec.keeps_rows:
-            engine.forget(request.batch)
-            n_rows = request.batch.n_rows
-        elif unlearned:
-            engine.forget(wire.joined(unlearned))
-        engine.recent.clear()
-        kept_columns = self._erase_categories(affected, request)
-        is_complete = is_complete and not kept_columns
-        is_found = bool(affected) or request.batch is not None
-        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # Before the first change, because both take long.
-        after, snapshot = self._statement(), self._encoded(now) if deletes_history else None
-        for chunk, split in affected.items():
-            self._rewrite(chunk, split)
-        n_pending = self.store.drop_pending(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        self.n_pending -= n_pending
-        self.store.drop_early_labels(engine.name, request.ids or ())
-        n_quarantined = self.store.drop_quarantined(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        n_responses = self._erase_responses(request, unlearned)
-        if deletes_history:
-            self.snapshot(now, keep=1, encoded=snapshot)
-        n_unknown = self._n_unknown(request, affected, n_pending + n_quarantined)
-        is_complete = is_complete and not n_unknown
-        has_effect = bool(n_rows or n_pending or n_quarantined or n_responses)
-        is_exact, covers = forgetting_scope(engine.learner)
-        certificate = {
-            "model": engine.name,
-            "by": request.by,
-            "forgotten": n_rows,
-            "waiting_dropped": n_pending,
-            "quarantine_dropped": n_quarantined,
-            "answers_erased": n_responses,
-            "unknown": n_unknown,
-            "categories_kept": kept_columns,
-            "found": has_effect,
-            "complete": has_effect and is_complete and is_exact,
-            "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
-            "at": now,
-            "version": engine.version,
-            "before": before,
-            "after": after,
-        }
-        if kept_columns:
-            certificate["note"] = (
-                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
-                "it could not be checked whether other rows have them."
-            )
-        elif not has_effect and engine.spec.keeps_rows:
-            certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
-        elif engine.spec.keeps_rows and not is_complete:
-            certificate["note"] = (
-                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
-                "never learned, have expired, or were forgotten before."
-            )
-        elif not is_complete:
-            certificate["note"] = (
-                "This model does not store the rows that it has learned, so they could not be found. The "
-                "model still contains them until the rows themselves are sent in a forget request."
-            )
-        if has_effect:
-            self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
-        return certificate
+        return Forgetting(self, request, now).run()
 
-    def _erase_categories(self, affected: Mapping[int, _SplitChunk], request: Forget) -> list[str]:
-        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
-        engine, keeps_rows = self.engine, self.engine.spec.keeps_rows
-        parts = [split.unlearn for split in affected.values()]
-        if request.batch is not None and not keeps_rows:
-            parts = [request.batch]
-        left = set().union(*map(engine.categories_in, parts))
-        n_scanned = 0
-        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
-            left -= engine.categories_in(rows)
-            n_scanned += rows.n_rows
-            if not left or n_scanned > _MAX_SCANNED_ROWS:
-                break
-        if not left:
-            return []
-        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
-            return sorted({name for name, _ in left})
-        engine.erase_categories(left)
-        return []
-
-    def _remaining_rows(self, affected: Mapping[int, _SplitChunk]) -> Iterator[ColumnBatch]:
-        """Yield the active rows that are not forgotten, newest first."""
-        for chunk in reversed(self.row_windows.chunks()):
-            if chunk in affected:
-                yield affected[chunk].keep
-            else:
-                rows, _ = self._unpacked(chunk)
-                yield rows.take(self.row_windows.begin_of(chunk), rows.n_rows)
-
-    @staticmethod
-    def _n_unknown(request: Forget, affected: Mapping[int, _SplitChunk], n_dropped: int) -> int:
-        """Return how many of the given ids or subjects no learned, pending or quarantined row had."""
-        if request.ids is None and request.subject is None:
-            return 0
-        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
-        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
-
-    def _erase_responses(self, request: Forget, unlearned: Sequence[ColumnBatch]) -> int:
-        """Overwrite stored responses that mention the forgotten rows; return their number."""
-        spec = self.engine.spec
-        blank = partial(self.store.blank_responses, self.engine.name, ERASED_RESPONSE)
-        if request.request_key is not None:
-            self.store.blank_response(self.engine.name, ERASED_RESPONSE, request.request_key)
-        if request.subject is not None:
-            n_responses = blank(subject=request.subject)
-        elif request.before is not None or (request.batch is not None and spec.id is None):
-            # Rows without ids cannot be matched with responses, so all responses are erased.
-            n_responses = blank(before=np.inf if request.before is None else request.before)
-        else:
-            n_responses = blank(ids=list(request.ids or ()))
-        parts = unlearned if spec.keeps_rows or request.batch is None else [request.batch]
-        ids = [row_id for part in parts if spec.id in part.columns for row_id in wire.texts(part, spec.id)]
-        return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
-
-    def _statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, Any]:
+        """Return rows, classes and digest of the model, for a certificate."""
         engine = self.engine
         return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
 
-    def _affected_chunks(self, request: Forget) -> dict[int, _SplitChunk]:
-        """Return the chunks that lose rows, each split into rows to unlearn and rows to keep."""
-        is_undo = request.request_key is not None or request.learned is not None
-        if not self.engine.spec.keeps_rows:
-            if request.batch is None and (is_undo or self.engine.spec.rows == "none"):
-                raise Conflict(
-                    f"this model stores no rows (rows = {self.engine.spec.rows!r}), so none can be found "
-                    f"by {request.by}; nothing was changed.",
-                    hint='send the rows themselves, or create the model with rows = "window"',
-                )
-            return {}
-        positions: dict[int, list[int]] = {}
-        if is_undo:
-            return self._chunks_to_undo(request)
-        if request.batch is not None:
-            positions = self._positions_of(request.batch)
-        elif request.before is not None:
-            for rows in self.row_windows.before(request.before):
-                positions[rows.chunk] = list(range(rows.begin, rows.end))
-        else:
-            positions = self._positions(
-                self.store.find_rows(self.engine.name, ids=request.ids or (), subject=request.subject)
-            )
-        return {chunk: self._split(chunk, found) for chunk, found in positions.items()}
-
     @staticmethod
-    def _positions(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    def positions_by_chunk(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+        """Group (chunk, position) by chunk."""
         positions: dict[int, list[int]] = {}
         for chunk, position in found:
             positions.setdefault(chunk, []).append(position)
         return positions
 
-    def _chunks_to_undo(self, request: Forget) -> dict[int, _SplitChunk]:
-        """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
-        name, key = self.engine.name, request.request_key
-        if key is not None:
-            chunks = self.store.chunks_of_batch(name, key)
-        else:
-            assert request.learned is not None
-            chunks = self.store.chunks_learned(name, *request.learned)
-        splits = {chunk: self._split(chunk, None, key) for chunk in chunks}
-        splits = {chunk: split for chunk, split in splits.items() if split.n_selected}
-        if not splits:
-            raise NotFoundError(
-                f"the model {name!r} has no rows of this batch or time; nothing was changed.",
-                hint="a batch is named by the Idempotency-Key of its request",
-            )
-        return splits
-
-    def _split(self, chunk: int, positions: list[int] | None, key: str | None = None) -> _SplitChunk:
+    def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
         """Split a chunk at these positions, or at the rows of a key; a chunk of one request has no keys."""
-        batch, extra = self._unpacked(chunk)
+        batch, extra = self.unpacked(chunk)
         if positions is None:
             is_shared = key is not None and "batches" in extra
             positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
-        return _SplitChunk(
+        return SplitChunk(
             wire.select(batch, selected & active),
             wire.select(batch, ~selected & active),
             np.asarray(extra["times"])[~selected & active],
@@ -749,33 +582,8 @@ class ModelSession:
             _kept_positions(extra, ~selected & active),
         )
 
-    def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
-        """Find rows with these values in the window; raise Conflict if one of them is not there."""
-        spec = self.engine.spec
-        identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
-        names = [*self.engine.column_kinds(), spec.target, *map(str, identifying)]
-        self.engine.check_rows(batch, labelled=False)
-        wanted = Counter(_row_keys(batch, names))
-        positions: dict[int, list[int]] = {}
-        for chunk in self.row_windows.chunks():
-            if not wanted:
-                break
-            rows, _ = self._unpacked(chunk)
-            begin = self.row_windows.begin_of(chunk)
-            for position, key in enumerate(_row_keys(rows, names)):
-                if position >= begin and wanted[key] > 0:
-                    positions.setdefault(chunk, []).append(position)
-                    wanted[key] -= 1
-            wanted = +wanted  # remove the rows that were found from the counter
-        if wanted:
-            raise Conflict(
-                f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
-                "nothing was changed.",
-                hint="send rows with exactly the values and labels with which they were learned",
-            )
-        return positions
-
-    def _rewrite(self, chunk: int, split: _SplitChunk) -> None:
+    def rewrite_chunk(self, chunk: int, split: SplitChunk) -> None:
+        """Replace a stored chunk by its rows to keep."""
         spec, keep = self.engine.spec, split.keep
         if not keep.n_rows:
             self.store.drop_chunks([chunk])
@@ -793,14 +601,15 @@ class ModelSession:
 
     # -- snapshots and settings ---------------------------------------------------------------------
 
-    def _encoded(self, now: float) -> Snapshot:
+    def encoded_snapshot(self, now: float) -> Snapshot:
+        """Return a snapshot of the current state."""
         return Snapshot(self.engine.version, now, self.engine.digest(), encode(self.engine.state()))
 
     def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine, pause = self.engine, partial(self._yield, self.rows_since_snapshot)
         pause()
-        snapshot = encoded or self._encoded(now)
+        snapshot = encoded or self.encoded_snapshot(now)
         pause()
         self.state_bytes = len(snapshot.body)
         self.store.put_snapshot(engine.name, snapshot, keep)
@@ -833,14 +642,6 @@ class ModelSession:
         return self.expire_rows(now) or version
 
 
-class _SplitChunk(NamedTuple):
-    unlearn: ColumnBatch
-    keep: ColumnBatch
-    times: FloatArray  # times of the rows to keep
-    n_selected: int  # selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
-
-
 def _latest_readable(store: Store, name: str) -> Engine | None:
     """Return the model of the newest snapshot that can be decoded."""
     version: int | None = None
@@ -856,7 +657,7 @@ class _Correction(NamedTuple):
     chunk: int
     ids: list[str]  # of the rows whose labels change
     right: ColumnBatch  # these rows with their new labels
-    split: _SplitChunk
+    split: SplitChunk
     positions: list[int]  # of these rows in the chunk
 
 
@@ -883,31 +684,13 @@ def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[s
     return {key: positions for key, positions in found.items() if positions}
 
 
-def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    missing = [name for name in names if name not in batch.columns]
-    if missing:
-        raise DataError(f"the column {missing[0]!r} is missing.", source="the request")
-    columns = []
-    for name in names:
-        values = batch.columns[name]
-        columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
-    return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
-
-
-def _comparable(value: Any) -> Any:
-    """Return a key for comparisons: missing values are equal, and the number 3 equals the text "3"."""
-    if value is None or value != value:  # noqa: PLR0124  nan
-        return None
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     """Return whether two pending rows have the same subject and values, apart from their time."""
     batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
     names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
     if row.subject != other.subject or names[0] != names[1]:
         return False
-    return _row_keys(batches[0], names[0]) == _row_keys(batches[1], names[0])
+    return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
 def _stored_predictions(values: Any) -> EarlierPredictions | None:

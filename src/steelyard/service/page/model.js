@@ -43,8 +43,8 @@ const EXTRA_CARDS = [
 
 function rateTable(rates) {
   const percent = (x) => (x === null ? "–" : (100 * x).toFixed(x < 0.1 ? 2 : 1));
-  return scrolled(table(["percent", "promised", "realised", "interval", "of rows"], rates.map((r) => [
-    r.name, percent(r.promised), percent(r.rate), r.interval.map(percent).join("\u2013"), number(r.rows)])));
+  return scrolled(table(["percent", "promised", "realised", "interval", "rows"], rates.map((r) => [
+    r.name, percent(r.promised), percent(r.rate), r.interval.map(percent).join("\u2060\u2013\u2060"), number(r.rows)])));
 }
 
 function topicTable(topics) {
