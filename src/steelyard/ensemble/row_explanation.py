@@ -8,6 +8,7 @@ score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +16,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import align
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.views import HashedView, TransformedRows
-from steelyard.explanation.attribution import Attribution, explain_softmax
-from steelyard.explanation.neighbors import Change
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
+from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
+from steelyard.explanation.neighbors import Change, RememberedRows
 from steelyard.explanation.rows import RowExplanations
 
 if TYPE_CHECKING:
     from steelyard.tables.schema import Schema
 
-__all__ = ["explain_snapshot", "unhashed", "with_table_values"]
+__all__ = ["attribution", "explain_snapshot", "remembered_rows", "unhashed", "with_table_values"]
+
+_RECENT_ROWS = 1000  # remembered rows that explanations compare with
+_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
+
+
+def attribution(
+    ensemble: ExpertEnsemble, X: FloatArray, rows: FloatArray, background: FloatArray | None
+) -> Attribution:
+    """Return contributions of the columns of X to the scores of an ensemble.
+
+    ``rows`` are the rows X as the experts see them; without a background, recent rows are used.
+    """
+    snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
+    others = _recent_rows(ensemble).X if background is None else background
+    part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
+    if hashed is None:
+        return part
+    if isinstance(hashed, HashedTable):
+        raise DataError(
+            f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
+            source="StreamClassifier.explain",
+            hint="select the columns that matter before learning",
+        )
+    return unhashed(part, X, hashed)
+
+
+def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
+    """Return the rows that explanations compare with; ``dense`` converts rows as the experts see them."""
+    recent, views = _recent_rows(ensemble), ensemble.views
+    labels = np.array([*ensemble.labels, None], dtype=object)[:-1][recent.codes]
+
+    def ranks(rows: FloatArray) -> FloatArray:
+        return rows if views.ranks is None else TransformedRows(rows, views).ranks
+
+    has_values = ensemble.input.hashed is None
+    rows = recent.X if has_values else ranks(recent.X)
+    return RememberedRows(rows, labels, recent.numbers, lambda X: ranks(dense(X)), has_values)
+
+
+def _recent_rows(ensemble: ExpertEnsemble) -> Block:
+    """Return the last rows, and the last rows of each class, in the row buffer."""
+    rows = ensemble.rows
+    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.low))
+    return recent if len(recent) else rows.block
 
 
 def explain_snapshot(

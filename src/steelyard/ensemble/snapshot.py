@@ -12,7 +12,6 @@ from steelyard._labels import winners
 from steelyard._threads import one_thread
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule
-from steelyard.ensemble.experts.labels import LabelFrequencyRule
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.score_buffer import align, n_planes
@@ -98,7 +97,7 @@ class EnsembleSnapshot:
 
     def after_labels(self, codes: list[int]) -> EnsembleSnapshot:
         """Return the snapshot after some more labels, which only the label frequency rules use."""
-        rules = [rule.after(codes) if isinstance(rule, LabelFrequencyRule) else rule for rule in self.rules]
+        rules = [None if rule is None else rule.after_labels(codes) for rule in self.rules]
         return replace(self, rules=rules)
 
     def weights_for(self, classes: list[int]) -> ExpertWeights | MulticlassWeights | None:

@@ -6,6 +6,7 @@ exactly. Every row is transformed independently of the other rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,16 @@ from steelyard.ensemble.layout import Layout
 from steelyard.explanation.attribution import Attribution
 from steelyard.features import RandomFeatures
 
-__all__ = ["CodedView", "HashedTable", "HashedView", "RankView", "TransformedRows", "Views"]
+__all__ = [
+    "MAX_MAPPED",
+    "CodedView",
+    "HashedTable",
+    "HashedView",
+    "RankView",
+    "TransformedRows",
+    "Views",
+    "n_mapped",
+]
 
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
@@ -30,6 +40,8 @@ _SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identit
 _IMPUTATION_SWEEPS = 3
 _MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
 _MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
+MAX_MAPPED = 300  # random features
+_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
 
 
 @dataclass(frozen=True)
@@ -304,10 +316,10 @@ class Views:
     map: RandomFeatures | None = None
     layout: Layout | None = None
 
-    def fit(self, X: FloatArray, codes: IntArray, n_mapped: int, seed: int) -> Views:
+    def fit(self, X: FloatArray, codes: IntArray, n_classes: int, seed: int) -> Views:
         """Return the rank transformation and the random feature map fitted on these rows."""
         ranks = RankView.fit(X) if self.layout is None else CodedView.fit(X, codes, self.layout)
-        feature_map = RandomFeatures(n_mapped, random_state=seed).fit(ranks.apply(X))
+        feature_map = RandomFeatures(n_mapped(n_classes), random_state=seed).fit(ranks.apply(X))
         return Views(ranks, feature_map, self.layout)
 
     def with_layout(self, layout: Layout) -> Views:
@@ -334,6 +346,11 @@ class Views:
             return cls(layout=layout)
         ranks: Any = CodedView if "coded" in state["ranks"] else RankView
         return cls(ranks.from_state(state["ranks"]), state["map"], layout)
+
+
+def n_mapped(n_classes: int) -> int:
+    """Return the number of random features: sums over pairs of them must fit into memory."""
+    return int(min(MAX_MAPPED, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
 
 class TransformedRows:
