@@ -133,8 +133,9 @@ def bare_seconds(server: Any, kind: str, topic: str, n_messages: int) -> Seconds
 
 def fed_seconds(server: Any, topic: str, n_rows: int, folder: Path) -> Seconds:
     settings = {"target": "y", "rows": "until labelled", "source": {"address": server.address(topic)}}
+    model = FedModel(folder / f"{time.monotonic_ns()}.db", settings, reads=False)
     begin = clocks()
-    model = FedModel(folder / f"{time.monotonic_ns()}.db", settings)
+    model.read()
     while model.n_rows < n_rows:
         time.sleep(0.005)
         assert model.source.state in {"waiting", "reads"}, model.source.describe()
