@@ -13,7 +13,7 @@ import pytest
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
 from steelyard.service import Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Learn, Put, Tick, Unavailable
+from steelyard.service.commands import Forget, Label, Learn, Put, Tick, Unavailable
 from steelyard.service.engine import Engine
 from steelyard.service.http import Limits, app, bodies, make_app
 from steelyard.service.http.keys import Keys
@@ -435,3 +435,22 @@ def test_refused_request_with_a_first_gap_adds_no_feature():
     with pytest.raises(DataError):
         engine.learn(ColumnBatch({"a": np.array([np.nan, 1e308]), "y": np.ones(2)}, 2), at=1.0)
     assert engine.copies()[0].feature_names == published.encoder.feature_names == ["a"]
+
+
+def test_labels_of_integer_classes_stay_integers_beside_a_quarantined_text(tmp_path):
+    session = ModelSession(tmp_path / "a.db")
+    session.do(Put("m", spec(classes=[0, 1], violations="quarantine")))
+    rows = records(20)
+    rows[3]["fraud"] = "stolen"
+    assert session.do(Learn("m", batch(rows)))["quarantined"] == 1
+    assert session.model().learner.classes_.tolist() == [0, 1]
+
+
+def test_label_can_be_corrected_to_a_class_of_the_spec_without_rows(tmp_path):
+    session = ModelSession(tmp_path / "a.db")
+    session.do(Put("m", spec(classes=[0, 1, 2])))
+    session.do(Learn("m", batch(records(20))))
+    assert session.do(Label("m", {"r3": 2}, correct=True))["corrected"] == 1
+    assert session.model().summary()["classes"]["2"] == 1.0
+    with pytest.raises(DataError, match="corrected to 0, 1, 2; got '7'"):
+        session.do(Label("m", {"r3": "7"}, correct=True))
