@@ -34,7 +34,7 @@ from steelyard.service.commands import (
     Unavailable,
 )
 from steelyard.service.consumption import pending_rows
-from steelyard.service.engine import PublishedModel
+from steelyard.service.published import PublishedModel
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
