@@ -278,7 +278,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.predict(self._rows_for_prediction(X, "predict")))
 
-    @available_if(lambda self: _check_has(self.estimator, "decision_function"))
+    @available_if(lambda self: _check_has(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of the rows of a table, as the estimator returns them.
@@ -294,7 +294,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.decision_function(self._rows_for_prediction(X, "decision_function")))
 
-    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))
+    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     @snapshot_read
     def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
         """Return the class probabilities of the rows of a table, as the estimator returns them.
