@@ -7,14 +7,17 @@ import logging
 import os
 import time
 
+import numpy as np
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
-from steelyard.service import SQLiteStore, Writer
+from steelyard.service import Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
 from steelyard.service.commands import Forget, Label, Learn, Put, Tick, Unavailable
+from steelyard.service.engine import Engine
 from steelyard.service.http import Limits, app, bodies, make_app
 from steelyard.service.http.keys import Keys
+from steelyard.tables.columns import ColumnBatch
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
@@ -422,6 +425,16 @@ ODD = [
 def test_spec_with_invalid_learner_raises(odd):
     with pytest.raises(ParameterError):
         spec(**odd)
+
+
+def test_refused_request_with_a_first_gap_adds_no_feature():
+    engine = Engine("m", Spec.from_mapping({"target": "y", "missing": "indicator"}))
+    numbers = {"a": np.array([0.0, 1.0, 2.0, 3.0]), "y": np.array([0.0, 1.0, 0.0, 1.0])}
+    engine.learn(ColumnBatch(numbers, 4), at=0.0)
+    published = engine.published()
+    with pytest.raises(DataError):
+        engine.learn(ColumnBatch({"a": np.array([np.nan, 1e308]), "y": np.ones(2)}, 2), at=1.0)
+    assert engine.copies()[0].feature_names == published.encoder.feature_names == ["a"]
 
 
 def test_labels_of_integer_classes_stay_integers_beside_a_quarantined_text(tmp_path):

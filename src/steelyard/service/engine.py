@@ -142,7 +142,9 @@ class Engine:
     @property
     def _encoder_learns(self) -> bool:
         """Whether learning rows changes the encoder."""
-        return not self._has_columns or bool(self._encoder.categorical_) or self.spec.missing == "mean"
+        if not self._has_columns or self._encoder.categorical_:
+            return True
+        return self.spec.missing in {"mean", "indicator"}
 
     def _fix_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
@@ -192,7 +194,7 @@ class Engine:
         times = np.full(add.n_rows, at) if times is None else times
         # A learner expects ascending times; a row that arrives late counts as new.
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
-        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
+        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
             if not self._has_columns:
                 self._encoder.fit_columns(add, self.feature_names(add), ())
@@ -367,7 +369,7 @@ class Engine:
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no row has any more."""
-        self._encoder = copy.deepcopy(self._encoder)  # published copies keep theirs
+        self._encoder = self._encoder.copy()  # published copies keep theirs
         self._encoder.erase_categories(sorted(categories))
         if self.challenger is not None:
             self.challenger.engine.erase_categories(categories)
@@ -426,7 +428,7 @@ class Engine:
 
     def copies(self) -> tuple[TableEncoder, Any]:
         """Return copies of encoder and learner for reading."""
-        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
+        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
     @property

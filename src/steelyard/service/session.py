@@ -32,6 +32,7 @@ _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # rows of a model
 _REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
+_MIN_SIZE_RATIO = 4  # of rows to the learned state, from which on a snapshot is written instead of the rows
 
 
 class LearnedRows(NamedTuple):
@@ -43,7 +44,7 @@ class LearnedRows(NamedTuple):
     times: FloatArray
     ids: list[str | None]
     subjects: list[str | None]
-    body: bytes
+    body: bytes | None  # None if a snapshot is written instead of the rows
     batch: str | None = None  # idempotency key of the request
     batches: Mapping[str, Sequence[int]] = {}  # positions of the rows of each key, if requests share the rows
 
@@ -61,6 +62,7 @@ class ModelSession:
         self.snapshot_at = -np.inf  # time of the last snapshot
         self.n_pending = 0  # rows without labels
         self.state_bytes = 0  # size of the learned state when it was last measured
+        self._temporary_snapshot: int | None = None  # version of a snapshot that the next one replaces
 
     # -- recovery -----------------------------------------------------------------------------------
 
@@ -73,7 +75,7 @@ class ModelSession:
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
-            session.snapshot_at = snapshot.at
+            session.snapshot_at, session.state_bytes = snapshot.at, len(snapshot.body)
         expired: list[RowRange] = []
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
@@ -221,16 +223,23 @@ class ModelSession:
         if spec.id is not None:
             self._check_new(ids)
         batches = _positions_by_key(sources, order) if spec.keeps_rows else {}
-        extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
-        if batches:
-            extra["batches"] = batches
         pause = partial(self._yield, batch.n_rows)
         pause()
-        body = wire.pack(batch, extra)
+        body = None
+        if not self._is_state_smaller(batch):
+            extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
+            if batches:
+                extra["batches"] = batches
+            body = wire.pack(batch, extra)
         pause()
         version = engine.learn(batch, at=now, times=times, predictions=predictions, pause=pause)
         pause()
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
+
+    def _is_state_smaller(self, batch: ColumnBatch) -> bool:
+        """Whether to write the learned state instead of rows that are only needed to learn them again."""
+        n_bytes = 8 * batch.n_rows * len(batch.columns)
+        return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
 
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store, expire rows outside the window; return the version."""
@@ -239,10 +248,13 @@ class ModelSession:
         expired = self._expired_by(rows) if self._has_window else []
         if expired:
             self._unlearn(expired)
-        chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
-        if rows.batches and spec.keeps_rows:
-            self.store.index_batches(engine.name, chunk, list(rows.batches))
-        self._append("learn", {"chunk": chunk}, rows.now, rows.version)
+        if rows.body is None:
+            self._write_temporary_snapshot(rows.now)
+        else:
+            chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
+            if rows.batches and spec.keeps_rows:
+                self.store.index_batches(engine.name, chunk, list(rows.batches))
+            self._append("learn", {"chunk": chunk}, rows.now, rows.version)
         self.rows_since_snapshot += rows.n_rows
         if expired:
             version = engine.version
@@ -612,7 +624,8 @@ class ModelSession:
         snapshot = encoded or self.encoded_snapshot(now)
         pause()
         self.state_bytes = len(snapshot.body)
-        self.store.put_snapshot(engine.name, snapshot, keep)
+        self.store.put_snapshot(engine.name, snapshot, keep, self._temporary_snapshot)
+        self._temporary_snapshot = None
         pause()
         self.store.drop_events(engine.name, engine.version)
         if engine.spec.keeps_rows:
@@ -627,6 +640,12 @@ class ModelSession:
         pause()
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
+
+    def _write_temporary_snapshot(self, now: float) -> None:
+        """Write a snapshot that the next one replaces: the history of versions has one per many rows."""
+        n_rows = self.rows_since_snapshot
+        self.snapshot(now)
+        self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
 
     def measure_state(self) -> None:
         """Measure the size of the learned state, for the quota."""

@@ -221,8 +221,12 @@ class Store:
     def drop_events(self, model: str, until: int) -> None:
         self._do("DELETE FROM events WHERE model = ? AND version <= ?", model, until)
 
-    def put_snapshot(self, model: str, snapshot: Snapshot, keep: int) -> None:
-        self._do("DELETE FROM snapshots WHERE model = ? AND version = ?", model, snapshot.version)
+    def put_snapshot(
+        self, model: str, snapshot: Snapshot, keep: int, replaced_version: int | None = None
+    ) -> None:
+        """Store a snapshot in place of one of the same or the given version; keep the newest ones."""
+        versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
+        self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
         sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
         self._do(sql, model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
         sql = (
