@@ -31,8 +31,8 @@ _MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
 _MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
 _MIN_FINE_ROWS = 5000  # rows from which on more than 64 bins are used
 _FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
-_SAMPLE_ROWS = 6000  # rows of this sample
-_SAMPLE_TREES = 25
+_SAMPLE_ROWS = 4000  # rows of this sample
+_SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
 
