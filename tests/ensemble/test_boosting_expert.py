@@ -56,7 +56,7 @@ def test_tree_expert_gets_weight_on_data_it_predicts_well(taught):
 
 def test_trees_equal_trees_fitted_on_the_remembered_rows(taught):
     X, y, model = taught
-    expert = model._experts[TREES]
+    expert = model._ensemble.experts[TREES]
     fresh = _fitted_like(expert, X, y)
     for ours, theirs in zip(expert.trees.forest, fresh.forest, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -66,7 +66,7 @@ def test_forget_refits_the_trees_without_the_rows(taught):
     X, y, model = copy.deepcopy(taught)
     gone = np.arange(1000, 1040)
     model.forget(X[gone], y[gone])
-    expert = model._experts[TREES]
+    expert = model._ensemble.experts[TREES]
     assert not np.isin(gone, expert.held).any()
     rule = TreeRule.of(_fitted_like(expert, X, y))
     np.testing.assert_array_equal(_scores(expert, X), rule.scores(type("Rows", (), {"X": X})))
@@ -74,13 +74,13 @@ def test_forget_refits_the_trees_without_the_rows(taught):
 
 def test_copies_and_files_have_the_same_trees(taught):
     X, _, model = taught
-    expected = _scores(model._experts[TREES], X)
+    expected = _scores(model._ensemble.experts[TREES], X)
     for same_history in (
         copy.deepcopy(model),
         pickle.loads(pickle.dumps(model)),
         from_bytes(to_bytes(model)),
     ):
-        np.testing.assert_array_equal(_scores(same_history._experts[TREES], X), expected)
+        np.testing.assert_array_equal(_scores(same_history._ensemble.experts[TREES], X), expected)
         np.testing.assert_array_equal(same_history.decision_function(X), model.decision_function(X))
 
 
@@ -102,7 +102,7 @@ def test_model_state_without_tree_experts_loads(n_classes):
     older._set_state(state)
     assert older.predict(X[:50]).shape == (50,)
     older.partial_fit(X[1003:], y[1003:])
-    assert older._experts[TREES].n_rows > 0
+    assert older._ensemble.experts[TREES].n_rows > 0
     assert older.explain().n_rows == 1200
 
 
@@ -112,14 +112,14 @@ def test_trees_use_only_rows_of_the_window():
     for begin in range(0, 1500, 20):
         model.partial_fit(X[begin : begin + 20], y[begin : begin + 20])
     # Trees are refitted at the latest when a tenth of their rows has left the window.
-    assert model._experts[TREES].held.min() >= 1000 - 70
+    assert model._ensemble.experts[TREES].held.min() >= 1000 - 70
 
 
 def test_trees_are_disabled_with_60_classes_and_explain_reports_it():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 60, size=900)
     model = StreamClassifier().partial_fit(rng.normal(size=(900, 3)), y)
-    assert model._experts[TREES].n_rows == 0
+    assert model._ensemble.experts[TREES].n_rows == 0
     assert "disabled" in model.explain().limits["trees"]
 
 
@@ -158,23 +158,56 @@ def test_state_of_version_0_2_loads_and_learns_on(n_classes):
     assert (older.predict(X) == model.predict(X)).mean() > 0.9
     for name in ("kernel", "trees", "linear"):
         number = [config.name for config in EXPERTS].index(name)
-        assert older._experts[number].n_rows == model._experts[number].n_rows > 0
+        assert older._ensemble.experts[number].n_rows == model._ensemble.experts[number].n_rows > 0
     older.partial_fit(X[1200:], y[1200:]).forget(X[1200:1210], y[1200:1210])
     assert older.explain().n_rows == 1300
 
 
-def test_forget_of_a_large_memory_defers_the_refit():
+def _long_model(X, y):
+    model = StreamClassifier(compute_budget=1000.0)
+    for begin in range(0, len(y), 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    return model
+
+
+def test_forget_of_a_large_memory_fits_a_sample_and_refits_all_trees_with_the_next_rows():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(24_000, 4))
-    y = (rng.random(24_000) < 0.3).astype(np.int64)
-    model = StreamClassifier(compute_budget=1000.0)
-    for begin in range(0, 24_000, 1000):
-        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    y = ((X[:, 0] > 0.5) ^ (rng.random(24_000) < 0.1)).astype(np.int64)
+    model = _long_model(X, y)
     longest = [config.name for config in EXPERTS].index("trees all")
-    assert model._experts[longest].rule is not None
+    weight = model.explain().experts[longest].weight
     model.forget(X[:1], y[:1])
-    assert model._experts[longest].rule is None
-    assert model.predict(X[:10]).shape == (10,)
-    model.partial_fit(X[:1000] + 0.1, y[:1000])
-    assert model._experts[longest].rule is not None
-    assert 0 not in model._experts[longest].held
+    expert = model._ensemble.experts[longest]
+    assert expert.is_sampled
+    assert 0 not in expert.held
+    assert model._ensemble.snapshot.weights.weights[longest] > 0.0 or weight == 0.0
+    assert np.mean((_scores(expert, X)[:, 0] > 0.0) == (X[:, 0] > 0.5)) > 0.95
+
+    restored = from_bytes(to_bytes(model))
+    np.testing.assert_array_equal(_scores(restored._ensemble.experts[longest], X), _scores(expert, X))
+
+    for known in (model, restored):
+        known.partial_fit(X[:100] + 0.1, y[:100])
+        assert not known._ensemble.experts[longest].is_sampled
+        assert 0 not in known._ensemble.experts[longest].held
+    np.testing.assert_array_equal(restored.decision_function(X), model.decision_function(X))
+
+    model.forget(X[1:2], y[1:2]).partial_fit(X[100:200] + 0.1, y[100:200])
+    assert model._ensemble.experts[longest].is_sampled  # one extra refit between two regular ones
+
+
+def test_trees_after_forget_of_a_large_memory_do_not_depend_on_the_forgotten_row():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(12_000, 4))
+    y = ((X[:, 0] > 0.5) ^ (rng.random(12_000) < 0.1)).astype(np.int64)
+    other = X.copy()
+    other[11_500] += 3.0
+    longest = [config.name for config in EXPERTS].index("trees all")
+    scores = []
+    for rows in (X, other):
+        model = _long_model(rows, y)
+        model.forget(rows[11_500:11_501], y[11_500:11_501])
+        assert model._ensemble.experts[longest].is_sampled
+        scores.append(_scores(model._ensemble.experts[longest], X))
+    np.testing.assert_array_equal(*scores)

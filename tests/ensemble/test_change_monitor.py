@@ -125,7 +125,7 @@ def test_stream_classifier_reports_drift_of_named_column_and_keeps_it_in_files()
     loaded = from_bytes(to_bytes(model))
     assert loaded.drift_events_ == model.drift_events_
     model.forget(frame[-10:], y[-10:])
-    assert model._changes.reference is None  # sums of forgotten rows are gone
+    assert model._ensemble.changes.reference is None  # sums of forgotten rows are gone
     assert model.drift_events_ == loaded.drift_events_
 
 

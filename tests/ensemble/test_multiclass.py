@@ -45,14 +45,14 @@ def test_ensemble_of_100_classes_is_more_accurate_than_proximal_svc(hundred):
 def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
     _, _, model = hundred
     explanation = model.explain()
-    assert model._experts[NAMES.index("kernel")].learner is None
+    assert model._ensemble.experts[NAMES.index("kernel")].learner is None
     assert "100 planes" in explanation.limits["kernel"]
     assert "random features instead of 300" in explanation.limits["mapped"]
     assert len(explanation.classes) == 100
     assert "and 88 more classes" in str(explanation)
     assert str(explanation).count("\n") < 40
-    assert model._experts[NAMES.index("mapped")].learner.n_features_in_ < 200
-    assert model._recent_scores._log.n <= 1.5 * 20 * 100 + 100
+    assert model._ensemble.experts[NAMES.index("mapped")].learner.n_features_in_ < 200
+    assert model._ensemble.recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
 def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypatch):
@@ -80,7 +80,7 @@ def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypa
 def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
-    linear = model._experts[0]
+    linear = model._ensemble.experts[0]
     assert linear.rule_rows < linear.high  # the rule is older than the learner
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
@@ -95,7 +95,7 @@ def test_forgotten_class_is_not_predicted():
     gone = y == 7
     model.forget(X[gone], y[gone])
     assert 7 not in model.classes_
-    assert model._experts[0].rule.classes == model._experts[0].learner.classes_.tolist()
+    assert model._ensemble.experts[0].rule.classes == model._ensemble.experts[0].learner.classes_.tolist()
     assert not (model.predict(X) == 7).any()
 
 
@@ -107,7 +107,8 @@ def test_class_that_no_expert_knows_gets_the_lowest_score():
     model.partial_fit(late, [34])
     assert 34 in model.classes_
     assert np.isfinite(model.decision_function(X)).all()
-    assert 34 not in model._experts[0].rule.classes  # the planes are not solved with its first row yet
+    linear = model._ensemble.experts[0]
+    assert 34 not in linear.rule.classes  # the planes are not solved with its first row yet
     assert not (model.predict(X[early]) == 34).any()
     _run(model, X[~early][1:], y[~early][1:])
     _run(model, X, y)
@@ -117,13 +118,13 @@ def test_class_that_no_expert_knows_gets_the_lowest_score():
 def test_with_more_than_200_classes_the_linear_expert_predicts_alone():
     X, y = _rows(2500, 250, seed=6)
     model = _run(StreamClassifier(), X, y, size=500)
-    linear = model._experts[0]
+    linear = model._ensemble.experts[0]
     planes = ProximalSVC().fit(X[: linear.rule_rows], y[: linear.rule_rows])
     np.testing.assert_allclose(
         model.decision_function(X)[:, linear.rule.classes], planes.decision_function(X), rtol=1e-6, atol=1e-8
     )
     assert "weights and thresholds" in model.explain().limits
-    assert sum(expert.n_rows > 0 for expert in model._experts) == 1
+    assert sum(expert.n_rows > 0 for expert in model._ensemble.experts) == 1
 
 
 def _recent_scores(rng, n_rows, quality):

@@ -28,7 +28,7 @@ def model(rows):
     model = StreamClassifier().partial_fit(X[:600], y[:600])
     for row in range(600, 603):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._pending) == 3
+    assert len(model._ensemble.pending) == 3
     return model
 
 
@@ -43,8 +43,8 @@ def test_pending_rows_are_learned_together(rows, model):
     n = 600 + 4 * SETTINGS.pending_rows  # the linear expert waits for a twentieth of all rows
     for row in range(603, n):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-    assert len(model._pending) == 0
-    linear = model._experts[0]
+    assert len(model._ensemble.pending) == 0
+    linear = model._ensemble.experts[0]
     assert linear.high == n
     fresh = ProximalSVC().fit(X[:n], y[:n])
     np.testing.assert_allclose(linear.learner.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
@@ -52,7 +52,7 @@ def test_pending_rows_are_learned_together(rows, model):
 
 def label_rule(model):
     """Return the rule of the first label frequency expert."""
-    return next(rule for rule in model._snapshot.rules if isinstance(rule, LabelFrequencyRule))
+    return next(rule for rule in model._ensemble.snapshot.rules if isinstance(rule, LabelFrequencyRule))
 
 
 def test_labels_of_pending_rows_change_label_frequencies_at_once(rows, model):
@@ -60,7 +60,7 @@ def test_labels_of_pending_rows_change_label_frequencies_at_once(rows, model):
     labels = label_rule(model)
     model.partial_fit(X[:1], [1])
     after = label_rule(model)
-    assert len(model._pending) == 4
+    assert len(model._ensemble.pending) == 4
     assert after.counts[1] == pytest.approx(labels.counts[1] * after.decay + 1.0)
 
 
@@ -76,10 +76,10 @@ def test_predicting_a_row_just_before_learning_it_does_not_change_the_model(rows
 
 def test_single_row_scorer_equals_batch_scores_of_every_rule(rows, model):
     X, y = rows
-    assert sum(rule is not None for rule in model._snapshot.rules) >= 6
+    assert sum(rule is not None for rule in model._ensemble.snapshot.rules) >= 6
     for row in range(603, 640):
         model.partial_fit(X[row : row + 1], y[row : row + 1])
-        snapshot, asked = model._snapshot, X[row - 300 : row - 299]
+        snapshot, asked = model._ensemble.snapshot, X[row - 300 : row - 299]
         expected = np.full((1, len(snapshot.rules), 1), np.nan)
         for number in range(len(snapshot.rules)):
             snapshot.score_rule(number, TransformedRows(asked, snapshot.views), expected)
@@ -96,9 +96,9 @@ def test_single_row_of_three_classes_is_predicted(rows):
 def test_linear_attribute_is_fitted_to_all_rows_except_pending_ones(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X[:600], y[:600]).partial_fit(X[600:615], y[600:615])
-    assert model._experts[0].high == 600  # the expert waits for more rows
+    assert model._ensemble.experts[0].high == 600  # the expert waits for more rows
     assert model.linear_.class_count_.tolist() == np.bincount(y[:615]).tolist()
-    assert model._experts[0].high == 600
+    assert model._ensemble.experts[0].high == 600
 
 
 @pytest.mark.parametrize("way", ["saved", "copied"])
@@ -117,13 +117,12 @@ def test_pending_rows_can_be_forgotten(rows, model):
     model.forget(X[600:603], y[600:603])
     kept = StreamClassifier().partial_fit(X[:600], y[:600])
     assert model.class_count_.tolist() == kept.class_count_.tolist()
-    np.testing.assert_allclose(
-        model._experts[0].learner.coef_, kept._experts[0].learner.coef_, rtol=1e-9, atol=1e-12
-    )
+    linear, expected = (one._ensemble.experts[0].learner for one in (model, kept))
+    np.testing.assert_allclose(linear.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
 
 
 def test_row_of_a_new_class_is_learned_at_once(rows, model):
     X, _ = rows
     model.partial_fit(X[:1], [2])
     assert model.classes_.tolist() == [0, 1, 2]
-    assert len(model._pending) == 0
+    assert len(model._ensemble.pending) == 0

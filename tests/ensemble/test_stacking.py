@@ -153,15 +153,15 @@ def _taught(n_classes=2, n=1500):
 def test_loaded_model_continues_with_the_same_correction():
     X, y, model = _taught()
     loaded = from_bytes(to_bytes(model))
-    assert np.abs(model._correction.values).max() > 0.0
+    assert np.abs(model._ensemble.correction.values).max() > 0.0
     for one in (model, loaded):
         one.partial_fit(X, y)
     np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
-    np.testing.assert_array_equal(loaded._correction.values, model._correction.values)
+    np.testing.assert_array_equal(loaded._ensemble.correction.values, model._ensemble.correction.values)
 
 
 def test_a_third_class_resets_the_correction():
     X, _, model = _taught()
     model.partial_fit(X[:10], np.full(10, 7))
-    np.testing.assert_array_equal(model._correction.values, np.zeros(len(EXPERTS)))
+    np.testing.assert_array_equal(model._ensemble.correction.values, np.zeros(len(EXPERTS)))
     assert np.isfinite(model.predict_proba(X)).all()

@@ -80,14 +80,14 @@ def test_every_expert_equals_its_learner_fitted_on_the_remembered_rows(curved, l
     X, y = curved
     _, model = learned
     for name, rows in (("linear", slice(None)), ("recent", slice(-200, None))):
-        expert = model._experts[NAMES.index(name)]
+        expert = model._ensemble.experts[NAMES.index(name)]
         fresh = ProximalSVC().fit(X[rows], y[rows])
         np.testing.assert_allclose(expert.learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
-    kernel = model._experts[NAMES.index("kernel")]
+    kernel = model._ensemble.experts[NAMES.index("kernel")]
     last = [np.arange(2000, 3000), *(np.flatnonzero(y == label)[-200:] for label in (0, 1))]
     rows = np.unique(np.concatenate(last))
     np.testing.assert_array_equal(kernel.held, rows)
-    seen = model._views.ranks.apply(X[rows])
+    seen = model._ensemble.views.ranks.apply(X[rows])
     fresh = type(kernel.learner)(**kernel.learner.get_params()).fit(seen, y[rows])
     difference = kernel.learner.decision_function(seen) - fresh.decision_function(seen)
     assert np.abs(difference).max() < 0.02  # of a margin of 1; both are optimal to 1e-3
@@ -103,10 +103,10 @@ def test_forget_removes_rows_from_every_expert(curved):
     ours, theirs = model.decision_function(probe), kept.decision_function(probe)
     # The experts are weighed at another row than in the model that never had the rows.
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
-    for one, other in zip(model._experts, kept._experts, strict=True):
+    for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if isinstance(getattr(one, "learner", None), ProximalSVC):
             np.testing.assert_allclose(one.learner.coef_, other.learner.coef_, rtol=1e-5, atol=1e-7)
-    for one, other in zip(model._experts, kept._experts, strict=True):
+    for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if one.refits:  # the other model refits at other rows
             assert one.held.max(initial=0) < 1500
         elif hasattr(one, "held"):
@@ -131,10 +131,26 @@ def test_window_of_rows_forgets_older_rows():
     model = _run(StreamClassifier(window=400), X, y)[1]
     assert model.classes_.tolist() == [0, 1]  # the third class left with its rows
     fresh = ProximalSVC().fit(X[-400:], y[-400:])
-    np.testing.assert_allclose(model._experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model._ensemble.experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     model.forget(X[-10:], y[-10:])
     with pytest.raises(DataError, match="not remembered"):
         model.forget(X[:1], y[:1])
+
+
+@pytest.mark.parametrize("change", ["values", "label", "weight"])
+def test_forget_unknown_row_raises_and_keeps_state_while_all_rows_are_remembered(change):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(800, 3))
+    y = (X[:, 0] > 1).astype(int)
+    model = StreamClassifier().fit(X, y)
+    before = to_bytes(model)
+    rows, labels, weights = X[:5].copy(), y[:5].copy(), np.ones(5)
+    rows[2] += change == "values"
+    labels[2] = 1 - labels[2] if change == "label" else labels[2]
+    weights[2] += change == "weight"
+    with pytest.raises(DataError, match="row 2 is not remembered"):
+        model.forget(rows, labels, sample_weight=weights)
+    assert to_bytes(model) == before
 
 
 def test_window_of_time_follows_the_times_of_the_rows():
@@ -144,7 +160,7 @@ def test_window_of_time_follows_the_times_of_the_rows():
     model = _run(StreamClassifier(window="1h"), X, y, time=time)[1]
     inside = time > time[-1] - 3600.0
     fresh = ProximalSVC().fit(X[inside], y[inside])
-    np.testing.assert_allclose(model._experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model._ensemble.experts[0].learner.coef_, fresh.coef_, rtol=1e-6, atol=1e-9)
     before = steelyard.persistence.to_bytes(model)
     with pytest.raises(DataError, match="needs the times"):
         model.partial_fit(X[:2], y[:2])
@@ -160,12 +176,12 @@ def test_small_compute_budget_reduces_rows_of_kernel_expert(curved):
     remembered = {}
     for budget in (30.0, 90.0, 500.0):
         model = _run(StreamClassifier(compute_budget=budget), X[:900], y[:900])[1]
-        remembered[budget] = model._experts[kernel].n_rows
-        assert (model._experts[kernel].learner is None) == (budget == 30.0)
-        assert model._experts[0].n_rows == 900
+        remembered[budget] = model._ensemble.experts[kernel].n_rows
+        assert (model._ensemble.experts[kernel].learner is None) == (budget == 30.0)
+        assert model._ensemble.experts[0].n_rows == 900
     assert remembered == {30.0: 0, 90.0: 450, 500.0: 900}
     fast = _run(StreamClassifier(), X, y, size=1000)[1]
-    assert (fast._experts[kernel].sampled >= 2000).sum() == 250
+    assert (fast._ensemble.experts[kernel].sampled >= 2000).sum() == 250
     assert roc_auc_score(y[1000:], fast.decision_function(X[1000:])) > 0.93
 
 
@@ -230,7 +246,7 @@ def test_interrupted_kernel_update_keeps_the_state(curved, monkeypatch, learns_f
     model = _run(StreamClassifier(), X[:800], y[:800])[1]
     probe = X[:300]
     before = model.decision_function(probe)
-    kernel = type(model._experts[NAMES.index("kernel")].learner)
+    kernel = type(model._ensemble.experts[NAMES.index("kernel")].learner)
     update = kernel.update
 
     def interrupted(self, *args, **kwargs):
@@ -293,15 +309,15 @@ def test_threshold_for_kappa_and_f1_raises_fewer_alarms_than_gmean(curved, measu
 def test_delayed_labels_use_the_scores_given_at_prediction_time(curved):
     X, y = curved
     model = _run(StreamClassifier(), X[:1000], y[:1000])[1]
-    late, snapshot = slice(1000, 1050), model._snapshot
+    late, snapshot = slice(1000, 1050), model._ensemble.snapshot
     model.decision_function(X[late])
     given = snapshot.raw_scores(X[late])
     for begin in range(1200, 1700, 100):
         model.partial_fit(X[begin : begin + 100], y[begin : begin + 100])
     model.partial_fit(X[late], y[late])
-    kept = model._recent_scores._log.rows[0][-50:]
+    kept = model._ensemble.recent_scores._log.rows[0][-50:]
     np.testing.assert_array_equal(kept, given)
-    assert np.abs(kept[:, 1] - model._snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
+    assert np.abs(kept[:, 1] - model._ensemble.snapshot.raw_scores(X[late])[:, 1]).max() > 1e-3
 
 
 def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
@@ -324,13 +340,13 @@ def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others(m
     model = StreamClassifier(compute_budget=2000.0)
     for begin in range(0, 24_000, 1000):
         model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
-    longest = model._experts[NAMES.index("trees all")]
+    longest = model._ensemble.experts[NAMES.index("trees all")]
     assert set(np.flatnonzero(y[: longest.high])) <= set(longest.held.tolist())
     assert 5000 <= (y[longest.held] == 0).sum() <= 5500
     gone = np.flatnonzero(y)[:3]
     model.forget(X[gone], y[gone])
     assert not any(
-        np.isin(gone, numbers).any() for expert in model._experts for numbers in expert.held_rows()
+        np.isin(gone, numbers).any() for expert in model._ensemble.experts for numbers in expert.held_rows()
     )
 
 

@@ -80,8 +80,8 @@ def test_contributions_of_expert_match_definition(expert):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(400, 4))
     model = learned(X, (X[:, 0] * X[:, 1] > 0.2).astype(int))
-    place = [one.config.name for one in model._experts].index(expert)
-    rule, views = model._snapshot.rules[place], model._views
+    place = [one.config.name for one in model._ensemble.experts].index(expert)
+    rule, views = model._ensemble.snapshot.rules[place], model._ensemble.views
     background = X[:4]
     found = rule.attribution(TransformedRows(X[:2], views), TransformedRows(background, views))
     for row, contributions in zip(X[:2], found.contributions, strict=True):
@@ -153,7 +153,7 @@ def test_base_is_score_of_reference():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(800, 3))
     model = learned(X, (X[:, 0] > 1.0).astype(int))
-    snapshot = model._snapshot
+    snapshot = model._ensemble.snapshot
     raw = snapshot.raw_scores(X[:20])
     one = explain_snapshot(snapshot, X[:20], X[:1], raw)
     many = explain_snapshot(snapshot, X[:20], X[:100], raw)

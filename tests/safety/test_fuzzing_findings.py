@@ -163,7 +163,7 @@ def test_cube_keeps_label_type_after_rejected_rows():
     frame = documents.frame()
     cube = StatisticsCube(["place"], "y", time="day")
     spoilt = frame.assign(y=frame["y"].map({0: "no", 1: "yes"}), day="NaT")
-    with pytest.raises(DataError, match="expected a time in row 1"):
+    with pytest.raises(DataError, match="expected a time in row 0"):
         cube.add(spoilt)
     assert cube.add(frame).n_rows == len(frame)
 
@@ -267,11 +267,11 @@ def test_feature_map_height_and_step_must_be_scalars():
 
 def test_load_expert_with_invalid_row_list_raises():
     model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
-    expert = next(expert for expert in model._experts if len(getattr(expert, "held", ())) > 1)
+    expert = next(expert for expert in model._ensemble.experts if len(getattr(expert, "held", ())) > 1)
     state = expert.get_state()
     state["held"] = state["held"][None]
     with pytest.raises(ValueError, match="not in the buffer or not in order"):
-        expert.set_state(state, model._stream())
+        expert.set_state(state, model._ensemble.stream())
 
 
 @pytest.mark.parametrize("classes", [[0, [1]], [0, 0], [0, "1"]])
@@ -299,7 +299,7 @@ def test_load_aligned_svc_with_invalid_classes_raises():
 @pytest.mark.parametrize("name", ["X", "weights"])
 def test_load_ensemble_with_nonfinite_rows_raises(name):
     model = next(subject for subject in SUBJECTS if subject.name == "StreamClassifier").fitted_copy()
-    state = model._rows.get_state()
+    state = model._ensemble.rows.get_state()
     state[name] = np.where(np.arange(state[name].size).reshape(state[name].shape) == 1, np.inf, state[name])
     with pytest.raises(ValueError, match="finite numbers"):
-        type(model._rows).from_state(state)
+        type(model._ensemble.rows).from_state(state)

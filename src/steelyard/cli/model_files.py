@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,21 @@ __all__ = [
 
 def open_source(source: str, query: str | None) -> Any:
     """Return the source of a command: a path, the address of a database table, an open query or topic."""
+    from steelyard.brokers.address import SCHEMES as TOPICS
     from steelyard.brokers.address import is_address as is_topic
+    from steelyard.brokers.address import without_credentials
+    from steelyard.tables.databases import SCHEMES as DATABASES
     from steelyard.tables.databases import is_address, open_database
 
     if is_topic(source) and query is None:
         return _open_topic(source)
     if query is None:
+        if "://" in source and not is_address(source):
+            known = ", ".join(f"{name}://" for name in (*TOPICS, *DATABASES))
+            raise ParameterError(
+                f"{without_credentials(source)!r} is neither a file nor the address of a topic or database.",
+                hint=f"addresses begin with {known}",
+            )
         return source
     if not is_address(source):
         raise click.UsageError(
@@ -102,10 +112,11 @@ def open_table(
     unlabelled: str = "refuse",
     encoder: Any = None,
     id_column: str | None = None,
+    kept: Sequence[str] = (),
 ) -> TableStream:
     """Open a table with the given column options; an encoder fixes the columns instead.
 
-    An id column is not used as a feature, but kept for joining labels.
+    An id column is not used as a feature, but kept for joining labels; ``kept`` columns may be features.
     """
     from steelyard.tables import open_stream
 
@@ -124,8 +135,8 @@ def open_table(
         on_bad_row=on_bad_row,
         unlabelled=unlabelled,
     )
-    if id_column is not None:
-        stream.keep([id_column])
+    if id_column is not None or kept:
+        stream.keep([*([] if id_column is None else [id_column]), *kept])
     name = stream.name  # a closure over the stream itself would be a reference cycle that keeps its file open
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
     return stream

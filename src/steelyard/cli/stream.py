@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.decision import Cost, cost_option
 from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
@@ -107,6 +109,7 @@ class StreamOptions:
     delay: str | None
     warmup: int
     positive: str | None
+    cost: Cost | None
     measure_window: int | None
     k: int
     on_bad_row: str
@@ -168,6 +171,7 @@ class StreamOptions:
 )
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
+@cost_option
 @measure_window_option(" Default: 1000, for the built-in payments 4000.")
 @k_option
 @prequential_column_options
@@ -203,7 +207,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
     _check(options, columns)
-    models = _models(options)
+    models = _with_prices(_models(options), options.cost)
     if options.save_to is not None:
         name, first = next(iter(models.items()))
         check_can_be_saved(first, name)
@@ -275,6 +279,7 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         on_bad_row=options.on_bad_row,
         unlabelled="keep",
         id_column=options.id_column,
+        kept=() if options.cost is None or options.cost.column is None else (options.cost.column,),
     )
 
 
@@ -292,7 +297,6 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
 
 def _models(options: StreamOptions) -> dict[str, Any]:
     from steelyard.evaluation.peers import as_stream_learner
-    from steelyard.windowing import Refit
 
     settings = parse_settings(options.settings)
     built_in = options.built_in
@@ -305,16 +309,30 @@ def _models(options: StreamOptions) -> dict[str, Any]:
         models = make_models(names, settings, options.seed or 0)
         models = {name: as_stream_learner(model) for name, model in models.items()}
         window, windowed = options.window, list(models) if options.window else []
-        refitted = [name for name, model in models.items() if isinstance(model, Refit)]
-        for name in refitted if window else ():
-            models[name].set_params(window=window)
-        windowed = [name for name in windowed if name not in refitted]
-    unable = [name for name in windowed if not hasattr(models[name], "forget")]
-    if unable:
-        raise ParameterError(f"--window: {unable[0]!r} cannot forget rows.")
     if window is None:
         return models
-    return {name: _windowed(m, window) if name in windowed else m for name, m in models.items()}
+    return {name: _windowed(name, m, window) if name in windowed else m for name, m in models.items()}
+
+
+def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
+    """Set the prices of --cost as the goal of the models that can use them."""
+    if cost is None:
+        return models
+    able = [model for model in models.values() if hasattr(model, "takes_cost")]
+    if not able:
+        raise ParameterError(
+            f"--cost: {next(iter(models))!r} has no threshold with prices.", hint="--model auto"
+        )
+    for model in able:
+        model.set_params(threshold=cost.prices)
+    return models
+
+
+def _sample_cost(options: StreamOptions, stream: RowStream) -> Callable[[Chunk], Any] | None:
+    """Return a function from a chunk to the cost of a miss of each row, if --cost names a column."""
+    if options.cost is None or options.cost.column is None:
+        return None
+    return partial(options.cost.of_rows, feature_names=stream.feature_names or ())
 
 
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -327,12 +345,14 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
     return models
 
 
-def _windowed(model: Any, window: str) -> Any:
+def _windowed(name: str, model: Any, window: str) -> Any:
     """Return the model with a sliding window: its own parameter, or a wrapper."""
     from steelyard.windowing import SlidingWindow
 
-    if "memory" in model.get_params(deep=False):
-        return model.set_params(window=window)
+    if "window" in model.get_params(deep=False):
+        return model.set_params(window=int(window) if window.isdigit() else window)
+    if not hasattr(model, "forget"):
+        raise ParameterError(f"--window: {name!r} cannot forget rows.")
     return SlidingWindow(model, window)
 
 
@@ -357,6 +377,7 @@ def _run(
         k=options.k,
         positive=options.positive,
         seed=options.seed or 0,
+        sample_cost=_sample_cost(options, stream),
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None
@@ -408,6 +429,10 @@ class _Outputs:
         else:
             _print_summary(result)
         print_notes(result)
+        for name in result.models:
+            for rate in result.promises(name):
+                if rate.target is not None:
+                    print_message(f"{name}: {str(rate)[0].lower()}{str(rate)[1:]}")
         for sentence in versus_sentences(result, len(self._options.versus)):
             print_message(sentence)
         self._save(result)

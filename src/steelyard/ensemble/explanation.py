@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from steelyard._deprecation import renamed_attribute
-from steelyard._types import FloatArray
 from steelyard.base import Label
-from steelyard.ensemble.experts import Expert, Stream
+from steelyard.ensemble.expert_ensemble import ExpertEnsemble
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, is_promise
+from steelyard.ensemble.online_threshold import RealisedRate, is_promise
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.snapshot import EnsembleSnapshot
 
 __all__ = ["ClassRecord", "ExpertRecord", "Explanation", "explain_ensemble"]
 
@@ -192,21 +189,10 @@ class Explanation:
         return ax
 
 
-def explain_ensemble(
-    snapshot: EnsembleSnapshot,
-    experts: Sequence[Expert],
-    labels: Sequence[Label],
-    shares: FloatArray,
-    stream: Stream,
-    *,
-    threshold: Any,
-    n_pending: int,
-    drifts: Sequence[int],
-    promise: OnlineThreshold | None = None,
-    positive: Label | None = None,
-) -> Explanation:
-    """Return the explanation of a snapshot and its experts."""
-    weights, n = snapshot.weights, len(experts)
+def explain_ensemble(ensemble: ExpertEnsemble) -> Explanation:
+    """Return the explanation of an ensemble."""
+    snapshot, experts, stream = ensemble.snapshot, ensemble.experts, ensemble.stream()
+    labels, weights, n = ensemble.labels_of(snapshot.classes), snapshot.weights, len(experts)
     thresholds: list[float | None] = [None] * len(labels)
     if weights is None:
         quality, shown = np.full(n, np.nan), np.zeros(n)
@@ -219,6 +205,8 @@ def explain_ensemble(
     shown = np.where([expert.rule is None for expert in experts], 0.0, shown)
     budget, records = stream.budget, []
     for expert, q, w in zip(experts, quality, shown, strict=True):
+        if not expert.is_applicable:
+            continue
         limit = expert.limits(budget)
         name, description = expert.config.name, expert.config.description
         records.append(ExpertRecord(name, description, float(q), float(w), expert.n_rows, limit))
@@ -227,12 +215,21 @@ def explain_ensemble(
         limits["weights and thresholds"] = (
             f"disabled: {budget.n_classes} classes are more than {SETTINGS.max_weighed_classes}"
         )
-    classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares.tolist(), strict=True)]
+    shares, positive = ensemble.shares().tolist(), ensemble.find_positive()
+    classes = [ClassRecord(*parts) for parts in zip(labels, thresholds, shares, strict=True)]
     if len(labels) == 2:
         classes = classes[:1] if positive == labels[0] else classes[1:]
-    realised = [] if promise is None else promise.realised()
-    n_rows = stream.n_seen + n_pending
-    return Explanation(n_rows, threshold, records, classes, limits, list(drifts), realised, positive)
+    promise = ensemble.decision.online_threshold
+    return Explanation(
+        n_rows=ensemble.n_seen + len(ensemble.pending),
+        threshold=ensemble.params.threshold,
+        experts=records,
+        classes=classes,
+        limits=limits,
+        drifts=list(ensemble.drift.drifts),
+        promise=[] if promise is None else promise.realised(),
+        positive=positive,
+    )
 
 
 def _goal(threshold: Any, n_classes: int) -> str:

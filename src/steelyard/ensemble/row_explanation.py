@@ -8,37 +8,97 @@ score.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.expert_ensemble import ExpertEnsemble
+from steelyard.ensemble.experts.wide import WideRule
 from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import align
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.views import HashedView, TransformedRows
-from steelyard.explanation.attribution import Attribution, explain_softmax
-from steelyard.explanation.neighbors import Change
+from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows
+from steelyard.exceptions import DataError
+from steelyard.explanation.attribution import Attribution, explain_softmax, sampled_rows
+from steelyard.explanation.neighbors import Change, RememberedRows
 from steelyard.explanation.rows import RowExplanations
 
 if TYPE_CHECKING:
     from steelyard.tables.schema import Schema
 
-__all__ = ["explain_snapshot", "unhashed", "with_table_values"]
+__all__ = ["attribution", "explain_snapshot", "remembered_rows", "unhashed", "with_table_values"]
+
+_RECENT_ROWS = 1000  # remembered rows that explanations compare with
+_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
+
+
+def attribution(
+    ensemble: ExpertEnsemble, X: FloatArray, rows: FloatArray, background: FloatArray | None
+) -> Attribution:
+    """Return contributions of the columns of X to the scores of an ensemble.
+
+    ``rows`` are the rows X as the experts see them; without a background, recent rows are used.
+    """
+    snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
+    if isinstance(hashed, HashedTable):
+        raise DataError(
+            f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
+            source="StreamClassifier.explain",
+            hint="select the columns that matter before learning",
+        )
+    others = sampled_rows(_recent_rows(ensemble).X if background is None else background)
+    wide = ensemble.input.wide(X)
+    unhash = None if hashed is None else partial(unhashed, X=X, view=hashed)
+    raw = snapshot.raw_scores(rows, wide)
+    return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)
+
+
+def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
+    """Return the rows that explanations compare with; ``dense`` converts rows as the experts see them."""
+    recent, views = _recent_rows(ensemble), ensemble.views
+    labels = np.array([*ensemble.labels, None], dtype=object)[:-1][recent.codes]
+
+    def ranks(rows: FloatArray) -> FloatArray:
+        return rows if views.ranks is None else TransformedRows(rows, views).ranks
+
+    has_values = ensemble.input.hashed is None
+    rows = recent.X if has_values else ranks(recent.X)
+    return RememberedRows(rows, labels, recent.numbers, lambda X: ranks(dense(X)), has_values)
+
+
+def _recent_rows(ensemble: ExpertEnsemble) -> Block:
+    """Return the last rows, and the last rows of each class, in the row buffer."""
+    rows = ensemble.rows
+    recent = rows.at(rows.last(_RECENT_ROWS, _ROWS_OF_CLASS, ensemble.low))
+    return recent if len(recent) else rows.block
 
 
 def explain_snapshot(
-    snapshot: EnsembleSnapshot, X: FloatArray, background: FloatArray, raw: FloatArray
+    snapshot: EnsembleSnapshot,
+    X: FloatArray,
+    background: FloatArray,
+    raw: FloatArray,
+    *,
+    wide: sp.csr_matrix | None = None,
+    unhash: Callable[[Attribution], Attribution] | None = None,
 ) -> Attribution:
     """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
 
-    ``raw`` has the scores of all experts.
+    ``raw`` has the scores of all experts. Of hashed rows, ``wide`` has the original columns, and ``unhash``
+    divides the contributions of hashed columns among them.
     """
-    rows, others = TransformedRows(X, snapshot.views), TransformedRows(background, snapshot.views)
+    rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
     weights, n_planes = snapshot.weights, raw.shape[2]
     total = Attribution(np.zeros((*X.shape, n_planes)), np.zeros(n_planes))
+    of_wide_rows: Any = 0.0  # contributions of original columns by experts that learn rows before hashing
     for expert in _answering(snapshot, raw):
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
@@ -46,9 +106,15 @@ def explain_snapshot(
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
-        total = Attribution(
-            total.contributions + factor * part.contributions, total.base + factor * part.base
-        )
+        contributions = total.contributions
+        if isinstance(snapshot.rules[expert], WideRule):
+            of_wide_rows = of_wide_rows + factor * part.contributions
+        else:
+            contributions = contributions + factor * part.contributions
+        total = Attribution(contributions, total.base + factor * part.base)
+    if unhash is not None:
+        total = unhash(total)
+        total = replace(total, contributions=total.contributions + of_wide_rows)
     if weights is None:
         return total
     if isinstance(weights, ExpertWeights):

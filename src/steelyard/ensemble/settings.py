@@ -21,7 +21,7 @@ class Settings:
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
     buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
-    max_label_history_block_rows: int = 50  # label frequency experts are not weighed by larger blocks
+    max_label_run_rows: int = 50  # label frequency experts are not weighed by more rows without a new label
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
     # Rows seen when the rank transformation and the random map are fitted: provisionally, then finally.
@@ -61,7 +61,7 @@ class Settings:
     correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
     min_correction_rows: int = 1000  # fewer remembered rows do not correct the weights
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
-    linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically
+    linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 
     # Weights of many classes: prior * exp(sharpness * mean recall).
     recall_sharpness: float = 20.0

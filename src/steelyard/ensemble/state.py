@@ -2,105 +2,106 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from steelyard._labels import restored_labels
 from steelyard.ensemble.calibration import OnlineCalibration
 from steelyard.ensemble.change_monitor import ChangeMonitor
+from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.drift import DriftDetector
+from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import RowBuffer
 from steelyard.ensemble.row_costs import RowCosts
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer
+from steelyard.ensemble.row_input import RowInput
+from steelyard.ensemble.score_buffer import ScoreBuffer
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.stacking import WeightCorrection
 from steelyard.ensemble.views import Views
-from steelyard.tables.schema import Schema
 
-if TYPE_CHECKING:
-    from steelyard.ensemble.stream_classifier import StreamClassifier
-
-__all__ = ["get_state", "set_state"]
+__all__ = ["get_state", "restored_ensemble"]
 
 
-def get_state(model: StreamClassifier) -> dict[str, Any]:
+def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
     """Return the learned state as arrays, plain values and storable learners."""
-    weights = model._snapshot.weights
+    weights, decision, schema = ensemble.snapshot.weights, ensemble.decision, ensemble.input.schema
+    promise = decision.online_threshold
     return {
-        **model._features(),
-        "labels": list(model._labels),
-        "class_numbers": np.flatnonzero(model._counts).tolist(),
-        "class_counts": model._counts[model._counts > 0].tolist(),
-        "seen": model._n_seen,
-        "low": model._low,
-        "judged_at": model._weighed_at,
-        "settled_at": model._views_at,
-        "recent": model._rows.get_state(),
-        "waiting": model._pending.get_state(),
-        "watch": model._drift.get_state(),
-        "correction": model._correction.get_state(),
-        "changes": model._changes.get_state(),
-        "evidence": model._recent_scores.get_state(),
-        "views": model._views.get_state(),
-        "experts": [expert.get_state() for expert in model._copied_experts()],
+        "labels": list(ensemble.labels),
+        "class_numbers": np.flatnonzero(ensemble.counts).tolist(),
+        "class_counts": ensemble.counts[ensemble.counts > 0].tolist(),
+        "seen": ensemble.n_seen,
+        "low": ensemble.low,
+        "judged_at": ensemble.weighed_at,
+        "settled_at": ensemble.views_at,
+        "recent": ensemble.rows.get_state(with_keys=ensemble.input.keeps_wide),
+        "wide": ensemble.input.keeps_wide,
+        "waiting": ensemble.pending.get_state(),
+        "watch": ensemble.drift.get_state(),
+        "label_run": ensemble.label_run.get_state(),
+        "correction": ensemble.correction.get_state(),
+        "changes": ensemble.changes.get_state(),
+        "evidence": ensemble.recent_scores.get_state(),
+        "views": ensemble.views.get_state(),
+        "experts": [expert.get_state() for expert in ensemble.copied_experts()],
         "judgement": None if weights is None else weights.get_state(),
-        "row_costs": model._row_costs.get_state(),
-        "calibration": model._calibration.get_state(),
-        "promise": None if model._online_threshold is None else model._online_threshold.get_state(),
-        "positive": model._positive,
-        "first_width": model._first_width,
-        "schema": None if model._schema is None else model._schema.get_state(),
+        "row_costs": decision.row_costs.get_state(),
+        "calibration": decision.calibration.get_state(),
+        "promise": None if promise is None else promise.get_state(),
+        "positive": decision.positive,
+        "first_width": ensemble.input.first_width,
+        "schema": None if schema is None else schema.get_state(),
     }
 
 
-def set_state(model: StreamClassifier, state: dict[str, Any]) -> None:
-    """Restore a state that :func:`get_state` returned; raise ValueError if it is inconsistent."""
-    model._set_features(state)
-    model._schema = Schema.from_state(state["schema"]) if state.get("schema") else None
-    model._first_width = int(state.get("first_width", model.n_features_in_))
-    model._hashed = model._hashed_view(model._first_width)
-    model._labels = restored_labels(state["labels"])
-    model._positive = state.get("positive")
-    model._code_of = {label: code for code, label in enumerate(model._labels)}
-    model._counts = np.zeros(len(model._labels), dtype=np.int64)
-    model._counts[state["class_numbers"]] = state["class_counts"]
-    model._n_seen, model._low, model._weighed_at, model._views_at = (
+def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: RowInput) -> ExpertEnsemble:
+    """Return the ensemble that :func:`get_state` described; raise ValueError if it is inconsistent."""
+    ensemble = ExpertEnsemble(row_input.first_width, params, row_input)
+    ensemble.codes_of(restored_labels(state["labels"]), learn=True)
+    ensemble.counts = np.zeros(len(ensemble.labels), dtype=np.int64)
+    ensemble.counts[state["class_numbers"]] = state["class_counts"]
+    ensemble.n_seen, ensemble.low, ensemble.weighed_at, ensemble.views_at = (
         int(state[name]) for name in ("seen", "low", "judged_at", "settled_at")
     )
-    model._views = Views.from_state(state["views"])
-    n_first = None if model._views.layout is None else model._views.layout.n_first
-    model._rows = RowBuffer.from_state(state["recent"], n_first)
-    numbers = model._rows.numbers
-    is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < model._n_seen)
-    if not 0 <= model._low <= model._n_seen or not is_seen:
+    ensemble.views = Views.from_state(state["views"])
+    ensemble.rows = RowBuffer.from_state(state["recent"], ensemble.n_first)
+    numbers = ensemble.rows.numbers
+    is_seen = not len(numbers) or (numbers[0] >= 0 and numbers[-1] < ensemble.n_seen)
+    if not 0 <= ensemble.low <= ensemble.n_seen or not is_seen:
         raise ValueError("rows are remembered that have not been seen yet")
-    model._recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
-    model._drift = DriftDetector.from_state(state.get("watch", {}))
-    model._correction = WeightCorrection.from_state(state.get("correction", {}), len(EXPERTS))
-    model._changes = ChangeMonitor.from_state(state.get("changes", {}))
-    model._experts = [config.make(config) for config in EXPERTS]
+    ensemble.recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
+    ensemble.drift = DriftDetector.from_state(state.get("watch", {}))
+    ensemble.label_run = LabelRun.from_state(state.get("label_run"))
+    ensemble.correction = WeightCorrection.from_state(state.get("correction", {}), len(EXPERTS))
+    ensemble.changes = ChangeMonitor.from_state(state.get("changes", {}))
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")
-    stream = model._stream()
-    for expert, learned in zip(model._experts, state["experts"], strict=False):  # older files have fewer
+    stream = ensemble.stream()
+    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # older files have fewer
         expert.set_state(_current_names(learned, state["recent"]), stream)
-    classes = model._class_codes()
-    rules = [expert.rule for expert in model._experts]
-    model._snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), model._views)
-    model._predicted = PredictedScores()
-    model._row_costs = RowCosts.from_state(state.get("row_costs"))
-    model._calibration = OnlineCalibration.from_state(state.get("calibration"))
-    # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
-    model._online_threshold = OnlineThreshold.from_state(state.get("promise"))
-    model._pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), n_first)
-    if len(model._pending):
-        model._snapshot = model._snapshot.after_labels(model._pending.codes())
+        if expert.rule is None and expert.is_ready(stream.views):
+            expert.refresh_rule(stream)
+    classes = ensemble.class_codes()
+    rules = [expert.rule for expert in ensemble.experts]
+    ensemble.snapshot = EnsembleSnapshot(classes, rules, _weights(state, len(classes)), ensemble.views)
+    ensemble.decision = DecisionState(
+        state.get("positive"),
+        # Files of version 0.2 have no online threshold: it starts with the first rows that are learned.
+        OnlineThreshold.from_state(state.get("promise")),
+        OnlineCalibration.from_state(state.get("calibration")),
+        RowCosts.from_state(state.get("row_costs")),
+    )
+    ensemble.pending = PendingRows.from_state(state.get("waiting", {}), len(EXPERTS), ensemble.n_first)
+    if len(ensemble.pending):
+        ensemble.snapshot = ensemble.snapshot.after_labels(ensemble.pending.codes())
+    return ensemble
 
 
 def _current_names(expert: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:

@@ -3,64 +3,40 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard import _native
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error, positive_class, winners
-from steelyard._threads import one_thread
-from steelyard._types import FloatArray, IntArray
+from steelyard._labels import all_forgotten_error, winners
+from steelyard._types import FloatArray
 from steelyard._validation import (
-    check_finite,
     check_not_infinite,
     check_started,
     checked_times,
     validate_batch,
     validate_rows,
 )
-from steelyard.base import (
-    Batch,
-    ForgettingMixin,
-    Label,
-    Traits,
-    snapshot_read,
-    sorted_classes,
-    transactional,
-)
-from steelyard.ensemble.calibration import OnlineCalibration
-from steelyard.ensemble.change_monitor import ChangeMonitor
-from steelyard.ensemble.cost import CostBudget
-from steelyard.ensemble.drift import DriftDetector
-from steelyard.ensemble.experts import EXPERTS, Expert, Stream
-from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert
+from steelyard.base import Batch, ForgettingMixin, Label, Traits, snapshot_read, transactional
+from steelyard.ensemble.decision import prior_log_odds
+from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
+from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import explain_ensemble
-from steelyard.ensemble.layout import Layout
-from steelyard.ensemble.mixing import ExpertWeights, weigh
-from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
-from steelyard.ensemble.parallel import run_tasks
-from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.online_threshold import RealisedRate, continue_log, is_promise
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
-from steelyard.ensemble.row_buffer import Block, RowBuffer, row_keys
-from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
-from steelyard.ensemble.row_explanation import explain_snapshot, unhashed, with_table_values
-from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
-from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.row_buffer import Block, row_keys
+from steelyard.ensemble.row_costs import cost_alarms, is_prices
+from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
+from steelyard.ensemble.row_input import RowInput, has_feature_names
 from steelyard.ensemble.snapshot import EnsembleSnapshot
-from steelyard.ensemble.stacking import WeightCorrection
-from steelyard.ensemble.state import get_state, set_state
-from steelyard.ensemble.views import HashedTable, HashedView, TransformedRows, Views
-from steelyard.exceptions import DataError, SteelyardError
-from steelyard.explanation.attribution import Attribution, sampled_rows
+from steelyard.ensemble.state import get_state, restored_ensemble
+from steelyard.exceptions import SteelyardError
+from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.explain import dense_rows, explain_rows
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import (
@@ -75,17 +51,12 @@ from steelyard.params import (
 )
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
-from steelyard.proximal.drift_report import ClassMoments, compare_moments
-from steelyard.tables.frames import is_table
 from steelyard.tables.schema import Schema
 from steelyard.thresholds import ThresholdChoice, alarm_indices
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
 
-_EXPLAINED_RECENT_ROWS = 1000  # remembered rows that explanations compare with
-_EXPLAINED_ROWS_OF_CLASS = 200  # minimum per class, if there are that many
-_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 _FORMER_PARAMETERS = {"memory": "window", "budget": "compute_budget"}
 
 
@@ -228,8 +199,9 @@ class StreamClassifier(ForgettingMixin):
         },
     )
     _accepts_sparse = True
-    _finds_nonfinite = True  # the method _dense checks the rows
-    _row_costs: RowCosts
+    _finds_nonfinite = True  # RowInput.dense checks the rows
+    _input: RowInput
+    _ensemble: ExpertEnsemble
 
     def __getattr__(self, name: str) -> Any:
         if name in {"merge", "subtract"}:  # an AttributeError, so hasattr() is False
@@ -297,62 +269,42 @@ class StreamClassifier(ForgettingMixin):
         if first:
             self._start(batch)
         if sample_cost is not None:
-            self._row_costs = self._row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
+            source = f"{type(self).__name__}.partial_fit"
+            self._ensemble = self._ensemble.with_costs(sample_cost, y, source)
         self._apply(batch, None, "partial_fit", time)
         return self
 
     def _start(self, batch: Batch) -> None:
         width = batch.X.shape[1]
-        self._first_width = width  # coded columns of the first rows
-        self._hashed = self._hashed_view(width)
-        self._labels: list[Label] = []  # label of each class code, in the order of first occurrence
-        self._code_of: dict[Label, int] = {}
-        self._counts: IntArray = np.zeros(0, dtype=np.int64)  # rows of each class in the window
-        self._n_seen = 0
-        self._low = 0  # number of the oldest row in the window
-        self._positive: Label | None = None
-        self._weighed_at = self._views_at = 0  # rows seen when experts were weighed, and views fitted
-        self._rows = RowBuffer.empty(min(width, SETTINGS.max_columns))
-        self._recent_scores = ScoreBuffer(len(EXPERTS))
-        self._views = Views()  # its layout is that of plain numbers until the first gap or category
-        self._experts: list[Expert] = [config.make(config) for config in EXPERTS]
-        self._snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self._views)
-        self._predicted = PredictedScores()
-        self._online_threshold = OnlineThreshold.updated(None, self.threshold)
-        self._calibration = OnlineCalibration()
-        self._row_costs = RowCosts()
-        self._pending = PendingRows()
-        self._drift = DriftDetector()
-        self._correction = WeightCorrection.none(len(EXPERTS))
-        self._changes = ChangeMonitor()
+        self._input = self._input.started(width, self.random_state, self.__dict__.get("feature_names_in_"))
+        self._ensemble = ExpertEnsemble(width, self._ensemble_params(), self._input)
 
-    def _hashed_view(self, width: int) -> HashedView | HashedTable | None:
-        n_columns = SETTINGS.max_columns
-        if width <= n_columns:
-            return None
-        if self._schema is not None:
-            return HashedTable(n_columns, self.random_state, width)
-        return HashedView(width, n_columns, self.random_state)
+    def _ensemble_params(self) -> EnsembleParams:
+        return EnsembleParams(
+            self.threshold, self.window, self.compute_budget, self.random_state, self.positive
+        )
 
-    # -- tables -------------------------------------------------------------------------------------
+    def _copied_ensemble(self) -> ExpertEnsemble:
+        """Return a copy of the ensemble with the current parameters."""
+        return self._ensemble.copy(self._ensemble_params(), self._input)
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
         """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
-        schema: Schema | None = None if reset else self.__dict__.get("_schema")
-        if not is_table(X):
-            self._schema = schema
-            return None if schema is None else self._positional(X, schema, source)
-        if schema is None and not reset:
-            return self._unnamed(X, source)
-        schema = Schema() if schema is None else schema.copy() if learn else schema
-        coded = schema.encode(X, source, learn=learn)
+        known = RowInput() if reset else self._input
+        extended, coded = known.encode(X, None if reset else self.n_features_in_, source, learn=learn)
         if learn:
-            self._schema = schema
-            self.n_features_in_ = len(schema.names)
+            self._input = extended
+        if extended is not known and extended.schema is not None:
+            self.n_features_in_ = len(extended.schema.names)
             self.__dict__.pop("feature_names_in_", None)
-            if not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping):
-                self.feature_names_in_ = np.array(schema.names, dtype=object)
+            if has_feature_names(X):
+                self.feature_names_in_ = np.array(extended.schema.names, dtype=object)
         return coded
+
+    @property
+    def _schema(self) -> Schema | None:
+        """Columns of the learned tables; None for arrays of numbers."""
+        return self._input.schema
 
     def reads_table(self, rows: Any) -> bool:
         """Return whether rows of a table can be learned as they are.
@@ -363,65 +315,6 @@ class StreamClassifier(ForgettingMixin):
             return True
         return not isinstance(rows, Mapping) and rows.shape[1] == self.n_features_in_
 
-    def _positional(self, X: Any, schema: Schema, source: str) -> FloatArray:
-        """Return an array of numbers as rows of the table that was learned before."""
-        rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
-            raise DataError(
-                f"the model has learned tables with the columns {', '.join(map(repr, schema.names[:8]))}"
-                f"{', ...' if len(schema.names) > 8 else ''}; got an array of shape {rows.shape}.",
-                source=source,
-                hint="pass a table with these columns",
-            )
-        if schema.categorical:
-            raise DataError(
-                f"column {schema.coded_names[schema.categorical[0]]!r} contains categories; got an array of "
-                "numbers.",
-                source=source,
-                hint="pass a table with the same columns",
-            )
-        return np.ascontiguousarray(rows)
-
-    def _unnamed(self, X: Any, source: str) -> FloatArray:
-        """Return a table as rows of a model that has learned arrays: columns are matched by position."""
-        schema = Schema()
-        coded = schema.encode(X, source, learn=True)
-        text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)
-        if text is not None:
-            raise DataError(
-                f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
-                source=source,
-                hint="learn tables from the first call on",
-            )
-        if coded.shape[1] != self.n_features_in_:
-            raise DataError(
-                f"X has {coded.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input.",
-                source=source,
-            )
-        return coded
-
-    def _extend_layout(self, X: FloatArray) -> None:
-        """Take notice of new columns, gaps and categories in rows that will be learned."""
-        layout = self._views.layout
-        categorical = self._categorical()
-        if layout is None:
-            if not categorical and X.shape[1] == self._rows.n_columns and _native.all_finite(X):
-                return
-            first = self._rows.block.X if self._n_seen or len(self._pending) else X
-            layout = Layout.of_rows(first, categorical if first is X else ())
-        if X.shape[1] > self._rows.n_columns:
-            self._rows = self._rows.widened(X.shape[1])
-            self._pending = self._pending.widened(X.shape[1])
-        earlier = self._rows.block.X
-        layout = layout.extended(X, earlier, categorical)
-        if layout is not self._views.layout:
-            self._views = self._views.with_layout(layout)
-            self._snapshot = replace(self._snapshot, views=self._views)
-
-    def _categorical(self) -> tuple[int, ...]:
-        return () if self._schema is None or self._hashed is not None else self._schema.categorical
-
     def _learn(self, batch: Batch) -> None:
         self._apply(batch, None, "fit")
 
@@ -429,451 +322,36 @@ class StreamClassifier(ForgettingMixin):
         self, add: Batch | None, forget: Batch | None, method: str, time: ArrayLike | None = None
     ) -> None:
         try:
+            ensemble = self._ensemble = self._copied_ensemble()
             added = None if add is None else self._block(add, method, time)
-            self._online_threshold = OnlineThreshold.updated(self._online_threshold, self.threshold)
-            if added is not None:
-                self._note_times(time, len(added))
-            if forget is None and added is not None and self._add_pending(added):
-                if len(self._pending) < SETTINGS.pending_rows:
-                    return
-                added = None
-            self._recent_scores = self._recent_scores.copy()
-            self._experts = self._copied_experts()
-            if len(self._pending):
-                pending, self._pending = self._pending.together(), PendingRows()
-                self._learn_block(*pending)
             forgotten = None if forget is None else self._block(forget, "forget")
-            if forgotten is not None:
-                self._check_forget(added, forgotten)
-            if added is not None:
-                self._learn_blocks(added)
-            if forgotten is not None:
-                self._forget_block(forgotten)
+            is_mirrored = ensemble.decision.is_mirrored(ensemble.labels_of(ensemble.snapshot.classes))
+            ensemble.decision = ensemble.decision.with_goal(self.threshold, is_mirrored)
+            promise = ensemble.decision.online_threshold
+            if promise is not None and added is not None and time is not None:
+                promise.log.note_times(checked_times(time, len(added)), predicted=False)
+            ensemble.change(added, forgotten)
         except SteelyardError as error:
             raise error.with_source(f"{type(self).__name__}.{method}") from None
 
-    def _note_times(self, time: ArrayLike | None, n_rows: int) -> None:
-        """Measure the rate of the rows, for a promised number of alarms per day."""
-        if time is not None and self._online_threshold is not None:
-            self._online_threshold.log.note_times(checked_times(time, n_rows), predicted=False)
-
     def _block(self, batch: Batch, method: str, time: ArrayLike | None = None) -> Block:
         """Return the rows of a batch with class codes; labels never seen before get new codes."""
-        codes = self._code_of
-        new = [label for label in batch.labels if label not in codes]
-        if new:
-            if method == "forget":
-                raise DataError(f"no rows of class {new[0]!r} were ever learned; nothing was changed.")
-            self._labels = [*self._labels, *new]
-            codes = self._code_of = {label: code for code, label in enumerate(self._labels)}
-        row_codes = np.array([codes[label] for label in batch.labels], dtype=np.int64)[batch.codes]
-        times = self._checked_times(time, len(row_codes), method)
+        ensemble, forgets = self._ensemble, method == "forget"
+        codes = ensemble.codes_of(batch.labels, learn=not forgets)[batch.codes]
+        times = None if method in {"forget", "fit"} else ensemble.times_for_window(time, len(codes))
         X = self._dense(batch.X, method)
-        if method == "forget":
-            self._check_known_categories(X)
+        if forgets:
+            self._input.check_known_categories(X)
         else:
-            self._extend_layout(X)
-        block = Block.from_rows(X, row_codes, batch.weights, times, n_first=self._n_first())
+            ensemble.extend_layout(X)
+        wide = self._input.wide(batch.X)
+        block = Block.from_rows(X, codes, batch.weights, times, n_first=ensemble.n_first, wide=wide)
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
 
-    def _check_known_categories(self, X: FloatArray) -> None:
-        """Raise DataError for categories that were never learned."""
-        for column in self._categorical():
-            if (X[:, column] < 0).any():
-                assert self._schema is not None
-                name, row = self._schema.coded_names[column], int((X[:, column] < 0).argmax())
-                raise DataError(
-                    f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
-                )
-
-    def _n_first(self) -> int | None:
-        return None if self._views.layout is None else self._views.layout.n_first
-
     def _dense(self, X: Any, method: str) -> FloatArray:
-        """Return dense rows of finite numbers or NaN with at most `max_columns` columns."""
-        if sp.issparse(X):
-            X = check_finite(self, X, method)
-        else:
-            X = np.ascontiguousarray(X, dtype=np.float64)
-            if not _native.all_finite(X):
-                check_not_infinite(self, X, method)
-        if isinstance(self._hashed, HashedTable):
-            assert self._schema is not None
-            return self._hashed.apply(X, self._schema.categorical)
-        if self._hashed is not None:
-            return self._hashed.apply(X)
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-        n_columns = self._rows.n_columns
-        if X.shape[1] < n_columns:  # a positional array after a table
-            X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
-        return X
-
-    def _checked_times(self, time: ArrayLike | None, n_rows: int, method: str) -> FloatArray | None:
-        if method in {"forget", "fit"} or self.window == "auto" or isinstance(self._window_size(), int):
-            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
-            # Without a window of time only the change monitor uses times.
-            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
-        if time is None:
-            raise DataError(
-                "a window of time needs the times of the rows; got none.",
-                hint="pass time= to partial_fit(), or give the window as a number of rows",
-            )
-        times = checked_times(time, n_rows)
-        if (np.diff(np.concatenate([self._rows.block.times[-1:], times])) < 0).any():
-            raise DataError("the times of the rows must not decrease; nothing was changed.")
-        return times
-
-    def _window_size(self) -> int | timedelta | None:
-        """Return the window in rows or time; None for all rows."""
-        return None if self.window == "auto" else window_size(self.window)
-
-    def _add_pending(self, block: Block) -> bool:
-        """Buffer a few rows until there are more; only the label frequency experts use them immediately."""
-        snapshot = self._snapshot
-        n = len(block)
-        if not (
-            len(self._pending) + n <= min(SETTINGS.pending_rows, self._n_seen // 20)
-            and n < SETTINGS.pending_rows
-            and len(snapshot.classes) > 1
-            and self.window == "auto"
-            and self._counts.size == len(self._labels)
-            and self._counts[block.codes].all()
-        ):
-            return False
-        scores = self._score(block)
-        assert scores is not None
-        self._pending = self._pending.added(block, scores)
-        self._snapshot = snapshot.after_labels(block.codes.tolist())
-        return True
-
-    def _copied_experts(self) -> list[Expert]:
-        return [expert.copy(self._rows, self._views) for expert in self._experts]
-
-    def _learn_blocks(self, block: Block) -> None:
-        begin = 0
-        while begin < len(block):
-            size = min(SETTINGS.max_block_rows, max(SETTINGS.first_block_rows, self._n_seen))
-            part = block.take(slice(begin, begin + size))
-            self._learn_block(part, self._score(part))
-            begin += size
-
-    def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
-        """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
-        stream = self._record(block, scores)
-        self._update(stream)
-        weights = self._weigh(stream)
-        self._publish(stream, weights)
-
-    def _score(self, block: Block) -> FloatArray | None:
-        """Return the scores of all experts before the rows are learned; None while there is one class.
-
-        Rows that were predicted before keep the scores given then.
-        """
-        snapshot = self._snapshot
-        if len(snapshot.classes) < 2:
-            return None
-        given = self._predicted.take(block.keys, snapshot.classes)
-        missing = [row for row, scores in enumerate(given) if scores is None]
-        if len(missing) == len(given):
-            return snapshot.raw_scores(block.X)
-        if missing:
-            for row, scores in zip(missing, snapshot.raw_scores(block.X[missing]), strict=True):
-                given[row] = scores
-        return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
-
-    def _record(self, block: Block, scores: FloatArray | None) -> Stream:
-        """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
-        n_before, old_classes = self._n_seen, self._snapshot.classes
-        self._n_seen += len(block)
-        if scores is not None and len(old_classes) == 2:
-            self._learn_labels(block, scores)
-        if scores is not None:
-            hit = self._snapshot.predict_codes(scores) == block.codes
-            self._drift = self._drift.after(block.codes, hit, len(self._labels), self._n_seen)
-        self._changes = self._changes.after(
-            self._monitored(block.X), block.codes, self._labels, self._column_names(), block.times
-        )
-        block = block.numbered(n_before)
-        self._count(block, 1)
-        self._rows = self._rows.append(block)
-        low = self._window_begin()
-        if low > self._low:
-            self._count(self._rows.between(self._low, low), -1)
-            self._low = low
-        classes, budget = self._class_codes(), self._budget()
-        self._select_experts(budget)
-        self._fit_views(budget)
-        stream = Stream(
-            self._rows,
-            self._low,
-            self._n_seen,
-            n_before,
-            self._views,
-            budget,
-            self.random_state,
-            classes != old_classes,
-        )
-        for expert in self._experts:
-            if expert.is_enabled:
-                expert.observe(block, stream)
-        self._record_scores(block, scores, classes if budget.weighs_experts else [])
-        return stream
-
-    def _learn_labels(self, block: Block, scores: FloatArray) -> None:
-        """Update the online threshold and the calibration by out-of-sample scores of two classes."""
-        snapshot = self._snapshot
-        totals, threshold = snapshot.score_and_threshold(scores)
-        promise = self._online_threshold
-        if promise is not None:
-            is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
-            promise.learn(totals, threshold, block.keys, is_positive)
-        if isinstance(snapshot.weights, ExpertWeights):
-            log_odds = snapshot.weights.slope * totals + snapshot.weights.bias + self._prior_log_odds()
-            is_second = block.codes == snapshot.classes[1]
-            self._calibration = self._calibration.after(log_odds, is_second)
-
-    def _prior_log_odds(self) -> float:
-        """Return the log-odds of the second of two classes among recent rows."""
-        first, second = np.maximum(self._shares(), _MIN_SHARE)
-        return float(np.log(second / first))
-
-    def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
-        recent = self._recent_scores
-        recent.set_classes(classes)
-        if not classes:
-            return
-        if scores is not None:
-            scores = align(scores, self._snapshot.classes, classes)
-            if len(block) > SETTINGS.max_label_history_block_rows:
-                # Label frequency experts give all rows of a block the same score. The recent scores of a rare
-                # class come from more blocks than those of a frequent class, so comparing both would reward
-                # chance.
-                uses_labels = np.array([expert.view == "labels" for expert in self._experts])
-                scores = np.where(uses_labels[:, None], np.nan, scores)
-        place_of = np.full(len(self._labels), -1)
-        place_of[classes] = np.arange(len(classes))
-        if scores is not None:
-            self._record_log_odds(block, scores, classes)
-        recent.push(place_of[block.codes], scores, block.keys, block.weights)
-        # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
-        drifts = self._drift.drifts
-        is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
-        if is_rare and self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
-            recent.shorten()
-
-    def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
-        """Record the calibrated scores of these rows, by which the weights of two classes are corrected."""
-        weights = self._snapshot.weights
-        if len(classes) != 2 or classes != self._snapshot.classes:
-            self._correction = WeightCorrection.none(len(EXPERTS))
-        elif isinstance(weights, ExpertWeights):
-            log_odds = weights.expert_log_odds(scores[:, :, 0])
-            places = (block.codes == classes[1]).astype(np.int64)
-            self._correction = self._correction.after(log_odds, places, block.keys)
-
-    def _update(self, stream: Stream) -> None:
-        """Update the experts that are due, expensive ones in parallel, and derive their rules."""
-        ready = [expert for expert in self._experts if expert.is_ready(stream.views)]
-        due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
-
-        def update(experts: list[Expert]) -> None:
-            for expert in experts:
-                if expert in due:
-                    expert.update(stream)
-                if expert.needs_rule(stream):
-                    expert.refresh_rule(stream)
-
-        expensive = [expert for expert in ready if expert in due and expert.is_expensive]
-        # Experts that are updated in place come first, because the calling thread runs the first task: no
-        # other thread may change them after the call ended.
-        expensive.sort(key=lambda expert: not expert.updates_in_place)
-        cheap = [expert for expert in ready if expert not in expensive]
-
-        def update_cheap() -> None:
-            with one_thread():
-                update(cheap)
-
-        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
-        n_new = stream.n_seen - stream.n_before
-        run_tasks([*tasks, update_cheap], parallel=bool(tasks) and n_new >= SETTINGS.min_rows_for_threads)
-
-    def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
-        """Return new weights if there were enough rows since the last weighing, else the current weights."""
-        budget, classes = stream.budget, self._class_codes()
-        waited = self._n_seen - self._weighed_at
-        wait = float(SETTINGS.weigh_min_rows)
-        if not self._drift.is_within(SETTINGS.short_after_drift_rows, self._n_seen):
-            wait = max(wait, budget.batch_rows, budget.weigh_rows)
-        wait = min(wait, 1 + self._n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
-        if waited < wait and not (stream.new_class and len(classes) <= 3):
-            return self._snapshot.weights_for(classes)
-        self._weighed_at = self._n_seen
-        return self._new_weights()
-
-    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
-        """Return weights from the recent scores; experts without a rule get none."""
-        priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self._experts])
-        is_long = self._n_seen >= SETTINGS.long_stream_rows
-        self._positive = self._find_positive()
-        classes = self._recent_scores.classes
-        is_mirrored = self._is_mirrored(classes)
-        self._online_threshold = OnlineThreshold.updated(
-            self._online_threshold, self.threshold, -1.0 if is_mirrored else 1.0
-        )
-        goal: Any = self._online_threshold or self.threshold
-        if is_prices(goal) and len(classes) == 2:
-            goal = self._row_costs.prices(goal, self._labels[classes[0 if is_mirrored else 1]])
-        if isinstance(goal, OnlineThreshold) and len(classes) > 2:
-            goal = goal.per_row
-        weights = weigh(
-            self._recent_scores,
-            goal,
-            priors,
-            is_long=is_long,
-            is_mirrored=is_mirrored,
-            correction=self._correction,
-        )
-        if isinstance(weights, ExpertWeights) and weights.correction is not None:
-            self._correction = weights.correction
-        return weights
-
-    def _is_mirrored(self, classes: list[int]) -> bool:
-        """Return whether the first of two classes is the positive one."""
-        return len(classes) == 2 and bool(self._labels[classes[0]] == self._positive)
-
-    def _find_positive(self) -> Label | None:
-        """Return the positive class of two classes."""
-        counts = {self._labels[code]: int(self._counts[code]) for code in self._class_codes()}
-        if len(counts) != 2:
-            return None
-        if self.positive is not None and positive_class(counts, self.positive) not in counts:
-            return None  # the given class has no rows yet
-        return positive_class(counts, self.positive, self._positive)
-
-    def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
-        """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
-        rules = [expert.rule for expert in self._experts]
-        if self._online_threshold is not None and isinstance(weights, ExpertWeights):
-            weights = replace(weights, threshold=self._online_threshold.threshold(weights.totals))
-        self._snapshot = EnsembleSnapshot(self._class_codes(), rules, weights, stream.views)
-        self._trim(stream.budget)
-
-    def _trim(self, budget: CostBudget) -> None:
-        held = [numbers for expert in self._experts for numbers in expert.held_rows()]
-        if self.window == "auto":
-            n_kept = SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes + sum(map(len, held))
-            if len(self._rows) <= (1.0 + SETTINGS.slack) * n_kept:
-                return
-            per_class = SETTINGS.buffer_rows_of_classes // max(budget.n_classes, 2)
-            numbers, slack = self._rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
-        else:
-            first = [row for expert in self._experts if (row := expert.first_row()) is not None]
-            numbers, slack = self._rows.last(len(self._rows), low=min([self._low, *first])), 0.0
-        self._rows = self._rows.keep(np.unique(np.concatenate([numbers, *held])), slack)
-
-    def _budget(self) -> CostBudget:
-        n_classes, known = int(np.count_nonzero(self._counts)), self.__dict__.get("_known_budget")
-        is_long = self._n_seen >= SETTINGS.long_stream_rows
-        is_long = is_long and not self._drift.is_within(SETTINGS.long_after_drift_rows, self._n_seen)
-        if known is None or not known.is_for(self.compute_budget, n_classes, is_long):
-            known = self._known_budget = CostBudget(self.compute_budget, n_classes, is_long)
-        return known
-
-    def _select_experts(self, budget: CostBudget) -> None:
-        """Disable experts that the budget does not cover, and enable them again when it does."""
-        for expert in self._experts:
-            is_affordable = expert.is_affordable(budget)
-            if expert.is_enabled and not is_affordable:
-                expert.disable()
-            elif is_affordable and not expert.is_enabled and expert.can_return:
-                expert.is_enabled = True
-
-    def _fit_views(self, budget: CostBudget) -> None:
-        """Fit the rank transformation and the random map after 100 rows, and again after 1,000."""
-        if not any(self._views_at < n <= self._n_seen for n in SETTINGS.view_rows):
-            return
-        n_mapped = MappedLinearExpert.n_mapped(budget.n_classes)
-        block = self._rows.block
-        self._views = self._views.fit(block.X, block.codes, n_mapped, self.random_state)
-        self._views_at = self._n_seen
-        # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
-        self._experts = [
-            expert if expert.view in {"rows", "labels"} else expert.restart() for expert in self._experts
-        ]
-
-    def _window_begin(self) -> int:
-        """Return the number of the oldest row in the window."""
-        size = self._window_size()
-        if size is None:
-            return 0
-        if isinstance(size, int):
-            return max(self._low, self._n_seen - size)
-        rows = self._rows.block
-        begin = int(np.searchsorted(rows.times, rows.times[-1] - size.total_seconds(), side="right"))
-        return max(self._low, int(rows.numbers[begin]))
-
-    def _count(self, block: Block, sign: int) -> None:
-        counts = sign * np.bincount(block.codes, minlength=len(self._labels))
-        counts[: len(self._counts)] += self._counts
-        self._counts = counts
-
-    def _class_codes(self) -> list[int]:
-        """Return the codes of the classes that have rows, in the order of their labels."""
-        codes: list[int] = np.flatnonzero(self._counts).tolist()
-        return codes if len(codes) < 2 else sorted(codes, key=self._labels.__getitem__)
-
-    def _stream(self) -> Stream:
-        """Return the stream as it is between two calls."""
-        n = self._n_seen
-        return Stream(self._rows, self._low, n, n, self._views, self._budget(), self.random_state)
-
-    # -- forgetting ---------------------------------------------------------------------------------
-
-    def _check_forget(self, add: Block | None, forget: Block) -> None:
-        """Raise DataError for rows that were never learned, before any expert changes."""
-        if self.window == "auto":
-            linear = self._experts[0]
-            assert isinstance(linear, LinearExpert)
-            linear.check_forget(add, forget, self._stream())
-            return
-        rows = self._rows if add is None else self._rows.append(add.numbered(self._n_seen))
-        places = rows.find(forget)
-        if (places < 0).any() or (rows.numbers[places] < self._low).any():
-            raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
-
-    def _forget_block(self, block: Block) -> None:
-        stream = self._stream()
-        for expert in self._experts:  # experts unlearn rows that they have learned
-            if expert.is_ready(stream.views) and not expert.refits:
-                expert.update(stream)
-        places = self._rows.find(block)
-        found = places >= 0
-        numbers = np.full(len(block), -1)
-        numbers[found] = self._rows.numbers[places[found]]
-        self._rows = self._rows.without(places[found])
-        block = replace(block, numbers=numbers)
-        self._count(block, -1)
-        self._select_experts(self._budget())
-        stream = self._stream()
-        for expert in self._experts:
-            if expert.is_enabled:
-                expert.forget(block, stream)
-        for code in np.unique(block.codes).tolist():
-            keys = block.keys[block.codes == code]
-            self._recent_scores.drop(code, keys)
-            if code in self._snapshot.classes[:2]:
-                self._correction = self._correction.without(self._snapshot.classes.index(code), keys)
-        if self._online_threshold is not None:
-            self._online_threshold.log.drop(block.keys)
-        for expert in self._experts:
-            if expert.is_ready(stream.views):
-                expert.refresh_rule(stream)
-        self._changes = self._changes.forgotten()
-        self._recent_scores.set_classes(self._class_codes() if stream.budget.weighs_experts else [])
-        self._weighed_at = self._n_seen
-        self._publish(stream, self._new_weights())
+        return self._input.dense(X, self._ensemble.rows.n_columns, self, method)
 
     # -- predicting ---------------------------------------------------------------------------------
 
@@ -882,46 +360,44 @@ class StreamClassifier(ForgettingMixin):
     def classes_(self) -> NDArray[Any]:
         """Labels of the classes that have rows in the window."""
         self._need("classes_")
-        return self._classes_of(self._snapshot)
+        return self._ensemble.classes
 
     @property
     @snapshot_read
     def positive_(self) -> Label | None:
         """The positive class of two classes; None if there are more, or fewer."""
         self._need("positive_")
-        return self._find_positive()
-
-    def _classes_of(self, snapshot: EnsembleSnapshot) -> NDArray[Any]:
-        return sorted_classes([self._labels[code] for code in snapshot.classes])
+        return self._copied_ensemble().find_positive()
 
     @property
     @snapshot_read
     def linear_(self) -> ProximalSVC:
         """A copy of the linear expert over all rows in the window."""
         self._need("linear_")
-        expert = self._experts[0].copy(self._rows, self._views)
-        expert.update(self._stream())  # some rows may not have been learned yet
-        assert isinstance(expert, LinearExpert)
+        ensemble = self._copied_ensemble()
+        expert = next(expert for expert in ensemble.copied_experts() if expert.config.name == "linear")
+        expert.update(ensemble.stream())  # some rows may not have been learned yet
         if expert.learner is None:
             raise AttributeError("StreamClassifier has no linear_ while its linear expert has no rows.")
-        return copy.deepcopy(expert.learner)
+        learner: ProximalSVC = copy.deepcopy(expert.learner)
+        return learner
 
     @property
     @snapshot_read
     def class_count_(self) -> NDArray[np.int64]:
         """Rows of each class in the window."""
         self._need("class_count_")
-        pending = np.bincount(self._pending.codes(), minlength=len(self._labels)).astype(np.int64)
-        return (self._counts + pending)[self._snapshot.classes]
+        ensemble = self._ensemble
+        pending = np.bincount(ensemble.pending.codes(), minlength=len(ensemble.labels)).astype(np.int64)
+        return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return scores minus threshold, or log-probabilities of more than two classes; and the classes."""
-        snapshot, scores = self._decide(X, method)
-        return scores, self._classes_of(snapshot)
+        return self._decide(X, method)[1], self._ensemble.classes
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
         snapshot, raw, keys = self._raw_scores(X, method)
-        promise = self._online_threshold
+        promise = self._ensemble.decision.online_threshold
         decisions = snapshot.decide(raw)
         if promise is None or promise.decides_rows or len(snapshot.classes) != 2:
             return snapshot, decisions
@@ -932,14 +408,20 @@ class StreamClassifier(ForgettingMixin):
 
     def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
         """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
-        X = self._dense(validate_rows(self, X, method), method)
-        snapshot = self._snapshot
+        rows = validate_rows(self, X, method)
+        X, wide = self._dense(rows, method), self._input.wide(rows)
+        ensemble, snapshot = self._ensemble, self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X), row_keys(X, self._n_first())
+        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, ensemble.n_first, wide)
         if len(snapshot.classes) > 1:
-            self._predicted.keep(keys, snapshot.classes, raw)
+            ensemble.predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
+
+    @property
+    def takes_cost(self) -> bool:
+        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        return is_prices(self.threshold)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]
@@ -973,21 +455,23 @@ class StreamClassifier(ForgettingMixin):
         each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
         counting them.
         """
+        check_started(self, "predict")
+        ensemble, snapshot = self._ensemble, self._ensemble.snapshot
         if sample_cost is not None:
             source = f"{type(self).__name__}.predict"
-            is_mirrored = self._is_mirrored(self._snapshot.classes) if self._is_started() else False
+            is_mirrored = ensemble.decision.is_mirrored(ensemble.labels_of(snapshot.classes))
             probabilities = self.predict_proba(X)
             alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        promise = self._online_threshold if self._is_started() else None
-        if promise is None or not promise.decides_rows or len(self._snapshot.classes) != 2:
+            return ensemble.classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
+        promise = ensemble.decision.online_threshold
+        if promise is None or not promise.decides_rows or len(snapshot.classes) != 2:
             scores, classes = self._scored(X, "predict")
             return classes[winners(scores, len(classes))]
         snapshot, raw, keys = self._raw_scores(X, "predict")
         times = None if time is None else checked_times(time, len(keys))
         totals, _ = snapshot.score_and_threshold(raw)
         alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
-        return self._classes_of(snapshot)[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+        return ensemble.classes[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
 
     @snapshot_read
     def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
@@ -1005,23 +489,17 @@ class StreamClassifier(ForgettingMixin):
         ndarray of shape (n_samples, n_classes)
         """
         snapshot, scores = self._decide(X, "predict_proba")
-        labels = [self._labels[code] for code in snapshot.classes]
-        factors = prior_factors(prior, labels, self._shares, f"{type(self).__name__}.predict_proba")
+        ensemble = self._ensemble
+        labels = ensemble.labels_of(snapshot.classes)
+        factors = prior_factors(prior, labels, ensemble.shares, f"{type(self).__name__}.predict_proba")
         if len(labels) == 1:
             return np.ones((len(scores), 1))
-        log_odds = self._log_odds(snapshot, scores)
+        log_prior = prior_log_odds(ensemble.shares()) if len(labels) == 2 else 0.0
+        log_odds = ensemble.decision.log_odds(snapshot, scores, log_prior)
         powers = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
         powers = powers if factors is None else powers * factors
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
-
-    def _log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray) -> FloatArray:
-        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
-        log_odds = snapshot.log_odds(decisions)
-        if isinstance(snapshot.weights, ExpertWeights):
-            shift = self._prior_log_odds()
-            log_odds[:, 1] = self._calibration.log_odds(log_odds[:, 1] + shift) - shift
-        return log_odds
 
     @snapshot_read
     def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
@@ -1043,31 +521,28 @@ class StreamClassifier(ForgettingMixin):
         source = f"{type(self).__name__}.predict_set"
         coverage = check_coverage(coverage, source)
         snapshot, decisions = self._decide(X, "predict_set")
-        n_classes, recent = len(snapshot.classes), self._recent_scores
+        n_classes, recent = len(snapshot.classes), self._ensemble.recent_scores
         if n_classes == 1 or recent.classes != snapshot.classes:
             return np.ones((len(decisions), n_classes), dtype=bool)
         places, raw = recent.recent()
         log_odds = snapshot.log_odds(snapshot.decide(raw))
         return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
 
-    def _shares(self) -> FloatArray:
-        """Return the class shares among recent rows, or among all rows if there are too many classes."""
-        if self._recent_scores.classes == self._snapshot.classes:
-            return self._recent_scores.shares()
-        counts = self._counts[self._snapshot.classes].astype(np.float64)
-        return counts / max(counts.sum(), 1.0)
-
     def _continue_predictions(self, predecessor: Any) -> None:
         """Count further predictions together with those of an earlier copy of this model."""
         if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
-            continue_log(self._online_threshold, predecessor._online_threshold)
+            earlier = predecessor._ensemble.decision.online_threshold
+            continue_log(self._ensemble.decision.online_threshold, earlier)
 
     @property
     @snapshot_read
     def realised_rates_(self) -> list[RealisedRate]:
         """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
         self._need("realised_rates_")
-        return [] if self._online_threshold is None else self._online_threshold.realised()
+        promise = self._ensemble.decision.online_threshold
+        return [] if promise is None else promise.realised()
+
+    # -- explanation --------------------------------------------------------------------------------
 
     @snapshot_read
     def explain(
@@ -1100,25 +575,14 @@ class StreamClassifier(ForgettingMixin):
         -----
         Contributions are sums over the experts: exact for linear experts, TreeSHAP for boosted trees, Shapley
         values for kernels. Label frequencies do not depend on the row and are part of the base. More than 256
-        columns are hashed; contributions of hashed columns are divided among the original columns in
-        proportion to the absolute values of the row.
+        columns are hashed for all experts but "wide"; contributions of hashed columns are divided among the
+        original columns in proportion to the absolute values of the row.
         """
         check_started(self, "explain")
         if X is not None:
             found = explain_rows(self, X, background, changes)
             return found if self._schema is None else with_table_values(found, self._schema)
-        return explain_ensemble(
-            self._snapshot,
-            self._experts,
-            [self._labels[code] for code in self._snapshot.classes],
-            self._shares(),
-            self._stream(),
-            threshold=self.threshold,
-            n_pending=len(self._pending),
-            drifts=self._drift.drifts,
-            promise=self._online_threshold,
-            positive=self._find_positive(),
-        )
+        return explain_ensemble(self._copied_ensemble())
 
     def _explained_rows(self, X: Any) -> FloatArray:
         if sp.issparse(X):
@@ -1132,44 +596,18 @@ class StreamClassifier(ForgettingMixin):
         return super()._explained_names(n_columns) if schema is None else schema.coded_names[:n_columns]
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        snapshot = self._snapshot
+        snapshot = self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        return snapshot.decide(snapshot.raw_scores(self._dense(X, "explain"))), self._classes_of(snapshot)
+        raw = snapshot.raw_scores(self._dense(X, "explain"), self._input.wide(X))
+        return snapshot.decide(raw), self._ensemble.classes
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
-        rows, snapshot = self._dense(X, "explain"), self._snapshot
-        others = self._recent_rows().X if background is None else self._dense(background, "explain")
-        part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
-        if self._hashed is None:
-            return part
-        if isinstance(self._hashed, HashedTable):
-            raise DataError(
-                f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
-                source="StreamClassifier.explain",
-                hint="select the columns that matter before learning",
-            )
-        return unhashed(part, X, self._hashed)
-
-    def _recent_rows(self) -> Block:
-        """Return the last rows, and the last rows of each class, in the row buffer."""
-        numbers = self._rows.last(_EXPLAINED_RECENT_ROWS, _EXPLAINED_ROWS_OF_CLASS, self._low)
-        recent = self._rows.at(numbers)
-        return recent if len(recent) else self._rows.block
+        others = None if background is None else self._dense(background, "explain")
+        return attribution(self._ensemble, X, self._dense(X, "explain"), others)
 
     def _remembered_rows(self) -> RememberedRows | None:
-        recent, views = self._recent_rows(), self._views
-        labels = np.array([*self._labels, None], dtype=object)[:-1][recent.codes]
-
-        def ranks(rows: FloatArray) -> FloatArray:
-            return rows if views.ranks is None else TransformedRows(rows, views).ranks
-
-        def compare(X: FloatArray) -> FloatArray:
-            return ranks(self._dense(X, "explain"))
-
-        has_values = self._hashed is None
-        rows = recent.X if has_values else ranks(recent.X)
-        return RememberedRows(rows, labels, recent.numbers, compare, has_values)
+        return remembered_rows(self._ensemble, lambda X: self._dense(X, "explain"))
 
     @snapshot_read
     def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
@@ -1195,66 +633,24 @@ class StreamClassifier(ForgettingMixin):
         :meth:`forget` restarts the tests.
         """
         check_started(self, "drift_report")
-        if X is not None:
-            rows = validate_rows(self, X, "drift_report")
-            return self._unlabelled_report(self._dense(rows, "drift_report"))
-        report = self._changes.report(self._column_names())
-        if report is None:
-            counts = self.class_count_.astype(np.float64)
-            shares = (counts / max(counts.sum(), 1.0)).tolist()
-            both = {x: (share, share) for x, share in zip(self.classes_.tolist(), shares, strict=True)}
-            return DriftReport([], {}, [], both, (float(counts.sum()), 0.0), None, self._changes.event_list())
-        return report
+        if X is None:
+            return labelled_report(self._ensemble, self.class_count_)
+        rows = self._dense(validate_rows(self, X, "drift_report"), "drift_report")
+        return unlabelled_report(self._ensemble, rows)
 
     @property
     @snapshot_read
     def drift_events_(self) -> list[dict[str, Any]]:
         """Drifts found so far: row, cause, columns and text of each."""
         self._need("drift_events_")
-        return self._changes.event_list()
+        return self._ensemble.changes.event_list()
 
     @property
     @snapshot_read
     def drift_evidence_(self) -> float:
         """Evidence for a drift since the last one, from 0 to 1; at 1 there is a new event."""
         self._need("drift_evidence_")
-        return self._changes.evidence()
-
-    def _unlabelled_report(self, X: FloatArray) -> DriftReport:
-        """Compare rows without labels, and their scores, with the rows in the row buffer."""
-        known, snapshot = self._rows.block.X, self._snapshot
-        both = [known, X]
-        known, X = map(self._monitored, both)
-        names = self._column_names() or [f"x{k}" for k in range(X.shape[1])]
-        if len(snapshot.classes) == 2:
-            scores = [snapshot.decide(snapshot.raw_scores(rows)) for rows in both]
-            known, X = np.hstack([known, scores[0]]), np.hstack([X, scores[1]])
-            names = [*names, "score"]
-        before, after = (ClassMoments.of_rows(rows, np.zeros(len(rows), int), ["all"]) for rows in (known, X))
-        return compare_moments(before, after, names)
-
-    def _monitored(self, X: FloatArray) -> FloatArray:
-        """Return the columns of the first rows for the tests of drift; a missing value counts as 0.
-
-        Columns of times count as 0 too, because time always moves on.
-        """
-        X = X[:, : min(self._first_width, X.shape[1])]
-        X = np.nan_to_num(X) if self._views.layout is not None else X
-        schema = self._schema
-        if schema is not None and self._hashed is None and "time" in schema.kinds.values():
-            times = [place for (name, _), place in schema.places.items() if schema.kinds[name] == "time"]
-            X = X.copy()
-            X[:, [place for place in times if place < X.shape[1]]] = 0.0
-        return np.ascontiguousarray(X)
-
-    def _column_names(self) -> list[str] | None:
-        """Return the names of the monitored columns; None if there are none or columns are hashed."""
-        if self._hashed is not None:
-            return None
-        if self._schema is not None:
-            return self._schema.coded_names[: self._first_width]
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else list(map(str, names))
+        return self._ensemble.changes.evidence()
 
     # -- files and copies ---------------------------------------------------------------------------
 
@@ -1262,7 +658,7 @@ class StreamClassifier(ForgettingMixin):
         with lock_of(self):
             state = super().__getstate__()
             if self._is_started():
-                state["_experts"] = [FrozenState(expert) for expert in self._copied_experts()]
+                state["_ensemble"] = FrozenState(self._ensemble)
             return state
 
     def __sklearn_tags__(self) -> Any:
@@ -1271,7 +667,12 @@ class StreamClassifier(ForgettingMixin):
         return tags
 
     def _get_state(self) -> dict[str, Any]:
-        return get_state(self) if self._is_started() else {}
+        return {**self._features(), **get_state(self._ensemble)} if self._is_started() else {}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        set_state(self, state)
+        self._set_features(state)
+        row_input = RowInput(Schema.from_state(state["schema"]) if state.get("schema") else None)
+        width = int(state.get("first_width", self.n_features_in_))
+        names, keeps_wide = state["feature_names"], bool(state.get("wide", False))
+        self._input = row_input.started(width, self.random_state, names, keeps_wide=keeps_wide)
+        self._ensemble = restored_ensemble(state, self._ensemble_params(), self._input)

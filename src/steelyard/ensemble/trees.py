@@ -10,6 +10,7 @@ import numpy as np
 from steelyard import _native
 from steelyard._threads import num_threads
 from steelyard._types import FloatArray, IntArray
+from steelyard.ensemble.experts.base import Rule
 from steelyard.explanation.attribution import Attribution
 
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
@@ -156,7 +157,7 @@ def _ensemble(forest: tuple[Any, ...], n_outputs: int, n_features: int) -> _nati
 
 
 @dataclass(frozen=True)
-class TreeRule:
+class TreeRule(Rule):
     """Scores of fitted trees."""
 
     classes: list[int]
@@ -193,9 +194,8 @@ class TreeRule:
         """Return the columns that the trees know; a table may have got more since."""
         return X if X.shape[1] == self.n_features else np.ascontiguousarray(X[:, : self.n_features])
 
-    def join(self, experts: _native.RowExperts, number: int) -> bool:
-        """Add the trees to the experts that score single rows in one call."""
-        experts.add_trees(number, self._trees)
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:
+        scorer.add_trees(number, self._trees)
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ exactly. Every row is transformed independently of the other rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,16 @@ from steelyard.ensemble.layout import Layout
 from steelyard.explanation.attribution import Attribution
 from steelyard.features import RandomFeatures
 
-__all__ = ["CodedView", "HashedTable", "HashedView", "RankView", "TransformedRows", "Views"]
+__all__ = [
+    "MAX_MAPPED",
+    "CodedView",
+    "HashedTable",
+    "HashedView",
+    "RankView",
+    "TransformedRows",
+    "Views",
+    "n_mapped",
+]
 
 _N_KNOTS = 65  # quantiles that represent the distribution of a column
 _MAX_STATISTICS = 3  # columns that represent a category in the rank transformation
@@ -30,6 +40,8 @@ _SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identit
 _IMPUTATION_SWEEPS = 3
 _MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
 _MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
+MAX_MAPPED = 300  # random features
+_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
 
 
 @dataclass(frozen=True)
@@ -246,6 +258,7 @@ class HashedView:
     n_features: int
     n_columns: int
     seed: int
+    keeps_wide: bool = True  # False for models from files of version 0.3, which know only hashed rows
 
     def sketch(self) -> tuple[IntArray, FloatArray]:
         """Return the hashed column and the sign of each original column."""
@@ -267,6 +280,12 @@ class HashedView:
         hashed = X @ sketch
         return np.ascontiguousarray(hashed.toarray() if sp.issparse(hashed) else hashed, dtype=np.float64)
 
+    def wide(self, X: Any) -> sp.csr_matrix | None:
+        """Return the rows before hashing as a sparse matrix; missing values count as 0."""
+        if not self.keeps_wide:
+            return None
+        return sp.csr_matrix(X if sp.issparse(X) else np.nan_to_num(X), dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class HashedTable:
@@ -275,6 +294,9 @@ class HashedTable:
     n_columns: int
     seed: int
     n_first: int  # columns of the first rows; missing values in later columns do not change the hash
+
+    def wide(self, X: FloatArray) -> None:
+        """Return None: the codes of categories are no numbers to learn from."""
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
@@ -304,10 +326,10 @@ class Views:
     map: RandomFeatures | None = None
     layout: Layout | None = None
 
-    def fit(self, X: FloatArray, codes: IntArray, n_mapped: int, seed: int) -> Views:
+    def fit(self, X: FloatArray, codes: IntArray, n_classes: int, seed: int) -> Views:
         """Return the rank transformation and the random feature map fitted on these rows."""
         ranks = RankView.fit(X) if self.layout is None else CodedView.fit(X, codes, self.layout)
-        feature_map = RandomFeatures(n_mapped, random_state=seed).fit(ranks.apply(X))
+        feature_map = RandomFeatures(n_mapped(n_classes), random_state=seed).fit(ranks.apply(X))
         return Views(ranks, feature_map, self.layout)
 
     def with_layout(self, layout: Layout) -> Views:
@@ -336,11 +358,20 @@ class Views:
         return cls(ranks.from_state(state["ranks"]), state["map"], layout)
 
 
-class TransformedRows:
-    """Rows with their transformations, each computed once, on first use."""
+def n_mapped(n_classes: int) -> int:
+    """Return the number of random features: sums over pairs of them must fit into memory."""
+    return int(min(MAX_MAPPED, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
-    def __init__(self, X: FloatArray, views: Views) -> None:
+
+class TransformedRows:
+    """Rows with their transformations, each computed once, on first use.
+
+    ``wide`` has the rows before hashing, if there are too many columns.
+    """
+
+    def __init__(self, X: FloatArray, views: Views, wide: sp.csr_matrix | None = None) -> None:
         self.X = X
+        self.wide = wide
         self._views = views
         self._ranks: FloatArray | None = None
         self._inside: FloatArray | None = None

@@ -31,6 +31,7 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
 _MAX_TIMES = 1001
+_MAX_ALARMS = 5  # alarms of each model that the report explains
 _MEMORY_INTERVAL_SECONDS = 0.1  # memory usage is read rarely, because it takes longer than a small chunk
 DEFAULT_METRICS = (
     "sensitivity",
@@ -78,12 +79,20 @@ class Event:
 class Candidate:
     """A model under evaluation, with its measures and its running time."""
 
-    def __init__(self, name: str, model: Any, tracker: Tracker) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tracker: Tracker,
+        sample_cost: Callable[[Chunk], FloatArray] | None = None,
+    ) -> None:
         self.name, self.model, self.tracker = name, model, tracker
+        self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
         self.seconds = 0.0
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
+        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # the last rows predicted as positive
         self._n_drifts = self._n_changes = 0
 
     @property
@@ -96,9 +105,19 @@ class Candidate:
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
-        predictions = predict_chunk(self.model, chunk, probabilities=self.tracker.wants_probabilities)
+        cost = None if self._sample_cost is None else self._sample_cost(chunk)
+        predictions = predict_chunk(
+            self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
+        )
         self.seconds += time.perf_counter() - begin
         return predictions
+
+    def note_alarms(self, chunk: Chunk, predictions: Predictions | None, positive: Any) -> None:
+        """Keep the last rows that were predicted as positive, to explain them; wide rows are not kept."""
+        if predictions is None or positive not in predictions.predicted or chunk.X.shape[1] > MAX_FEATURES:
+            return
+        found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
+        self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
 
     def predict_unlabelled(self, chunk: Chunk) -> None:
         """Predict rows without labels; the predictions are counted by label."""
@@ -109,7 +128,8 @@ class Candidate:
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk; return the drifts that the model detected."""
         begin = time.perf_counter()
-        learn_chunk(self.model, chunk)
+        options = {} if self._sample_cost is None else {"sample_cost": self._sample_cost(chunk)}
+        learn_chunk(self.model, chunk, **options)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
@@ -133,6 +153,8 @@ class PrequentialEvaluator:
         As for :func:`prequential`. A string as ``positive`` also matches a label whose text it is.
     learns : bool, default=True
         Whether models learn each row after it was tested.
+    sample_cost : callable, optional
+        Returns the cost of each row of a chunk, for models whose threshold has prices.
     """
 
     def __init__(
@@ -148,6 +170,7 @@ class PrequentialEvaluator:
         seed: int = 0,
         k: int = 100,
         learns: bool = True,
+        sample_cost: Callable[[Chunk], FloatArray] | None = None,
     ) -> None:
         numbers = {"window": window, "warmup": warmup, "delay": delay, "every": every, "seed": seed, "k": k}
         _check_options(models, metrics, learns=learns, **numbers)
@@ -156,7 +179,10 @@ class PrequentialEvaluator:
         self.metrics = tuple(metrics)
         self.candidates = [
             Candidate(
-                name, as_stream_learner(model) if learns else model, Tracker(self.metrics, window, seed, k)
+                name,
+                as_stream_learner(model) if learns else model,
+                Tracker(self.metrics, window, seed, k),
+                sample_cost,
             )
             for name, model in models.items()
         ]
@@ -213,6 +239,8 @@ class PrequentialEvaluator:
             self.label_order.update(codes)
             is_tested = self.n_rows >= self.warmup
             predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
+            for candidate, predicted in zip(self.candidates, predictions, strict=True):
+                candidate.note_alarms(rows, predicted, self.positive)
             self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
             self._note_time(rows)

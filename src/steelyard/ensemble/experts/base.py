@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -71,21 +71,38 @@ class Stream:
     new_class: bool = False
 
 
-class Rule(Protocol):
-    """Immutable decision function of an expert; any thread may use it while the expert learns."""
+class Rule:
+    """Decision function of an expert; immutable, so any thread may use it while the expert learns.
 
-    @property
-    def classes(self) -> list[int]:
-        """Codes of the classes that the rule knows."""
+    A subclass is a frozen dataclass that has the field ``classes`` and defines :meth:`scores` and
+    :meth:`attribution`.
+
+    Attributes
+    ----------
+    classes : list of int
+        Codes of the classes that the rule knows, ascending.
+    """
+
+    classes: list[int]
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return one column per class, or a single one for two classes."""
+        """Return one column per class; for two classes a single one, larger for the second class."""
+        raise NotImplementedError
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
-        """Return contributions of the columns of the rule's view, compared with the background."""
+        """Return contributions of the columns of the rows, compared with the background."""
+        raise NotImplementedError
 
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the rule to a native scorer of single rows as expert ``number``; False if impossible."""
+    def after_labels(self, codes: list[int]) -> Rule:  # noqa: ARG002  only label frequencies change
+        """Return the rule after some more labels, which the expert has not learned yet."""
+        return self
+
+    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
+        """Add the rule to a native scorer of single rows as expert ``number``.
+
+        Return False if the rule has no native form: then :meth:`scores` is called for single rows too.
+        """
+        return False
 
 
 class Expert:
@@ -95,14 +112,18 @@ class Expert:
     place, so the original stays valid when a call fails.
     """
 
-    view: ClassVar[str] = "rows"  # "rows", "ranks", "map" or "labels": the input of the learner
+    uses_features: ClassVar[bool] = True  # whether scores depend on the row; if not, a block has one score
+    uses_ranks: ClassVar[bool] = False  # whether it learns ranks or mapped ranks, so that it waits for them
     is_expensive: ClassVar[bool] = False  # whether updates may run in a thread of their own
     updates_in_place: ClassVar[bool] = False  # whether updates change the learner of the original expert too
     refits: ClassVar[bool] = False  # whether an update refits all rows, so that rows need not be unlearned
     can_return: ClassVar[bool] = False  # whether a disabled expert may be enabled again
+    min_new_rows: ClassVar[int] = 1  # rows that an update waits for, or a twentieth of the stream
+    learns_in_batches: ClassVar[bool] = False  # whether it learns together with other experts in long streams
 
     def __init__(self, config: ExpertConfig) -> None:
         self.config = config
+        self.learner: Any = None  # the fitted model, if the expert has one
         self.rule: Rule | None = None
         self.is_enabled = True
         self.high = 0  # number of rows seen at the last update
@@ -112,6 +133,11 @@ class Expert:
     def n_rows(self) -> int:
         """Rows that the expert remembers."""
         raise NotImplementedError
+
+    @property
+    def is_applicable(self) -> bool:
+        """Whether the expert can learn rows like those of the stream."""
+        return True
 
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
         """Return a copy that can be updated without changing this expert."""
@@ -127,7 +153,7 @@ class Expert:
 
     def is_ready(self, views: Views) -> bool:
         """Return whether the expert takes part and its transformation is fitted."""
-        return self.is_enabled and (self.view in {"rows", "labels"} or views.ranks is not None)
+        return self.is_enabled and (not self.uses_ranks or views.ranks is not None)
 
     def disable(self) -> None:
         """Drop everything that was learned."""
@@ -144,11 +170,16 @@ class Expert:
 
     def is_due(self, stream: Stream) -> bool:
         """Return whether enough rows have arrived since the last update."""
-        raise NotImplementedError
+        if self.learns_in_batches and not stream.budget.passes_batch(stream.n_before, stream.n_seen):
+            return False
+        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         """Learn the rows up to now, and unlearn the rows that have left the window."""
         raise NotImplementedError
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        """Raise DataError if rows were never learned, also not with ``add``; most experts cannot tell."""
 
     def forget(self, block: Block, stream: Stream) -> None:
         """Unlearn rows that were removed from the row buffer. The expert has learned all rows before."""
@@ -179,7 +210,10 @@ class Expert:
         return {"high": self.high, "left_out": not self.is_enabled}
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent."""
+        """Restore this expert from the result of :meth:`get_state`; raise ValueError if inconsistent.
+
+        If this sets no rule, the rule is derived from the learner afterwards.
+        """
         self.high = int(state["high"])
         self.is_enabled = not state.get("left_out", False)
         if not 0 <= self.high <= stream.n_seen:

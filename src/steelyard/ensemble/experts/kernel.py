@@ -38,12 +38,13 @@ class KernelExpert(WindowExpert):
     version counter of the learner shows whether another call has changed the solver.
     """
 
-    view = "ranks"
+    uses_ranks = True
     is_expensive = True
     updates_in_place = True
     window_rows = 1000
     rows_of_class = 200
     min_new_rows = 100
+    learns_in_batches = True
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -109,11 +110,6 @@ class KernelExpert(WindowExpert):
             n_classes = max(stream.budget.n_classes, 2)
             self.sampled = last_rows(self.sampled, codes, limit // 2, limit // 2 // n_classes, 0)
 
-    def is_due(self, stream: Stream) -> bool:
-        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
-            return False
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
-
     def select(self, stream: Stream) -> IntArray:
         per_class = min(self.rows_of_class, _ROWS_OF_CLASSES // max(stream.budget.n_classes, 2))
         codes = stream.rows.codes_at(self.sampled)
@@ -174,19 +170,16 @@ class KernelExpert(WindowExpert):
         if not stream.rows.has(self.sampled):
             raise ValueError("an expert samples rows that are not in the buffer")
         self._set_learner(state["learner"])
-        if self.is_ready(stream.views):
-            self.refresh_rule(stream)
 
 
 @dataclass(frozen=True)
-class KernelRule:
+class KernelRule(Rule):
     """Kernel expansion over the ranks."""
 
     classes: list[int]
     expansion: KernelExpansion
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         return self.expansion.scores(rows.ranks)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
@@ -198,7 +191,6 @@ class KernelRule:
         return rows.by_ranked_column(part)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the expansion to a native scorer of single rows, if it has a native form."""
         plane = self.expansion.native_plane()
         if plane is None:
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from steelyard.ensemble.experts.base import Expert, ExpertConfig, Rule, Stream, 
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import n_planes
 from steelyard.ensemble.settings import SETTINGS
-from steelyard.ensemble.views import TransformedRows, Views
+from steelyard.ensemble.views import MAX_MAPPED, TransformedRows, Views, n_mapped
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_linear
 from steelyard.features import RandomFeatures
@@ -25,8 +24,6 @@ from steelyard.proximal import ProximalSVC
 
 __all__ = ["LinearExpert", "LinearRule", "MappedLinearExpert", "MappedLinearRule", "RecentLinearExpert"]
 
-_MAPPED_FEATURES = 300
-_MAPPED_BYTES = 32e6  # limit of the sums over random features: 12 bytes per pair of features and class
 _RECENT_ROWS_OF_CLASS = 20  # minimum average number of rows per class in the window of recent rows
 _MAX_WINDOW_FACTOR = 10  # largest factor by which many classes enlarge the window of recent rows
 
@@ -74,8 +71,6 @@ class _LinearExpert(Expert):
         if state.get("rule") is not None:  # the saved rule may be older than the learner
             self.rule = self.over_view(LinearRule.from_state(state["rule"]), stream.views)
             self.rule_rows = int(state["answers_upto"])
-        elif self.is_ready(stream.views):
-            self.refresh_rule(stream)
 
 
 class LinearExpert(_LinearExpert):
@@ -85,6 +80,7 @@ class LinearExpert(_LinearExpert):
     """
 
     min_new_rows = 50
+    learns_in_batches = True
 
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
@@ -102,11 +98,6 @@ class LinearExpert(_LinearExpert):
 
     def training_rows(self, block: Block, views: Views) -> tuple[Any, ...]:
         return _linear_rows(block, views)
-
-    def is_due(self, stream: Stream) -> bool:
-        if not stream.budget.passes_batch(stream.n_before, stream.n_seen):
-            return False
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def update(self, stream: Stream) -> None:
         new = stream.rows.between(max(self.high, stream.low), stream.n_seen)
@@ -130,7 +121,6 @@ class LinearExpert(_LinearExpert):
         self.learner = _grown(self.learner, add, forget).update(add=add, forget=forget)
 
     def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
-        """Raise DataError if some of the rows were never learned; nothing changes."""
         new = stream.rows.between(self.high, stream.n_seen)
         new = new if add is None else new.joined(add)
         if self.learner is None and not len(new):
@@ -155,23 +145,21 @@ class LinearExpert(_LinearExpert):
 class MappedLinearExpert(LinearExpert):
     """Proximal SVM over random features of the ranks, all rows in the window."""
 
-    view = "map"
+    uses_ranks = True
     is_expensive = True
     min_new_rows = 100
-
-    @staticmethod
-    def n_mapped(n_classes: int) -> int:
-        """Return the number of random features whose sums fit into memory."""
-        return int(min(_MAPPED_FEATURES, math.sqrt(_MAPPED_BYTES / 12.0 / max(n_classes, 1))))
 
     def is_affordable(self, budget: CostBudget) -> bool:
         return budget.weighs_experts
 
     def limits(self, budget: CostBudget) -> str:
-        n = self.n_mapped(budget.n_classes)
-        if n == _MAPPED_FEATURES:
+        n = n_mapped(budget.n_classes)
+        if n == MAX_MAPPED:
             return ""
-        return f"{n} random features instead of {_MAPPED_FEATURES}: {budget.n_classes} classes"
+        return f"{n} random features instead of {MAX_MAPPED}: {budget.n_classes} classes"
+
+    def check_forget(self, add: Block | None, forget: Block, stream: Stream) -> None:
+        pass  # the linear expert over all rows checks the same rows
 
     def new_learner(self) -> ProximalSVC:
         return ProximalSVC(standardize=False)
@@ -196,9 +184,6 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
     def __init__(self, config: ExpertConfig) -> None:
         super().__init__(config)
         self.n_refits = 0
-
-    def is_due(self, stream: Stream) -> bool:
-        return stream.n_seen - self.high >= min(self.min_new_rows, 1 + stream.n_seen // 20)
 
     def select(self, stream: Stream) -> IntArray:
         n_classes = stream.budget.n_classes
@@ -241,7 +226,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
 
 
 @dataclass(frozen=True)
-class LinearRule:
+class LinearRule(Rule):
     """Planes over the rows."""
 
     classes: list[int]
@@ -249,7 +234,6 @@ class LinearRule:
     intercept: FloatArray
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         features = rows.linear
         if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
@@ -264,7 +248,6 @@ class LinearRule:
         )
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, False, self.coef[0], float(self.intercept[0]))
         return True
 
@@ -300,7 +283,6 @@ class MappedLinearRule(LinearRule):
         return cls(rule.classes, rule.coef, rule.intercept, feature_map.carried_inside(rule.coef))
 
     def scores(self, rows: TransformedRows) -> FloatArray:
-        """Return the scores of rows."""
         return _linear_scores(rows.inside, self.inside, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
@@ -308,7 +290,6 @@ class MappedLinearRule(LinearRule):
         return rows.explain_mapped(self.inside, self.intercept, background)
 
     def join(self, scorer: _native.RowExperts, number: int) -> bool:
-        """Add the plane to a native scorer of single rows."""
         scorer.add_plane(number, True, self.inside[0], float(self.intercept[0]))
         return True
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
 from steelyard.ensemble.row_buffer import Block
@@ -21,17 +18,14 @@ __all__ = ["NearestNeighborExpert", "NearestNeighborRule"]
 
 _WINDOW_ROWS = 200
 _ROWS_OF_CLASS = 20
-_MIN_NEW_ROWS = 10
 _N_NEIGHBORS = 5
 
 
 class NearestNeighborExpert(WindowExpert):
     """Weighted vote of the 5 nearest rows among the last 200 and the last 20 of each class, by ranks."""
 
-    view = "ranks"
-
-    def is_due(self, stream: Stream) -> bool:
-        return stream.n_seen - self.high >= min(_MIN_NEW_ROWS, 1 + stream.n_seen // 20)
+    uses_ranks = True
+    min_new_rows = 10
 
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * _WINDOW_ROWS // max(stream.budget.n_classes, 1))
@@ -48,14 +42,9 @@ class NearestNeighborExpert(WindowExpert):
         vectors = np.ascontiguousarray(TransformedRows(block.X, stream.views).ranks)
         return NearestNeighborRule(classes.tolist(), vectors, classes.searchsorted(block.codes))
 
-    def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
-        super().set_state(state, stream)
-        if self.is_ready(stream.views):
-            self.refresh_rule(stream)
-
 
 @dataclass(frozen=True)
-class NearestNeighborRule:
+class NearestNeighborRule(Rule):
     """Vote of the nearest rows, each weighted by exp(-distance / n_columns)."""
 
     classes: list[int]
@@ -80,10 +69,6 @@ class NearestNeighborRule:
         votes = 0.5 / len(self.classes) + (weights[..., None] * is_class).sum(axis=1)
         log_votes = np.log(votes)
         return log_votes[:, 1:] - log_votes[:, :1] if len(self.classes) == 2 else log_votes
-
-    def join(self, scorer: _native.RowExperts, number: int) -> bool:  # noqa: ARG002
-        """Return False: there is no native form."""
-        return False
 
 
 @cache

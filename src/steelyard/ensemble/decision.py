@@ -1,0 +1,106 @@
+"""How StreamClassifier decides between two classes: positive class, promised rate, calibration and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from steelyard._labels import Label
+from steelyard._types import FloatArray
+from steelyard.ensemble.calibration import OnlineCalibration
+from steelyard.ensemble.mixing import ExpertWeights
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.online_threshold import OnlineThreshold
+from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.row_costs import RowCosts, is_prices
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+
+__all__ = ["DecisionState"]
+
+_MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
+
+
+@dataclass(frozen=True)
+class DecisionState:
+    """State behind the decisions that is learned from labels; immutable except for the online threshold.
+
+    Attributes
+    ----------
+    positive : label or None
+        The positive class when the experts were last weighed.
+    online_threshold : OnlineThreshold or None
+        The threshold that keeps a promised rate; None if no rate is promised. A learning call copies it first
+        (:meth:`with_goal`).
+    calibration : OnlineCalibration
+        Calibration of the log-odds of two classes.
+    row_costs : RowCosts
+        Mean costs of recent rows.
+    """
+
+    positive: Label | None = None
+    online_threshold: OnlineThreshold | None = None
+    calibration: OnlineCalibration = field(default_factory=OnlineCalibration)
+    row_costs: RowCosts = field(default_factory=RowCosts)
+
+    def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
+        """Return the state for a goal of the threshold; the online threshold is a copy.
+
+        ``is_mirrored`` says whether the first of two classes is the positive one; None: as before.
+        """
+        sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
+        return replace(self, online_threshold=OnlineThreshold.updated(self.online_threshold, goal, sign))
+
+    def after(
+        self, snapshot: EnsembleSnapshot, block: Block, scores: FloatArray, prior: float
+    ) -> DecisionState:
+        """Return the state after labelled rows of two classes with out-of-sample scores.
+
+        ``prior`` are the log-odds of the second class among recent rows.
+        """
+        totals, threshold = snapshot.score_and_threshold(scores)
+        promise, weights = self.online_threshold, snapshot.weights
+        if promise is not None:
+            is_positive = block.codes == snapshot.classes[0 if promise.sign < 0.0 else 1]
+            promise.learn(totals, threshold, block.keys, is_positive)
+        if not isinstance(weights, ExpertWeights):
+            return self
+        log_odds = weights.slope * totals + weights.bias + prior
+        is_second = block.codes == snapshot.classes[1]
+        return replace(self, calibration=self.calibration.after(log_odds, is_second))
+
+    def goal_for(self, threshold: Any, labels: Sequence[Label]) -> Any:
+        """Return the goal by which the threshold between these classes is chosen."""
+        if is_prices(threshold) and len(labels) == 2:
+            return self.row_costs.prices(threshold, labels[0 if self.is_mirrored(labels) else 1])
+        promise = self.online_threshold
+        if promise is None:
+            return threshold
+        return promise.per_row if len(labels) > 2 else promise
+
+    def is_mirrored(self, labels: Sequence[Label]) -> bool:
+        """Return whether the first of two classes is the positive one."""
+        return len(labels) == 2 and bool(labels[0] == self.positive)
+
+    def with_promised_threshold(
+        self, weights: ExpertWeights | MulticlassWeights | None
+    ) -> ExpertWeights | MulticlassWeights | None:
+        """Return weights of two classes with the threshold that keeps the promised rate."""
+        if self.online_threshold is None or not isinstance(weights, ExpertWeights):
+            return weights
+        return replace(weights, threshold=self.online_threshold.threshold(weights.totals))
+
+    def log_odds(self, snapshot: EnsembleSnapshot, decisions: FloatArray, prior: float) -> FloatArray:
+        """Return calibrated log-probabilities up to a constant, for equally frequent classes."""
+        log_odds = snapshot.log_odds(decisions)
+        if isinstance(snapshot.weights, ExpertWeights):
+            log_odds[:, 1] = self.calibration.log_odds(log_odds[:, 1] + prior) - prior
+        return log_odds
+
+
+def prior_log_odds(shares: FloatArray) -> float:
+    """Return the log-odds of the second of two classes with these shares."""
+    first, second = np.maximum(shares, _MIN_SHARE)
+    return float(np.log(second / first))

@@ -1,0 +1,524 @@
+"""The experts of StreamClassifier, the rows they share, and the five steps of learning a block of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard import _native
+from steelyard._concurrency import FrozenState, shallow_copy
+from steelyard._labels import Label, positive_class, sorted_classes
+from steelyard._threads import one_thread
+from steelyard._types import FloatArray, IntArray
+from steelyard._validation import checked_times
+from steelyard.ensemble.change_monitor import ChangeMonitor
+from steelyard.ensemble.cost import CostBudget
+from steelyard.ensemble.decision import DecisionState, prior_log_odds
+from steelyard.ensemble.drift import DriftDetector
+from steelyard.ensemble.experts import EXPERTS, Expert, Stream
+from steelyard.ensemble.experts.labels import LabelRun
+from steelyard.ensemble.layout import Layout
+from steelyard.ensemble.mixing import ExpertWeights, weigh
+from steelyard.ensemble.multiclass import MulticlassWeights
+from steelyard.ensemble.parallel import run_tasks
+from steelyard.ensemble.pending import PendingRows
+from steelyard.ensemble.row_buffer import Block, RowBuffer
+from steelyard.ensemble.row_input import RowInput
+from steelyard.ensemble.score_buffer import PredictedScores, ScoreBuffer, align
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.stacking import WeightCorrection
+from steelyard.ensemble.views import Views
+from steelyard.exceptions import DataError
+from steelyard.windowing.sliding import window_size
+
+__all__ = ["EnsembleParams", "ExpertEnsemble"]
+
+
+class EnsembleParams(NamedTuple):
+    """Parameters of StreamClassifier, which a user may change between two calls."""
+
+    threshold: Any
+    window: str | int | timedelta
+    compute_budget: str | float
+    random_state: int
+    positive: Label | None
+
+    def window_size(self) -> int | timedelta | None:
+        """Return the window in rows or time; None for all rows."""
+        return None if self.window == "auto" else window_size(self.window)
+
+
+class ExpertEnsemble:
+    """Everything that a StreamClassifier has learned from coded rows.
+
+    A call that learns works on a copy (:meth:`copy`). Attributes are replaced, never changed in place, so the
+    original stays valid when the call fails, and predictions of other threads may use it meanwhile.
+
+    Attributes
+    ----------
+    labels : list
+        Label of each class code, in the order of first occurrence.
+    counts : ndarray of shape (n_labels,)
+        Rows of each class in the window.
+    n_seen, low : int
+        The window holds the rows with ``low <= number < n_seen``.
+    rows, pending : RowBuffer, PendingRows
+        Recent rows and all rows that experts remember; rows that were scored but not yet learned.
+    views, experts : Views, list of Expert
+        Transformations of rows, and the experts.
+    recent_scores, predicted : ScoreBuffer, PredictedScores
+        Out-of-sample scores of labelled rows, and of rows that wait for their labels.
+    correction, drift : WeightCorrection, DriftDetector
+        Correction of the weights of two classes, and detection of drifts by which experts are weighed.
+    label_run : LabelRun
+        The last rows between whose predictions no label arrived.
+    decision : DecisionState
+        Positive class, promised rate, calibration and costs.
+    changes : ChangeMonitor
+        Tests of columns and class frequencies, for reports.
+    snapshot : EnsembleSnapshot
+        What predictions use.
+    """
+
+    def __init__(self, n_columns: int, params: EnsembleParams, row_input: RowInput) -> None:
+        self.params, self.input = params, row_input
+        self.labels: list[Label] = []
+        self.code_of: dict[Label, int] = {}
+        self.counts: IntArray = np.zeros(0, dtype=np.int64)
+        self.n_seen = self.low = 0
+        self.weighed_at = self.views_at = 0  # rows seen when experts were weighed, and views fitted
+        self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
+        self.pending = PendingRows()
+        self.views = Views()  # its layout is that of plain numbers until the first gap or category
+        self.experts: list[Expert] = [config.make(config) for config in EXPERTS]
+        self.recent_scores = ScoreBuffer(len(EXPERTS))
+        self.predicted = PredictedScores()
+        self.correction = WeightCorrection.none(len(EXPERTS))
+        self.drift = DriftDetector()
+        self.label_run = LabelRun()
+        self.decision = DecisionState().with_goal(params.threshold)
+        self.changes = ChangeMonitor()
+        self.snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self.views)
+        self._known_budget: CostBudget | None = None
+
+    def copy(self, params: EnsembleParams, row_input: RowInput) -> ExpertEnsemble:
+        """Return a copy with the current parameters that can learn without changing this ensemble."""
+        other = shallow_copy(self)
+        other.params, other.input = params, row_input
+        return other
+
+    def with_costs(self, sample_cost: ArrayLike, y: ArrayLike, source: str) -> ExpertEnsemble:
+        """Return a copy that has recorded the costs of rows; raise DataError if they are not valid."""
+        other = shallow_copy(self)
+        costs = self.decision.row_costs.after(sample_cost, y, source)
+        other.decision = replace(self.decision, row_costs=costs)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}
+
+    def copied_experts(self) -> list[Expert]:
+        """Return copies of the experts that can be updated."""
+        return [expert.copy(self.rows, self.views) for expert in self.experts]
+
+    # -- classes ------------------------------------------------------------------------------------
+
+    def codes_of(self, labels: list[Label], *, learn: bool) -> IntArray:
+        """Return the class codes of labels; labels never seen before get new codes if ``learn``."""
+        new = [label for label in labels if label not in self.code_of]
+        if new and not learn:
+            raise DataError(f"no rows of class {new[0]!r} were ever learned; nothing was changed.")
+        if new:
+            self.labels = [*self.labels, *new]
+            self.code_of = {label: code for code, label in enumerate(self.labels)}
+        return np.array([self.code_of[label] for label in labels], dtype=np.int64)
+
+    def class_codes(self) -> list[int]:
+        """Return the codes of the classes that have rows, in the order of their labels."""
+        codes: list[int] = np.flatnonzero(self.counts).tolist()
+        return codes if len(codes) < 2 else sorted(codes, key=self.labels.__getitem__)
+
+    def labels_of(self, codes: list[int]) -> list[Label]:
+        """Return the labels of class codes."""
+        return [self.labels[code] for code in codes]
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Sorted labels of the classes that can be predicted."""
+        return sorted_classes(self.labels_of(self.snapshot.classes))
+
+    def shares(self) -> FloatArray:
+        """Return the class shares among recent rows, or among all rows if there are too many classes."""
+        if self.recent_scores.classes == self.snapshot.classes:
+            return self.recent_scores.shares()
+        counts = self.counts[self.snapshot.classes].astype(np.float64)
+        return counts / max(counts.sum(), 1.0)
+
+    def find_positive(self) -> Label | None:
+        """Return the positive class of two classes; None if there are more or fewer."""
+        counts = {self.labels[code]: int(self.counts[code]) for code in self.class_codes()}
+        given = self.params.positive
+        if len(counts) != 2 or (given is not None and positive_class(counts, given) not in counts):
+            return None  # the given class may have no rows yet
+        return positive_class(counts, given, self.decision.positive)
+
+    def _count(self, block: Block, sign: int) -> None:
+        counts = sign * np.bincount(block.codes, minlength=len(self.labels))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+
+    # -- new rows -----------------------------------------------------------------------------------
+
+    @property
+    def n_first(self) -> int | None:
+        """Number of columns of the first rows if rows have gaps or categories, see :func:`row_keys`."""
+        return None if self.views.layout is None else self.views.layout.n_first
+
+    def extend_layout(self, X: FloatArray) -> None:
+        """Take notice of new columns, gaps and categories in rows that will be learned."""
+        layout, categorical = self.views.layout, self.input.categorical
+        if layout is None:
+            if not categorical and X.shape[1] == self.rows.n_columns and _native.all_finite(X):
+                return
+            first = self.rows.block.X if self.n_seen or len(self.pending) else X
+            layout = Layout.of_rows(first, categorical if first is X else ())
+        if X.shape[1] > self.rows.n_columns:
+            self.rows = self.rows.widened(X.shape[1])
+            self.pending = self.pending.widened(X.shape[1])
+        layout = layout.extended(X, self.rows.block.X, categorical)
+        if layout is not self.views.layout:
+            self.views = self.views.with_layout(layout)
+            self.snapshot = replace(self.snapshot, views=self.views)
+
+    def times_for_window(self, time: ArrayLike | None, n_rows: int) -> FloatArray | None:
+        """Return the times of new rows; raise DataError if a window of time cannot use them."""
+        if not isinstance(self.params.window_size(), timedelta):
+            times = np.zeros(0) if time is None else np.asarray(time, dtype=np.float64)
+            # Without a window of time only the change monitor uses times.
+            return times if times.shape == (n_rows,) and np.isfinite(times).all() else None
+        if time is None:
+            raise DataError(
+                "a window of time needs the times of the rows; got none.",
+                hint="pass time= to partial_fit(), or give the window as a number of rows",
+            )
+        times = checked_times(time, n_rows)
+        if (np.diff(np.concatenate([self.rows.block.times[-1:], times])) < 0).any():
+            raise DataError("the times of the rows must not decrease; nothing was changed.")
+        return times
+
+    # -- learning -----------------------------------------------------------------------------------
+
+    def change(self, added: Block | None, forgotten: Block | None) -> None:
+        """Learn some rows and forget others; a few new rows may be buffered until there are more."""
+        if forgotten is None and added is not None and self._add_pending(added):
+            if len(self.pending) < SETTINGS.pending_rows:
+                return
+            added = None
+        self.recent_scores, self.experts = self.recent_scores.copy(), self.copied_experts()
+        if len(self.pending):
+            pending, self.pending = self.pending.together(), PendingRows()
+            self._learn_block(*pending)
+        if forgotten is not None:
+            self._check_forget(added, forgotten)
+        begin = 0
+        while added is not None and begin < len(added):
+            size = min(SETTINGS.max_block_rows, max(SETTINGS.first_block_rows, self.n_seen))
+            part = added.take(slice(begin, begin + size))
+            self._learn_block(part, self._score(part))
+            begin += size
+        if forgotten is not None:
+            self._forget_block(forgotten)
+
+    def _add_pending(self, block: Block) -> bool:
+        """Buffer a few rows until there are more; only the label frequency experts use them immediately."""
+        n = len(block)
+        if not (
+            len(self.pending) + n <= min(SETTINGS.pending_rows, self.n_seen // 20)
+            and n < SETTINGS.pending_rows
+            and len(self.snapshot.classes) > 1
+            and self.params.window == "auto"
+            and self.counts.size == len(self.labels)
+            and self.counts[block.codes].all()
+        ):
+            return False
+        scores = self._score(block)
+        assert scores is not None
+        self.pending = self.pending.added(block, scores)
+        self.snapshot = self.snapshot.after_labels(block.codes.tolist())
+        return True
+
+    def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
+        """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
+        stream = self._record(block, scores)
+        self._update(stream, partial(self._monitor, block))
+        weights = self._weigh(stream)
+        self._publish(stream, weights)
+
+    def _score(self, block: Block) -> FloatArray | None:
+        """Return the scores of all experts before the rows are learned; None while there is one class.
+
+        Rows that were predicted before keep the scores given then.
+        """
+        snapshot = self.snapshot
+        if len(snapshot.classes) < 2:
+            return None
+        given = self.predicted.take(block.keys, snapshot.classes)
+        missing = [row for row, scores in enumerate(given) if scores is None]
+        if len(missing) == len(given):
+            return snapshot.raw_scores(block.X, block.wide)
+        if missing:
+            part = block.take(missing)
+            for row, scores in zip(missing, snapshot.raw_scores(part.X, part.wide), strict=True):
+                given[row] = scores
+        return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
+
+    def _record(self, block: Block, scores: FloatArray | None) -> Stream:
+        """Add the rows to the row buffer, their scores to the recent scores, and adjust window and views."""
+        n_before, snapshot = self.n_seen, self.snapshot
+        self.n_seen += len(block)
+        if scores is not None:
+            if len(snapshot.classes) == 2:
+                self.decision = self.decision.after(snapshot, block, scores, prior_log_odds(self.shares()))
+            hit = snapshot.predict_codes(scores) == block.codes
+            self.drift = self.drift.after(block.codes, hit, len(self.labels), self.n_seen)
+        block = block.numbered(n_before)
+        self._count(block, 1)
+        self.rows = self.rows.append(block)
+        self._move_window()
+        classes, budget = self.class_codes(), self._budget()
+        self._select_experts(budget)
+        self._fit_views(budget)
+        stream = replace(self.stream(), n_before=n_before, new_class=classes != snapshot.classes)
+        for expert in self.experts:
+            if expert.is_enabled:
+                expert.observe(block, stream)
+        self._record_scores(block, scores, classes if budget.weighs_experts else [])
+        return stream
+
+    def monitored(self, X: FloatArray) -> FloatArray:
+        """Return the columns of rows that are tested for drift."""
+        return self.input.monitored(X, has_gaps=self.views.layout is not None)
+
+    def _move_window(self) -> None:
+        """Advance the beginning of the window behind the newest row."""
+        size, low = self.params.window_size(), 0
+        if isinstance(size, int):
+            low = self.n_seen - size
+        elif size is not None:
+            rows = self.rows.block
+            begin = int(np.searchsorted(rows.times, rows.times[-1] - size.total_seconds(), side="right"))
+            low = int(rows.numbers[begin])
+        if low > self.low:
+            self._count(self.rows.between(self.low, low), -1)
+            self.low = low
+
+    def _record_scores(self, block: Block, scores: FloatArray | None, classes: list[int]) -> None:
+        recent = self.recent_scores
+        recent.set_classes(classes)
+        if not classes:
+            return
+        if scores is not None:
+            scores = align(scores, self.snapshot.classes, classes)
+            of_labels = np.array([not expert.uses_features for expert in self.experts])
+            self.label_run, is_long = self.label_run.after(scores[:, of_labels])
+            scores = np.where(is_long[:, None, None] & of_labels[:, None], np.nan, scores)
+            self._record_log_odds(block, scores, classes)
+        place_of = np.full(len(self.labels), -1)
+        place_of[classes] = np.arange(len(classes))
+        recent.push(place_of[block.codes], scores, block.keys, block.weights)
+        # A short score buffer helps after a rare drift, but not in a stream that changes all the time.
+        drifts = self.drift.drifts
+        is_rare = len(drifts) < 2 or drifts[-1] - drifts[-2] >= SETTINGS.min_rows_between_drifts
+        if is_rare and self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
+            recent.shorten()
+
+    def _record_log_odds(self, block: Block, scores: FloatArray, classes: list[int]) -> None:
+        """Record the calibrated scores of these rows, by which the weights of two classes are corrected."""
+        weights = self.snapshot.weights
+        if len(classes) != 2 or classes != self.snapshot.classes:
+            self.correction = WeightCorrection.none(len(EXPERTS))
+        elif isinstance(weights, ExpertWeights):
+            log_odds = weights.expert_log_odds(scores[:, :, 0])
+            places = (block.codes == classes[1]).astype(np.int64)
+            self.correction = self.correction.after(log_odds, places, block.keys)
+
+    def _monitor(self, block: Block) -> None:
+        """Test the columns and class frequencies of new rows for changes."""
+        self.changes = self.changes.after(
+            self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
+        )
+
+    def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
+        """Update the experts that are due, expensive ones in parallel, and derive their rules.
+
+        ``monitor`` needs no expert and runs beside them.
+        """
+        ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
+        due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
+
+        def update(experts: list[Expert]) -> None:
+            for expert in experts:
+                if expert in due:
+                    expert.update(stream)
+                if expert.needs_rule(stream):
+                    expert.refresh_rule(stream)
+
+        expensive = [expert for expert in ready if expert in due and expert.is_expensive]
+        # Experts that are updated in place come first, because the calling thread runs the first task: no
+        # other thread may change them after the call ended. Of the others the longest comes first, so that
+        # no thread waits for a long task that began late: refits, and of those the one with the most rows.
+        expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
+        cheap = [expert for expert in ready if expert not in expensive]
+
+        def update_cheap() -> None:
+            with one_thread():
+                update(cheap)
+
+        tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
+        n_new = stream.n_seen - stream.n_before
+        is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
+        run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
+
+    def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
+        """Return new weights if there were enough rows since the last weighing, else the current weights."""
+        budget, classes = stream.budget, self.class_codes()
+        waited = self.n_seen - self.weighed_at
+        wait = float(SETTINGS.weigh_min_rows)
+        if not self.drift.is_within(SETTINGS.short_after_drift_rows, self.n_seen):
+            wait = max(wait, budget.batch_rows, budget.weigh_rows)
+        wait = min(wait, 1 + self.n_seen * budget.n_planes // 20) / (10.0 if stream.new_class else 1.0)
+        if waited < wait and not (stream.new_class and len(classes) <= 3):
+            return self.snapshot.weights_for(classes)
+        return self._new_weights()
+
+    def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
+        """Return weights from the recent scores; experts without a rule get none."""
+        self.weighed_at = self.n_seen
+        priors = np.array([self._prior(expert) for expert in self.experts])
+        labels = self.labels_of(self.recent_scores.classes)
+        decision = replace(self.decision, positive=self.find_positive())
+        self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
+        weights = weigh(
+            self.recent_scores,
+            self.decision.goal_for(self.params.threshold, labels),
+            priors,
+            is_long=self.n_seen >= SETTINGS.long_stream_rows,
+            is_mirrored=self.decision.is_mirrored(labels),
+            correction=self.correction,
+        )
+        if isinstance(weights, ExpertWeights) and weights.correction is not None:
+            self.correction = weights.correction
+        return weights
+
+    def _prior(self, expert: Expert) -> float:
+        """Return the prior weight of an expert; 0 if it cannot predict."""
+        is_outdated = self.label_run.is_long and not expert.uses_features
+        return 0.0 if expert.rule is None or is_outdated else expert.config.prior
+
+    def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
+        """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
+        rules, weights = (
+            [expert.rule for expert in self.experts],
+            self.decision.with_promised_threshold(weights),
+        )
+        self.snapshot = EnsembleSnapshot(self.class_codes(), rules, weights, stream.views)
+        held = [numbers for expert in self.experts for numbers in expert.held_rows()]
+        if self.params.window == "auto":
+            n_kept = SETTINGS.buffer_rows + 2 * SETTINGS.buffer_rows_of_classes + sum(map(len, held))
+            if len(self.rows) <= (1.0 + SETTINGS.slack) * n_kept:
+                return
+            per_class = SETTINGS.buffer_rows_of_classes // max(stream.budget.n_classes, 2)
+            numbers, slack = self.rows.last(SETTINGS.buffer_rows, per_class), SETTINGS.slack
+        else:
+            first = [row for expert in self.experts if (row := expert.first_row()) is not None]
+            numbers, slack = self.rows.last(len(self.rows), low=min([self.low, *first])), 0.0
+        self.rows = self.rows.keep(np.unique(np.concatenate([numbers, *held])), slack)
+
+    def _budget(self) -> CostBudget:
+        n_classes, known = int(np.count_nonzero(self.counts)), self._known_budget
+        is_long = self.n_seen >= SETTINGS.long_stream_rows
+        is_long = is_long and not self.drift.is_within(SETTINGS.long_after_drift_rows, self.n_seen)
+        if known is None or not known.is_for(self.params.compute_budget, n_classes, is_long):
+            known = self._known_budget = CostBudget(self.params.compute_budget, n_classes, is_long)
+        return known
+
+    def _select_experts(self, budget: CostBudget) -> None:
+        """Disable experts that the budget does not cover, and enable them again when it does."""
+        for expert in self.experts:
+            is_affordable = expert.is_affordable(budget)
+            if expert.is_enabled and not is_affordable:
+                expert.disable()
+            elif is_affordable and not expert.is_enabled and expert.can_return:
+                expert.is_enabled = True
+
+    def _fit_views(self, budget: CostBudget) -> None:
+        """Fit the rank transformation and the random map after 100 rows, and again after 1,000."""
+        if not any(self.views_at < n <= self.n_seen for n in SETTINGS.view_rows):
+            return
+        block = self.rows.block
+        self.views = self.views.fit(block.X, block.codes, budget.n_classes, self.params.random_state)
+        self.views_at = self.n_seen
+        # Experts on ranks or mapped rows restart; the row buffer still has all rows that they had learned.
+        self.experts = [expert.restart() if expert.uses_ranks else expert for expert in self.experts]
+
+    def stream(self) -> Stream:
+        """Return the stream as experts see it between two calls."""
+        n, seed = self.n_seen, self.params.random_state
+        return Stream(self.rows, self.low, n, n, self.views, self._budget(), seed)
+
+    # -- forgetting ---------------------------------------------------------------------------------
+
+    def _check_forget(self, add: Block | None, forget: Block) -> None:
+        """Raise DataError for rows that were never learned, before any expert changes."""
+        has_all_rows = len(self.rows) == int(self.counts.sum())
+        if self.params.window == "auto" and not has_all_rows:
+            for expert in self.experts:
+                expert.check_forget(add, forget, self.stream())
+            return
+        rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
+        places = rows.find(forget)
+        is_unknown = places < 0
+        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.low
+        if is_unknown.any():
+            raise DataError(
+                f"row {int(is_unknown.argmax())} is not remembered: it was never learned with this label and "
+                "weight, or it was forgotten before; nothing was changed."
+            )
+
+    def _forget_block(self, block: Block) -> None:
+        stream = self.stream()
+        for expert in self.experts:  # experts unlearn rows that they have learned
+            if expert.is_ready(stream.views) and not expert.refits:
+                expert.update(stream)
+        places = self.rows.find(block)
+        found = places >= 0
+        numbers = np.full(len(block), -1)
+        numbers[found] = self.rows.numbers[places[found]]
+        self.rows = self.rows.without(places[found])
+        block = replace(block, numbers=numbers)
+        self._count(block, -1)
+        self._select_experts(self._budget())
+        stream = self.stream()
+        for expert in self.experts:
+            if expert.is_enabled:
+                expert.forget(block, stream)
+        for code in np.unique(block.codes).tolist():
+            keys = block.keys[block.codes == code]
+            self.recent_scores.drop(code, keys)
+            if code in self.snapshot.classes[:2]:
+                self.correction = self.correction.without(self.snapshot.classes.index(code), keys)
+        if self.decision.online_threshold is not None:
+            self.decision.online_threshold.log.drop(block.keys)
+        for expert in self.experts:
+            if expert.is_ready(stream.views):
+                expert.refresh_rule(stream)
+        self.changes = self.changes.forgotten()
+        self.recent_scores.set_classes(self.class_codes() if stream.budget.weighs_experts else [])
+        self._publish(stream, self._new_weights())

@@ -1,0 +1,207 @@
+"""Input of StreamClassifier: tables, sparse matrices and wide rows become coded rows.
+
+A coded row has one number per column, see :mod:`steelyard.tables.schema`. Rows with more than
+``SETTINGS.max_columns`` columns are hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from steelyard import _native
+from steelyard._types import FloatArray
+from steelyard._validation import check_finite, check_not_infinite
+from steelyard.ensemble.settings import SETTINGS
+from steelyard.ensemble.views import HashedTable, HashedView
+from steelyard.exceptions import DataError
+from steelyard.tables.frames import is_table
+from steelyard.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from steelyard.base import BatchLearner
+
+__all__ = ["RowInput"]
+
+
+@dataclass(frozen=True)
+class RowInput:
+    """Columns of the rows that a model learns, and the conversion of other rows to them; immutable.
+
+    Attributes
+    ----------
+    schema : Schema or None
+        Columns of the learned tables; None for arrays of numbers.
+    first_width : int
+        Coded columns of the first rows.
+    hashed : HashedView, HashedTable or None
+        Hash function of rows with too many columns.
+    feature_names : list of str or None
+        Names of the columns of arrays; models of version 0.2 have them.
+    """
+
+    schema: Schema | None = None
+    first_width: int = 0
+    hashed: HashedView | HashedTable | None = None
+    feature_names: list[str] | None = None
+
+    def started(
+        self, width: int, seed: int, feature_names: Any = None, *, keeps_wide: bool = True
+    ) -> RowInput:
+        """Return the input of a model whose first rows have ``width`` coded columns."""
+        hashed: HashedView | HashedTable | None = None
+        if width > SETTINGS.max_columns:
+            hashed = HashedView(width, SETTINGS.max_columns, seed, keeps_wide)
+            if self.schema is not None:
+                hashed = HashedTable(SETTINGS.max_columns, seed, width)
+        names = None if feature_names is None else list(map(str, feature_names))
+        return RowInput(self.schema, width, hashed, names)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """Columns of category codes; none if the columns are hashed."""
+        return () if self.schema is None or self.hashed is not None else self.schema.categorical
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def encode(
+        self, X: Any, n_features: int | None, source: str, *, learn: bool
+    ) -> tuple[RowInput, FloatArray | None]:
+        """Return the input extended by new columns and categories, and a table as coded rows.
+
+        Parameters
+        ----------
+        X : table or array-like
+            The rows.
+        n_features : int or None
+            Number of features that were learned before; None for the first rows.
+        source : str
+            Name of the caller in error messages.
+        learn : bool
+            Whether new columns and categories extend the schema.
+
+        Returns
+        -------
+        (RowInput, ndarray or None)
+            The rows are None if arrays are learned and X is an array: then it needs no schema.
+        """
+        if not is_table(X):
+            return self, None if self.schema is None else _positional(X, self.schema, source)
+        if self.schema is None and n_features is not None:
+            return self, _unnamed(X, n_features, source)
+        schema = Schema() if self.schema is None else self.schema.copy() if learn else self.schema
+        coded = schema.encode(X, source, learn=learn)
+        return replace(self, schema=schema) if learn else self, coded
+
+    def check_known_categories(self, X: FloatArray) -> None:
+        """Raise DataError for categories that were never learned."""
+        for column in self.categorical:
+            if (X[:, column] < 0).any():
+                assert self.schema is not None
+                name, row = self.schema.coded_names[column], int((X[:, column] < 0).argmax())
+                raise DataError(
+                    f"row {row} has a value in column {name!r} that was never learned; nothing was changed."
+                )
+
+    # -- coded rows ---------------------------------------------------------------------------------
+
+    def dense(self, X: Any, n_columns: int, learner: BatchLearner, method: str) -> FloatArray:
+        """Return dense rows of finite numbers or NaN with at most ``SETTINGS.max_columns`` columns.
+
+        Rows with fewer columns than ``n_columns`` are padded with missing values. Learner and method are
+        named in error messages.
+        """
+        if sp.issparse(X):
+            X = check_finite(learner, X, method)
+        else:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+            if not _native.all_finite(X):
+                check_not_infinite(learner, X, method)
+        if isinstance(self.hashed, HashedTable):
+            assert self.schema is not None
+            return self.hashed.apply(X, self.schema.categorical)
+        if self.hashed is not None:
+            return self.hashed.apply(X)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+        if X.shape[1] < n_columns:  # a positional array after a table
+            X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
+        return X
+
+    def wide(self, X: Any) -> sp.csr_matrix | None:
+        """Return the rows before hashing as a sparse matrix; None if they are not hashed or are tables."""
+        return None if self.hashed is None else self.hashed.wide(X)
+
+    @property
+    def keeps_wide(self) -> bool:
+        """Whether rows are also learned as they are before hashing."""
+        return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
+
+    def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
+        """Return the columns of the first rows for the tests of drift; a missing value counts as 0.
+
+        Columns of times count as 0 too, because time always moves on.
+        """
+        X = X[:, : min(self.first_width, X.shape[1])]
+        X = np.nan_to_num(X) if has_gaps else X
+        schema = self.schema
+        if schema is not None and self.hashed is None and "time" in schema.kinds.values():
+            times = [place for (name, _), place in schema.places.items() if schema.kinds[name] == "time"]
+            X = X.copy()
+            X[:, [place for place in times if place < X.shape[1]]] = 0.0
+        return np.ascontiguousarray(X)
+
+    @property
+    def monitored_names(self) -> list[str] | None:
+        """Names of the monitored columns; None if they have no names or are hashed."""
+        if self.hashed is not None:
+            return None
+        return self.feature_names if self.schema is None else self.schema.coded_names[: self.first_width]
+
+
+def has_feature_names(X: Any) -> bool:
+    """Return whether a table has named columns: arrays of objects and lists of lists have none."""
+    return not isinstance(X, np.ndarray | list | tuple) or isinstance(X[0], Mapping)
+
+
+def _positional(X: Any, schema: Schema, source: str) -> FloatArray:
+    """Return an array of numbers as rows of the table that was learned before."""
+    rows = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != schema.width or schema.width != len(schema.names):
+        raise DataError(
+            f"the model has learned tables with the columns {', '.join(map(repr, schema.names[:8]))}"
+            f"{', ...' if len(schema.names) > 8 else ''}; got an array of shape {rows.shape}.",
+            source=source,
+            hint="pass a table with these columns",
+        )
+    if schema.categorical:
+        raise DataError(
+            f"column {schema.coded_names[schema.categorical[0]]!r} contains categories; got an array of "
+            "numbers.",
+            source=source,
+            hint="pass a table with the same columns",
+        )
+    return np.ascontiguousarray(rows)
+
+
+def _unnamed(X: Any, n_features: int, source: str) -> FloatArray:
+    """Return a table as rows of a model that has learned arrays: columns are matched by position."""
+    schema = Schema()
+    coded = schema.encode(X, source, learn=True)
+    text = next((name for name, kind in schema.kinds.items() if kind not in {"number", "unknown"}), None)
+    if text is not None:
+        raise DataError(
+            f"the model has learned arrays of numbers; column {text!r} contains no numbers.",
+            source=source,
+            hint="learn tables from the first call on",
+        )
+    if coded.shape[1] != n_features:
+        raise DataError(
+            f"X has {coded.shape[1]} features, but {source.partition('.')[0]} is expecting "
+            f"{n_features} features as input.",
+            source=source,
+        )
+    return coded
