@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from steelyard._concurrency import FrozenState, lock_of
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error, winners
-from steelyard._types import FloatArray
+from steelyard._labels import all_forgotten_error
+from steelyard._types import FloatArray, IntArray
 from steelyard._validation import (
     check_not_infinite,
     check_started,
@@ -27,14 +27,13 @@ from steelyard.ensemble.decision import prior_log_odds
 from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import explain_ensemble
-from steelyard.ensemble.online_threshold import RealisedRate, continue_log, is_promise
-from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block, row_keys
-from steelyard.ensemble.row_costs import cost_alarms
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, restored_ensemble
+from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.explain import dense_rows, explain_rows
@@ -52,7 +51,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
 from steelyard.tables.schema import Schema
-from steelyard.thresholds import ThresholdChoice, alarm_indices
+from steelyard.thresholds import ThresholdChoice
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
@@ -83,7 +82,7 @@ class _WindowChoice:
 )
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
-class StreamClassifier(ForgettingMixin):
+class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     r"""Ensemble of experts for imbalanced streams.
 
     The experts differ in their memory (all rows, the last 20,000, 5,000, 1,000 or 200 rows, the last labels)
@@ -177,7 +176,6 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = predict_takes_time = True
     describes_itself = True  # explain() without rows describes the model
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -415,71 +413,20 @@ class StreamClassifier(ForgettingMixin):
             ensemble.predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
 
-    @property
-    def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
-        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+    def _promise(self) -> OnlineThreshold | None:
+        return self._ensemble.decision.online_threshold
 
-    @snapshot_read
-    def predict(
-        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
-    ) -> NDArray[Any]:
-        """Return the predicted labels of rows.
+    def _is_mirrored(self) -> bool:
+        ensemble = self._ensemble
+        return ensemble.decision.is_mirrored(ensemble.labels_of(ensemble.snapshot.classes))
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows, oldest first.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
-            are assumed to arrive at the recent rate.
-        sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
-            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-
-        Notes
-        -----
-        With a promised rate of alarms every row that is passed to this method counts, in this order, and
-        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
-        counting them.
-        """
-        check_started(self, "predict")
-        ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        if sample_cost is not None:
-            source = f"{type(self).__name__}.predict"
-            is_mirrored = ensemble.decision.is_mirrored(ensemble.labels_of(snapshot.classes))
-            probabilities = self.predict_proba(X)
-            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return ensemble.classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        promise = ensemble.decision.online_threshold
-        if promise is None or not promise.decides_rows or len(snapshot.classes) != 2:
-            scores, classes = self._scored(X, "predict")
-            return classes[winners(scores, len(classes))]
+    def _scores_for_alarms(
+        self, X: Any
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
         snapshot, raw, keys = self._raw_scores(X, "predict")
-        times = None if time is None else checked_times(time, len(keys))
-        totals, _ = snapshot.score_and_threshold(raw)
-        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
-        return ensemble.classes[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+        return snapshot.totals(raw), raw, keys, snapshot.totals
 
-    @snapshot_read
-    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of recent rows, equal ones, or the given proportions.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
+    def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
         snapshot, scores = self._decide(X, "predict_proba")
         ensemble = self._ensemble
         labels = ensemble.labels_of(snapshot.classes)
@@ -493,46 +440,13 @@ class StreamClassifier(ForgettingMixin):
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
 
-    @snapshot_read
-    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
-        """Return prediction sets: the classes that cannot be ruled out, for every row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-        coverage : float, default=0.95
-            Wanted probability that the set contains the true class, for every class.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Whether each class of ``classes_`` belongs to the set. A class with fewer than
-            ``1 / (1 - coverage)`` recent rows belongs to all sets.
-        """
-        source = f"{type(self).__name__}.predict_set"
-        coverage = check_coverage(coverage, source)
-        snapshot, decisions = self._decide(X, "predict_set")
-        n_classes, recent = len(snapshot.classes), self._ensemble.recent_scores
-        if n_classes == 1 or recent.classes != snapshot.classes:
-            return np.ones((len(decisions), n_classes), dtype=bool)
+    def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
+        snapshot, decisions = self._decide(X, method)
+        recent = self._ensemble.recent_scores
+        if len(snapshot.classes) == 1 or recent.classes != snapshot.classes:
+            return np.zeros((len(decisions), len(snapshot.classes))), None
         places, raw = recent.recent()
-        log_odds = snapshot.log_odds(snapshot.decide(raw))
-        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
-
-    def _continue_predictions(self, predecessor: Any) -> None:
-        """Count further predictions together with those of an earlier copy of this model."""
-        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
-            earlier = predecessor._ensemble.decision.online_threshold
-            continue_log(self._ensemble.decision.online_threshold, earlier)
-
-    @property
-    @snapshot_read
-    def realised_rates_(self) -> list[RealisedRate]:
-        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
-        self._need("realised_rates_")
-        promise = self._ensemble.decision.online_threshold
-        return [] if promise is None else promise.realised()
+        return snapshot.log_odds(decisions), (snapshot.log_odds(snapshot.decide(raw)), places)
 
     # -- explanation --------------------------------------------------------------------------------
 

@@ -237,8 +237,10 @@ class WindowExpert(Expert):
         raise NotImplementedError
 
     def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards."""
-        raise NotImplementedError
+        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards.
+
+        An expert whose rule is computed from these rows has no learner and does nothing here.
+        """
 
     def update(self, stream: Stream) -> None:
         before, self.held = self.held, self.select(stream)

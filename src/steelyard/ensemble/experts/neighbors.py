@@ -9,7 +9,6 @@ import numpy as np
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
@@ -30,9 +29,6 @@ class NearestNeighborExpert(WindowExpert):
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * _WINDOW_ROWS // max(stream.budget.n_classes, 1))
         return stream.rows.last(_WINDOW_ROWS, per_class, stream.low)
-
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        pass  # the rule contains the rows
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
