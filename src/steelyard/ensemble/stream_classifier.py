@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._concurrency import FrozenState, lock_of
+from steelyard._concurrency import FrozenState, lock_of, shallow_copy
 from steelyard._deprecation import renamed_parameters
 from steelyard._labels import all_forgotten_error
 from steelyard._types import FloatArray, IntArray
@@ -267,8 +268,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         if first:
             self._start(batch)
         if sample_cost is not None:
-            source = f"{type(self).__name__}.partial_fit"
-            self._ensemble = self._ensemble.with_costs(sample_cost, y, source)
+            ensemble = self._ensemble = self._copied_ensemble()
+            costs = ensemble.decision.row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
+            ensemble.decision = replace(ensemble.decision, row_costs=costs)
         self._apply(batch, None, "partial_fit", time)
         return self
 
@@ -284,7 +286,9 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _copied_ensemble(self) -> ExpertEnsemble:
         """Return a copy of the ensemble with the current parameters."""
-        return self._ensemble.copy(self._ensemble_params(), self._input)
+        ensemble = shallow_copy(self._ensemble)
+        ensemble.params, ensemble.input = self._ensemble_params(), self._input
+        return ensemble
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
         """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
 from steelyard.ensemble.views import TransformedRows
@@ -57,7 +58,9 @@ class NearestNeighborRule(Rule):
         return rows.by_ranked_column(part)
 
     def _rank_scores(self, ranks: FloatArray) -> FloatArray:
-        similarity = _kernel(self.vectors.shape[1]).block(ranks, self.vectors, n_threads=1)
+        similarity = np.empty((len(ranks), len(self.vectors)))
+        kernel = _laplacian(self.vectors.shape[1])
+        _native.kernel_block(kernel, np.ascontiguousarray(ranks), self.vectors, similarity, 1)
         k = min(_N_NEIGHBORS, len(self.vectors))
         nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
         weights = np.take_along_axis(similarity, nearest, axis=1)
@@ -68,5 +71,5 @@ class NearestNeighborRule(Rule):
 
 
 @cache
-def _kernel(n_columns: int) -> Kernel:
-    return Kernel("laplacian", gamma=1.0 / n_columns)
+def _laplacian(n_columns: int) -> _native.KernelSpec:
+    return Kernel("laplacian", gamma=1.0 / n_columns).spec()
