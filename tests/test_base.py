@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 
@@ -77,10 +78,26 @@ def test_pandas_nullable_integers_are_not_rounded(rows, dtype):
     assert ProximalSVC().fit(X, labels).classes_.tolist() == [2**60, 2**60 + 1]
 
 
-def test_missing_pandas_labels_raise(rows):
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "float64", "boolean", "string", "object"])
+def test_missing_labels_raise_with_row_number(rows, dtype):
     X, y = rows
-    with pytest.raises(DataError, match="NaN"):
-        ProximalSVC().fit(X, pd.Series([None, *y[1:]], dtype="Int64"))
+    labels = pd.Series(y, dtype=dtype)
+    labels.iloc[2] = None
+    with pytest.raises(DataError, match=r"NaN or None: row 2 has no label \(1 of"):
+        ProximalSVC().fit(X, labels)
+
+
+def test_label_with_the_text_nan_is_a_label(rows):
+    X, y = rows
+    assert ProximalSVC().fit(X, np.where(y, "nan", "ok").astype(object)).classes_.tolist() == ["nan", "ok"]
+
+
+@pytest.mark.parametrize("module", [pd, pl])
+def test_table_with_text_raises_with_column_and_hint_to_table_model(rows, module):
+    X, y = rows
+    table = module.DataFrame({"amount": X[:, 0], "country": ["NZ"] * len(y)})
+    with pytest.raises(DataError, match=r"column 'country' .* 'NZ'.*\nhint: TableModel\(ProximalSVC\(\)\)"):
+        ProximalSVC().fit(table, y)
 
 
 def test_pandas_nullable_booleans_stay_booleans(rows):

@@ -1,13 +1,17 @@
-"""Hints of errors about tables can be followed in the interface that shows them."""
+"""Errors about tables: hints can be followed in the interface that shows them; rows count from 0."""
 
 from __future__ import annotations
 
+import ast
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+import steelyard
 from steelyard import KOIL, IncrementalSVC, ProximalSVC, StreamClassifier, TableModel
 from steelyard.cli import main
 from steelyard.evaluation import prequential
@@ -126,3 +130,30 @@ def test_hint_of_missing_values_on_the_command_line_can_be_followed(command, tmp
     assert "hint: learn from gaps with --missing indicator" in refused.stderr
     assert cli_runner().invoke(main, [*run, "--missing", "indicator"]).exit_code == 0
     assert cli_runner().invoke(main, run).exit_code == 0
+
+
+def test_message_counts_rows_from_0_and_lines_from_1():
+    text = "a,y\n1,0\n2,1\n,0\n"  # the value of row 2 is missing, in line 4 of the text
+    frame = pd.read_csv(io.StringIO(text))
+    calls = {
+        "line 4, column 'a'": lambda: list(open_stream(io.BytesIO(text.encode()), "y", missing="refuse")),
+        "row 2, column 'a'": lambda: list(open_stream(pa.Table.from_pandas(frame), "y", missing="refuse")),
+        "in row 2, column 0": lambda: ProximalSVC().fit(frame[["a"]], frame["y"]),
+    }
+    for place, call in calls.items():
+        with pytest.raises(SteelyardError) as error:
+            call()
+        assert place in str(error.value)
+
+
+def test_no_message_adds_1_to_a_row():
+    found = []
+    for path in sorted(Path(steelyard.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                for text, value in zip(node.values, node.values[1:], strict=False):
+                    is_row = isinstance(text, ast.Constant) and str(text.value).endswith("row ")
+                    is_shifted = isinstance(value, ast.FormattedValue) and isinstance(value.value, ast.BinOp)
+                    if is_row and is_shifted:
+                        found.append(f"{path.name}:{node.lineno}")
+    assert not found

@@ -1,14 +1,15 @@
 """Right causes and columns of injected drifts, and false alarms, beside other detectors.
 
     python benchmarks/accuracy/drift_causes.py [--streams 500] [--peer-streams 60] [--rows 6000]
+        [--detector NAME ...]
 
 Every stream has two classes and ten columns with normal, skewed or uniform values. At the middle row one of
 four changes happens: prior (the share of the rare class), shift and scale (one column moves in all classes:
 features), and concept (the rare class moves in one column). The detectors of river watch every column and the
 labels; a drift of the labels is counted as prior, of a column as features or concept, whichever is right.
-Evidently's tests for numeric columns (Kolmogorov-Smirnov, Wasserstein distance, population stability index,
-Jensen-Shannon distance) compare blocks of 500 rows with the first 1,000 rows; they are computed with scipy
-and Evidently's thresholds, not with the package.
+Two-sample tests compare blocks of 500 rows with the first 1,000 rows. "Evidently" is the DataDriftPreset of
+the package, if it is installed; the Wasserstein distance, the population stability index and the
+Jensen-Shannon distance are computed with scipy and Evidently's thresholds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from scipy import stats
@@ -115,19 +117,43 @@ def block_alarms(distance: Callable[[np.ndarray, np.ndarray], bool]) -> Callable
 
     def alarms(stream: Stream) -> list[Alarm]:
         found = []
-        for begin in range(_REFERENCE_ROWS, len(stream.y) - _BLOCK_ROWS + 1, _BLOCK_ROWS):
-            rows = slice(begin, begin + _BLOCK_ROWS)
+        for begin, end in _blocks(stream):
             for column in (*range(_N_COLUMNS), LABEL):
                 values = stream.y.astype(float) if column == LABEL else stream.X[:, column]
-                if distance(values[:_REFERENCE_ROWS], values[rows]):
-                    found.append(Alarm(rows.stop, "prior" if column == LABEL else None, [column]))
+                if distance(values[:_REFERENCE_ROWS], values[begin:end]):
+                    found.append(Alarm(end, "prior" if column == LABEL else None, [column]))
         return found
 
     return alarms
 
 
-def _ks(before: np.ndarray, after: np.ndarray) -> bool:
-    return bool(stats.ks_2samp(before, after).pvalue < 0.05)
+def evidently_alarms(stream: Stream) -> list[Alarm]:
+    """Return the alarms of Evidently's default tests for columns of up to 1,000 reference rows."""
+    import pandas as pd
+    from evidently import DataDefinition, Dataset, Report
+    from evidently.presets import DataDriftPreset
+
+    names = [f"x{k}" for k in range(_N_COLUMNS)]
+    frame = pd.DataFrame(stream.X, columns=names).assign(label=stream.y)
+    definition = DataDefinition(numerical_columns=names, categorical_columns=["label"])
+    blocks = [
+        Dataset.from_pandas(frame[begin:end], data_definition=definition)
+        for begin, end in [(0, _REFERENCE_ROWS), *_blocks(stream)]
+    ]
+    found = []
+    for (_, end), block in zip(_blocks(stream), blocks[1:], strict=True):
+        for metric in Report([DataDriftPreset()]).run(block, blocks[0]).dict()["metrics"]:
+            column = metric["config"].get("column")
+            if column is not None and metric["value"] < metric["config"].get("threshold", 0.05):
+                is_label = column == "label"
+                number = LABEL if is_label else int(column[1:])
+                found.append(Alarm(end, "prior" if is_label else None, [number]))
+    return found
+
+
+def _blocks(stream: Stream) -> list[tuple[int, int]]:
+    begins = range(_REFERENCE_ROWS, len(stream.y) - _BLOCK_ROWS + 1, _BLOCK_ROWS)
+    return [(begin, begin + _BLOCK_ROWS) for begin in begins]
 
 
 def _wasserstein(before: np.ndarray, after: np.ndarray) -> bool:
@@ -149,23 +175,22 @@ def _jensen_shannon(before: np.ndarray, after: np.ndarray) -> bool:
     return bool(jensenshannon(*_shares(before, after), base=2) >= 0.1)
 
 
-def peers() -> dict[str, Callable[[Stream], list[Alarm]]]:
-    """Return the other detectors by name."""
-    found = {
-        "two-sample KS (Evidently)": block_alarms(_ks),
-        "Wasserstein (Evidently)": block_alarms(_wasserstein),
-        "PSI (Evidently)": block_alarms(_psi),
-        "Jensen-Shannon (Evidently)": block_alarms(_jensen_shannon),
-    }
-    try:
+def detectors() -> dict[str, Callable[[Stream], list[Alarm]]]:
+    """Return the detectors whose packages are installed, by name."""
+    found: dict[str, Callable[[Stream], list[Alarm]]] = {"steelyard": steelyard_alarms}
+    if find_spec("river"):
         from river import drift
-    except ImportError:
-        return found
+
+        found["river ADWIN"] = river_alarms(drift.ADWIN)
+        found["river Page-Hinkley"] = river_alarms(drift.PageHinkley)
+        found["river KSWIN"] = river_alarms(lambda: drift.KSWIN(seed=0))
+    if find_spec("evidently"):
+        found["Evidently DataDriftPreset"] = evidently_alarms
     return {
-        "river ADWIN": river_alarms(drift.ADWIN),
-        "river Page-Hinkley": river_alarms(drift.PageHinkley),
-        "river KSWIN": river_alarms(lambda: drift.KSWIN(seed=0)),
         **found,
+        "Wasserstein": block_alarms(_wasserstein),
+        "PSI": block_alarms(_psi),
+        "Jensen-Shannon": block_alarms(_jensen_shannon),
     }
 
 
@@ -208,19 +233,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--long-rows", type=int, default=100_000, help="rows of each stream without a change")
     parser.add_argument("--long-streams", type=int, default=10)
+    parser.add_argument("--detector", nargs="+", help="run only these detectors")
     options = parser.parse_args()
     streams = [make_stream(_KINDS[k % 4], options.rows, k) for k in range(options.streams)]
     columns = ("detected", "right cause", "right column", "median delay", "false per 100,000 rows")
     print("detector\tstreams\t" + "\t".join(columns))
-    runs = {"steelyard": (steelyard_alarms, streams)}
-    for name, detect in peers().items():
-        runs[name] = (detect, streams[: options.peer_streams])
-    for name, (detect, used) in runs.items():
+
+    def show(name: str, detect: Callable[[Stream], list[Alarm]], used: list[Stream]) -> None:
         values = score(detect, used)
         print(f"{name}\t{len(used)}\t" + "\t".join(f"{values[key]:.3f}" for key in columns), flush=True)
+
+    for name, detect in detectors().items():
+        if options.detector is None or name in options.detector:
+            show(name, detect, streams if name == "steelyard" else streams[: options.peer_streams])
+    if options.detector is not None:
+        return
     for kind in _KINDS:
-        values = score(steelyard_alarms, [stream for stream in streams if stream.kind == kind])
-        print(f"steelyard, {kind}\t\t" + "\t".join(f"{values[key]:.3f}" for key in columns), flush=True)
+        show(f"steelyard, {kind}", steelyard_alarms, [stream for stream in streams if stream.kind == kind])
     long = [make_stream("none", options.long_rows, k) for k in range(options.long_streams)]
     n_false = sum(len(steelyard_alarms(stream)) for stream in long)
     print(f"steelyard, streams without a change: {n_false} alarms in {options.long_rows * len(long):,} rows")

@@ -115,7 +115,9 @@ def validate_batch(
         raise DataError("requires y to be passed, but the target y is None.", source=source)
     X = _validate_table(learner, X, method, reset=reset, learn=not forget)
     try:
-        y = _check_y(column_or_1d(numpy_labels(y), warn=True), estimator=learner)
+        y = column_or_1d(numpy_labels(y), warn=True)
+        _check_labels_present(y, source)
+        y = _check_y(y, estimator=learner)
         n_rows = len(X) if isinstance(X, list) else X.shape[0]
         if len(y) != n_rows:
             raise DataError(f"X has {n_rows} rows but y has {len(y)} labels.", source=source)
@@ -247,12 +249,28 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
     except TypeError as error:
         raise DataTypeError(f"{error}", source=source) from error
     except ValueError as error:
-        raise DataError(f"{error}", source=source) from error
+        raise _conversion_error(learner, X, error, source) from error
     if sp.issparse(X):
         X = canonical_csr(X)
     elif learner._finds_nonfinite:
         return X
     return check_finite(learner, X, method)
+
+
+def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
+    """Return the error for rows that scikit-learn refuses; for a column of text, with its name and a hint."""
+    if "could not convert" not in str(error) or not hasattr(X, "columns"):
+        return DataError(f"{error}", source=source)
+    for name in X.columns:
+        try:
+            np.asarray(X[name], dtype=np.float64)
+        except (TypeError, ValueError):
+            break
+    return DataError(
+        f"column {name!r} contains values that are not numbers: {error}.",
+        source=source,
+        hint=f"TableModel({type(learner).__name__}()) learns text, dates and missing values",
+    )
 
 
 def _validate_sequences(learner: BatchLearner, kernel: Any, X: Any, source: str, *, reset: bool) -> list[Any]:
@@ -286,6 +304,26 @@ def _validate_labels(y: NDArray[Any], source: str) -> tuple[list[Label], NDArray
         check_classification_targets(y)
         check_label_types(labels, source)
     return labels, codes
+
+
+def _check_labels_present(y: NDArray[Any], source: str) -> None:
+    """Raise DataError if labels are missing: None, NaN, NaT or pandas.NA."""
+    if y.dtype.kind == "f":
+        missing = np.flatnonzero(np.isnan(y)).tolist()
+    elif y.dtype.kind == "O":
+        missing = [row for row, label in enumerate(y.tolist()) if _is_missing(label)]
+    else:
+        return
+    if missing:
+        raise DataError(
+            f"y contains NaN or None: row {missing[0]} has no label ({len(missing)} of {len(y)} missing).",
+            source=source,
+            hint="predict rows without a label, and learn them when their labels are known",
+        )
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or (not isinstance(label, str) and str(label) in {"nan", "NaT", "<NA>"})
 
 
 def _check_label_type(learner: BatchLearner, labels: list[Label], source: str) -> None:

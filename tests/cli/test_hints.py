@@ -29,14 +29,15 @@ PYTHON_ONLY = {
     "persistence/tree.py": "values are saved from Python",
     "persistence/files.py": "open files are passed in Python",
     "tables/files.py": "open files are passed in Python",
+    "tables/frames.py": "tables in memory are passed in Python",
 }
 
 
-def hints():
+def hints(packages=PACKAGES, without=PYTHON_ONLY):
     """Yield (file, text) of every hint; expressions in f-strings become x."""
-    for package in PACKAGES:
+    for package in packages:
         for path in sorted((SOURCE / package).rglob("*.py")):
-            if f"{package}/{path.name}" in PYTHON_ONLY:
+            if str(path.relative_to(SOURCE)) in without:
                 continue
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.keyword) and node.arg == "hint":

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import steelyard
-from steelyard import ProximalSVC
+from steelyard import ProximalSVC, StreamClassifier
 from steelyard.cli import main
 from steelyard.cli.live_display import LiveDisplay
 from steelyard.cli.registry import available
@@ -156,6 +156,15 @@ def test_time_window_without_time_column_is_an_error(run, tmp_path):
     failed = run(*base, "--drop", "t")
     assert failed.exit_code == 1
     assert "needs the times of the rows" in failed.stderr
+
+
+def test_window_option_sets_the_window_of_the_default_model(run, table, tmp_path):
+    saved = tmp_path / "m.steelyard"
+    result = run("stream", table, "--target", "label", "--window", 500, "--limit", 1500, "--save", saved)
+    assert result.exit_code == 0, result.output
+    model = steelyard.load(saved).estimator
+    assert isinstance(model, StreamClassifier)
+    assert (model.window, model.class_count_.sum()) == (500, 500)
 
 
 def test_stream_positive_option_sets_positive_class(run, table):

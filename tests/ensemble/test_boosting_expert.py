@@ -163,18 +163,51 @@ def test_state_of_version_0_2_loads_and_learns_on(n_classes):
     assert older.explain().n_rows == 1300
 
 
-def test_forget_of_a_large_memory_defers_the_refit():
+def _long_model(X, y):
+    model = StreamClassifier(compute_budget=1000.0)
+    for begin in range(0, len(y), 1000):
+        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    return model
+
+
+def test_forget_of_a_large_memory_fits_a_sample_and_refits_all_trees_with_the_next_rows():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(24_000, 4))
-    y = (rng.random(24_000) < 0.3).astype(np.int64)
-    model = StreamClassifier(compute_budget=1000.0)
-    for begin in range(0, 24_000, 1000):
-        model.partial_fit(X[begin : begin + 1000], y[begin : begin + 1000])
+    y = ((X[:, 0] > 0.5) ^ (rng.random(24_000) < 0.1)).astype(np.int64)
+    model = _long_model(X, y)
     longest = [config.name for config in EXPERTS].index("trees all")
-    assert model._ensemble.experts[longest].rule is not None
+    weight = model.explain().experts[longest].weight
     model.forget(X[:1], y[:1])
-    assert model._ensemble.experts[longest].rule is None
-    assert model.predict(X[:10]).shape == (10,)
-    model.partial_fit(X[:1000] + 0.1, y[:1000])
-    assert model._ensemble.experts[longest].rule is not None
-    assert 0 not in model._ensemble.experts[longest].held
+    expert = model._ensemble.experts[longest]
+    assert expert.is_sampled
+    assert 0 not in expert.held
+    assert model._ensemble.snapshot.weights.weights[longest] > 0.0 or weight == 0.0
+    assert np.mean((_scores(expert, X)[:, 0] > 0.0) == (X[:, 0] > 0.5)) > 0.95
+
+    restored = from_bytes(to_bytes(model))
+    np.testing.assert_array_equal(_scores(restored._ensemble.experts[longest], X), _scores(expert, X))
+
+    for known in (model, restored):
+        known.partial_fit(X[:100] + 0.1, y[:100])
+        assert not known._ensemble.experts[longest].is_sampled
+        assert 0 not in known._ensemble.experts[longest].held
+    np.testing.assert_array_equal(restored.decision_function(X), model.decision_function(X))
+
+    model.forget(X[1:2], y[1:2]).partial_fit(X[100:200] + 0.1, y[100:200])
+    assert model._ensemble.experts[longest].is_sampled  # one extra refit between two regular ones
+
+
+def test_trees_after_forget_of_a_large_memory_do_not_depend_on_the_forgotten_row():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(12_000, 4))
+    y = ((X[:, 0] > 0.5) ^ (rng.random(12_000) < 0.1)).astype(np.int64)
+    other = X.copy()
+    other[11_500] += 3.0
+    longest = [config.name for config in EXPERTS].index("trees all")
+    scores = []
+    for rows in (X, other):
+        model = _long_model(rows, y)
+        model.forget(rows[11_500:11_501], y[11_500:11_501])
+        assert model._ensemble.experts[longest].is_sampled
+        scores.append(_scores(model._ensemble.experts[longest], X))
+    np.testing.assert_array_equal(*scores)

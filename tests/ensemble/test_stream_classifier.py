@@ -137,6 +137,22 @@ def test_window_of_rows_forgets_older_rows():
         model.forget(X[:1], y[:1])
 
 
+@pytest.mark.parametrize("change", ["values", "label", "weight"])
+def test_forget_unknown_row_raises_and_keeps_state_while_all_rows_are_remembered(change):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(800, 3))
+    y = (X[:, 0] > 1).astype(int)
+    model = StreamClassifier().fit(X, y)
+    before = to_bytes(model)
+    rows, labels, weights = X[:5].copy(), y[:5].copy(), np.ones(5)
+    rows[2] += change == "values"
+    labels[2] = 1 - labels[2] if change == "label" else labels[2]
+    weights[2] += change == "weight"
+    with pytest.raises(DataError, match="row 2 is not remembered"):
+        model.forget(rows, labels, sample_weight=weights)
+    assert to_bytes(model) == before
+
+
 def test_window_of_time_follows_the_times_of_the_rows():
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(600, 3)), rng.integers(0, 2, size=600)

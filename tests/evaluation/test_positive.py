@@ -13,6 +13,7 @@ from steelyard import ProximalSVC
 from steelyard.cli import main
 from steelyard.evaluation import PrequentialEvaluator, prequential
 from steelyard.streams import ArrayStream
+from steelyard.streams.predictions import Predictions
 from tests.runner import cli_runner
 
 
@@ -89,6 +90,13 @@ def test_given_positive_class_that_appears_late_is_counted():
     assert result.positive == "third"
     assert np.isnan(result.table[0]["sensitivity"])
     assert not np.isnan([line["sensitivity"] for line in result.table if line["row"] == 5250]).any()
+
+
+def test_rows_predicted_before_the_positive_class_is_known_have_the_lowest_scores():
+    log_probabilities = np.log([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1]])
+    predictions = Predictions.of(np.array(["a", "a"]), ["a", "b", "c"], log_probabilities)
+    assert (predictions.score_of("d") < log_probabilities.min()).all()
+    np.testing.assert_array_equal(predictions.score_of("b"), log_probabilities[:, 1])
 
 
 def test_default_positive_of_equal_classes_is_the_larger_label():

@@ -163,7 +163,7 @@ def test_cube_keeps_label_type_after_rejected_rows():
     frame = documents.frame()
     cube = StatisticsCube(["place"], "y", time="day")
     spoilt = frame.assign(y=frame["y"].map({0: "no", 1: "yes"}), day="NaT")
-    with pytest.raises(DataError, match="expected a time in row 1"):
+    with pytest.raises(DataError, match="expected a time in row 0"):
         cube.add(spoilt)
     assert cube.add(frame).n_rows == len(frame)
 

@@ -62,9 +62,9 @@ def test_encoding_does_not_depend_on_chunks(values, chunk, seed):
 
 
 def test_missing_value_raises_with_row_and_column():
-    with pytest.raises(DataError, match="row 3, column 'a': a value is missing"):
+    with pytest.raises(DataError, match="row 2, column 'a': a value is missing"):
         _read(_frame([1.0, 2.0, np.nan, 4.0]), missing="refuse")
-    with pytest.raises(DataError, match="row 2, column 'c': a value is missing"):
+    with pytest.raises(DataError, match="row 1, column 'c': a value is missing"):
         _read(_frame([1.0, 2.0], c=["x", None]), missing="refuse")
 
 
@@ -96,7 +96,7 @@ def test_loaded_encoder_continues_like_original():
 
 def test_text_in_fitted_number_column_raises():
     stream, _ = _read(_frame([1.0, 2.0]))
-    with pytest.raises(DataError, match="row 1, column 'a': expected a number; got 'lots'"):
+    with pytest.raises(DataError, match="row 0, column 'a': expected a number; got 'lots'"):
         list(open_stream(pd.DataFrame({"a": ["lots"]}), None, encoder=stream.encoder))
 
 

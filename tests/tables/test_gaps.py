@@ -148,8 +148,7 @@ def test_table_model_is_a_complete_classifier(estimator, form, people):
         assert model.forget(table(frame.iloc[:50]), y[:50]) == 50
         with pytest.raises(DataError):
             model.forget(table(frame.iloc[:50]), ~y[:50])
-    with pytest.raises(DataError, match="has no missing_method"):
-        model._call("missing_method", table(frame))
+    assert hasattr(model, "predict_proba") == hasattr(estimator, "predict_proba")
 
 
 def test_table_model_supports_weights_priors_and_batch_estimators(people):

@@ -129,7 +129,7 @@ def test_integer_labels_beyond_float_precision_raise(labels, engine):
 
 
 def test_integer_labels_of_a_table_beyond_float_precision_raise():
-    with pytest.raises(DataError, match="row 1, column 'y': integer labels must be within"):
+    with pytest.raises(DataError, match="row 0, column 'y': integer labels must be within"):
         _read(pd.DataFrame({"a": [1, 2], "y": [2**53 + 1, 2**53]}))
 
 

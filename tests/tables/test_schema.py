@@ -107,6 +107,21 @@ def test_encode_numbers_as_text_are_numbers_in_a_column_of_numbers():
 
 
 @pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        (pd.Series({"a": 1.0, "b": "x"}), "a table of one row"),
+        (pl.Series([1.0, 2.0]), "a table of one row"),
+        ({"a": 1.0, "b": 2.0}, r"a list of dictionaries: \[row\]"),
+        ({"a": "x"}, r"a list of dictionaries: \[row\]"),
+        (pl.LazyFrame({"a": [1.0]}), r"collect\(\)"),
+    ],
+)
+def test_encode_single_row_or_lazy_frame_raises_with_hint(row, hint):
+    with pytest.raises(DataTypeError, match=f"hint: .*{hint}"):
+        Schema().encode(row, "test", learn=True)
+
+
+@pytest.mark.parametrize(
     ("table", "error", "message"),
     [
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), DataError, "two columns have the name 'a'"),

@@ -292,7 +292,6 @@ def _chunks(stream: RowStream, options: StreamOptions) -> Iterable[Chunk]:
 
 def _models(options: StreamOptions) -> dict[str, Any]:
     from steelyard.evaluation.peers import as_stream_learner
-    from steelyard.windowing import Refit
 
     settings = parse_settings(options.settings)
     built_in = options.built_in
@@ -305,16 +304,9 @@ def _models(options: StreamOptions) -> dict[str, Any]:
         models = make_models(names, settings, options.seed or 0)
         models = {name: as_stream_learner(model) for name, model in models.items()}
         window, windowed = options.window, list(models) if options.window else []
-        refitted = [name for name, model in models.items() if isinstance(model, Refit)]
-        for name in refitted if window else ():
-            models[name].set_params(window=window)
-        windowed = [name for name in windowed if name not in refitted]
-    unable = [name for name in windowed if not hasattr(models[name], "forget")]
-    if unable:
-        raise ParameterError(f"--window: {unable[0]!r} cannot forget rows.")
     if window is None:
         return models
-    return {name: _windowed(m, window) if name in windowed else m for name, m in models.items()}
+    return {name: _windowed(name, m, window) if name in windowed else m for name, m in models.items()}
 
 
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -327,12 +319,14 @@ def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int
     return models
 
 
-def _windowed(model: Any, window: str) -> Any:
+def _windowed(name: str, model: Any, window: str) -> Any:
     """Return the model with a sliding window: its own parameter, or a wrapper."""
     from steelyard.windowing import SlidingWindow
 
-    if "memory" in model.get_params(deep=False):
-        return model.set_params(window=window)
+    if "window" in model.get_params(deep=False):
+        return model.set_params(window=int(window) if window.isdigit() else window)
+    if not hasattr(model, "forget"):
+        raise ParameterError(f"--window: {name!r} cannot forget rows.")
     return SlidingWindow(model, window)
 
 
@@ -408,6 +402,10 @@ class _Outputs:
         else:
             _print_summary(result)
         print_notes(result)
+        for name in result.models:
+            for rate in result.promises(name):
+                if rate.target is not None:
+                    print_message(f"{name}: {str(rate)[0].lower()}{str(rate)[1:]}")
         for sentence in versus_sentences(result, len(self._options.versus)):
             print_message(sentence)
         self._save(result)

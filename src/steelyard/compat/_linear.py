@@ -43,6 +43,13 @@ class LinearModel:
         names = learner.__dict__.get("feature_names_in_", learner.__dict__.get("_keys", ()))
         categories: list[tuple[str, str]] = []
         if isinstance(model, TableModel):
+            late = model.encoder.numbers[len(model.encoder.numeric_) :]
+            if late:
+                raise DataError(
+                    f"column {late[0]!r} was added to the model later, and cannot be exported.",
+                    source=source,
+                    hint="fit a model to a table that has all columns from the start",
+                )
             names = model.feature_names[:n_features]
             categories = model.encoder.categories_[: n_features - len(model.encoder.numeric_)]
         features = [str(name) for name in names] or [f"x{column}" for column in range(n_features)]

@@ -22,6 +22,7 @@ from steelyard.ensemble.cost import CostBudget
 from steelyard.ensemble.decision import DecisionState, prior_log_odds
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.experts import EXPERTS, Expert, Stream
+from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
@@ -75,6 +76,8 @@ class ExpertEnsemble:
         Out-of-sample scores of labelled rows, and of rows that wait for their labels.
     correction, drift : WeightCorrection, DriftDetector
         Correction of the weights of two classes, and detection of drifts by which experts are weighed.
+    label_run : LabelRun
+        The last rows between whose predictions no label arrived.
     decision : DecisionState
         Positive class, promised rate, calibration and costs.
     changes : ChangeMonitor
@@ -98,6 +101,7 @@ class ExpertEnsemble:
         self.predicted = PredictedScores()
         self.correction = WeightCorrection.none(len(EXPERTS))
         self.drift = DriftDetector()
+        self.label_run = LabelRun()
         self.decision = DecisionState().with_goal(params.threshold)
         self.changes = ChangeMonitor()
         self.snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self.views)
@@ -310,12 +314,9 @@ class ExpertEnsemble:
             return
         if scores is not None:
             scores = align(scores, self.snapshot.classes, classes)
-            if len(block) > SETTINGS.max_label_history_block_rows:
-                # Label frequency experts give all rows of a block the same score. The recent scores of a rare
-                # class come from more blocks than those of a frequent class, so comparing both would reward
-                # chance.
-                uses_features = np.array([expert.uses_features for expert in self.experts])
-                scores = np.where(uses_features[:, None], scores, np.nan)
+            of_labels = np.array([not expert.uses_features for expert in self.experts])
+            self.label_run, is_long = self.label_run.after(scores[:, of_labels])
+            scores = np.where(is_long[:, None, None] & of_labels[:, None], np.nan, scores)
             self._record_log_odds(block, scores, classes)
         place_of = np.full(len(self.labels), -1)
         place_of[classes] = np.arange(len(classes))
@@ -377,7 +378,7 @@ class ExpertEnsemble:
     def _new_weights(self) -> ExpertWeights | MulticlassWeights | None:
         """Return weights from the recent scores; experts without a rule get none."""
         self.weighed_at = self.n_seen
-        priors = np.array([0.0 if expert.rule is None else expert.config.prior for expert in self.experts])
+        priors = np.array([self._prior(expert) for expert in self.experts])
         labels = self.labels_of(self.recent_scores.classes)
         decision = replace(self.decision, positive=self.find_positive())
         self.decision = decision.with_goal(self.params.threshold, decision.is_mirrored(labels))
@@ -392,6 +393,11 @@ class ExpertEnsemble:
         if isinstance(weights, ExpertWeights) and weights.correction is not None:
             self.correction = weights.correction
         return weights
+
+    def _prior(self, expert: Expert) -> float:
+        """Return the prior weight of an expert; 0 if it cannot predict."""
+        is_outdated = self.label_run.is_long and not expert.uses_features
+        return 0.0 if expert.rule is None or is_outdated else expert.config.prior
 
     def _publish(self, stream: Stream, weights: ExpertWeights | MulticlassWeights | None) -> None:
         """Make the new rules and weights visible to predictions, and drop rows that no expert needs."""
@@ -448,14 +454,20 @@ class ExpertEnsemble:
 
     def _check_forget(self, add: Block | None, forget: Block) -> None:
         """Raise DataError for rows that were never learned, before any expert changes."""
-        if self.params.window == "auto":
+        has_all_rows = len(self.rows) == int(self.counts.sum())
+        if self.params.window == "auto" and not has_all_rows:
             for expert in self.experts:
                 expert.check_forget(add, forget, self.stream())
             return
         rows = self.rows if add is None else self.rows.append(add.numbered(self.n_seen))
         places = rows.find(forget)
-        if (places < 0).any() or (rows.numbers[places] < self.low).any():
-            raise DataError("some of the rows to be forgotten are not remembered; nothing was changed.")
+        is_unknown = places < 0
+        is_unknown[~is_unknown] = rows.numbers[places[~is_unknown]] < self.low
+        if is_unknown.any():
+            raise DataError(
+                f"row {int(is_unknown.argmax())} is not remembered: it was never learned with this label and "
+                "weight, or it was forgotten before; nothing was changed."
+            )
 
     def _forget_block(self, block: Block) -> None:
         stream = self.stream()

@@ -12,23 +12,22 @@ the balance never leaves this range by more than one event, whatever the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from steelyard._concurrency import lock_of, state_without_lock
+from steelyard._concurrency import lock_of
 from steelyard._types import FloatArray
+from steelyard.ensemble.alarm_log import AlarmLog
 from steelyard.ensemble.precision_levels import PrecisionLevels
-from steelyard.ensemble.score_buffer import PredictedScores
 from steelyard.exceptions import DataError
 from steelyard.metrics.confidence import rate_interval
 from steelyard.thresholds import choose_threshold
 
 __all__ = [
-    "AlarmLog",
     "OnlineThreshold",
     "RateControl",
     "RealisedRate",
@@ -41,14 +40,8 @@ Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
 _ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 = 20 alarms are one percent of 2,000 rows
-_MISS_TOLERANCE = 15.0  # missed positives, if labels are not late
+_MISS_TOLERANCE = 8.0  # missed positives
 _DAILY_TOLERANCE = (2.0, 0.1)  # minimum in alarms, and fraction of the alarms per day
-_IDLE_BALANCE = -0.7  # lowest balance after a period without rows, in units of the tolerance
-_RECENT_ROWS = 2000  # predicted rows whose scores are kept
-_MIN_RECENT_ROWS = 200  # with fewer predicted rows, the labelled rows are used
-_REFRESH_ROWS = 50  # new rows after which the recent scores are sorted again
-_GAP_HALF_LIFE_ROWS = 5000.0  # for the decayed mean time between rows
-_DELAY_HALF_LIFE_ROWS = 50.0  # in labelled positives, for the estimate of positives without labels
 _SECONDS_PER_DAY = 86_400.0
 _NO_ALARM_FACTOR = 1e6  # threshold that gives no alarms, in multiples of the largest score
 
@@ -86,6 +79,11 @@ class RealisedRate:
     def interval(self) -> tuple[float, float]:
         """Confidence interval of 95 % for the mean rate, valid at every moment of the stream."""
         return rate_interval(self.n_events, self.n_rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return name, counts, rate, interval and target as plain values."""
+        low, high = self.interval
+        return {**asdict(self), "rate": self.rate, "low": low, "high": high}
 
     def __str__(self) -> str:
         promised = "" if self.target is None else f", promised {self.target:.4g}"
@@ -131,125 +129,6 @@ class RateControl:
         return np.asarray(self.tolerance * (2.0 / np.pi) * np.arctan(size))
 
 
-class AlarmLog:
-    """Predictions of a model since it was created: number of rows and alarms, and the scores of recent rows.
-
-    Predictions append to the log under its own lock. All snapshots of a model share one log, because the
-    promise is about the alarms that were raised, whichever snapshot raised them.
-    """
-
-    def __init__(self) -> None:
-        self.n_rows = self.n_alarms = 0
-        self.balance = 0.0  # alarms minus target number of alarms
-        self.last_time = self.seconds_per_row = float("nan")
-        self.raw: FloatArray | None = None  # raw scores of recent rows, oldest first
-        self.keys: Keys = np.zeros(0, dtype=np.uint64)
-        # For predicted rows that wait for labels: alarm (1, 0, or NaN if nothing was promised yet),
-        # number of the row, share of recent rows with a higher score.
-        self.decided = PredictedScores()
-        self._sorted: tuple[object, int, FloatArray] | None = None  # combination, row number, sorted scores
-
-    def note_times(self, time: FloatArray | None, *, predicted: bool) -> FloatArray | None:
-        """Update the mean time between rows; return the seconds between each row and the previous one."""
-        if time is None or not len(time):
-            return None
-        with lock_of(self):
-            before = self.last_time if predicted else float("nan")
-            gaps = np.diff(time, prepend=time[0] if np.isnan(before) else before)
-            gaps = np.maximum(gaps, 0.0)
-            known = gaps if not np.isnan(before) else gaps[1:]
-            if len(known):
-                mean, decay = float(known.mean()), 0.5 ** (len(known) / _GAP_HALF_LIFE_ROWS)
-                old = self.seconds_per_row
-                self.seconds_per_row = mean if np.isnan(old) else decay * old + (1.0 - decay) * mean
-            if predicted:
-                self.last_time = float(time[-1])
-        return gaps
-
-    def record(self, keys: Keys, alarms: FloatArray, tails: FloatArray | None = None) -> None:
-        """Count decisions, and keep them until the labels of the rows arrive."""
-        with lock_of(self):
-            numbers = self.n_rows + np.arange(len(keys), dtype=np.float64)
-            tails = np.full(len(keys), np.nan) if tails is None else tails
-            self.decided.keep(keys, [0, 1], np.stack([alarms, numbers, tails], axis=1)[:, :, None])
-            self.n_rows += len(keys)
-            self.n_alarms += int(np.nansum(alarms))
-
-    def take(self, keys: Keys) -> FloatArray:
-        """Remove and return alarm, row number and tail of these rows; NaN for rows never predicted."""
-        found = self.decided.take(keys, [0, 1])
-        return np.array([np.full(3, np.nan) if one is None else one[:, 0] for one in found]).reshape(-1, 3)
-
-    def tails(
-        self, scores: FloatArray, combine: Callable[[FloatArray], FloatArray], default: Any, sign: float
-    ) -> FloatArray:
-        """Return the share of recent predicted rows with an equal or higher score under the current weights.
-
-        ``scores`` are combined scores times ``sign``.
-        """
-        if self.raw is None or len(self.raw) < _MIN_RECENT_ROWS:
-            return np.asarray(default(scores))
-        cached, key = self._sorted, getattr(combine, "__self__", combine)
-        if cached is None or cached[0] is not key or self.n_rows - cached[1] >= _REFRESH_ROWS:
-            cached = self._sorted = (key, self.n_rows, np.sort(sign * combine(self.raw)))
-        ascending = cached[2]
-        n_as_high = len(ascending) - np.searchsorted(ascending, scores, side="left")
-        return np.asarray((n_as_high + 1.0) / (len(ascending) + 1.0))
-
-    def decide(self, limits: FloatArray, due: FloatArray, tolerance: float) -> FloatArray:
-        """Return which rows are alarms, row after row, and update the balance."""
-        balance, alarms = self.balance, []
-        for limit, allowance in zip(limits.tolist(), due.tolist(), strict=True):
-            is_alarm = balance <= limit
-            alarms.append(is_alarm)
-            # Alarms not raised in a period without rows must not be raised in a burst afterwards.
-            lowest = -tolerance - 1.0 if allowance <= 1.0 else min(balance, _IDLE_BALANCE * tolerance)
-            balance = max(balance + is_alarm - allowance, lowest)
-        self.balance = balance
-        return np.array(alarms, dtype=np.float64)
-
-    def append(self, raw: FloatArray, keys: Keys) -> None:
-        """Append the raw scores of predicted rows."""
-        if self.raw is not None and self.raw.shape[1:] == raw.shape[1:]:
-            raw, keys = np.concatenate([self.raw, raw]), np.concatenate([self.keys, keys])
-        self.raw, self.keys = raw[-_RECENT_ROWS:], keys[-_RECENT_ROWS:]
-
-    def drop(self, keys: Keys) -> None:
-        """Remove the scores of forgotten rows."""
-        with lock_of(self):
-            self.decided.take(keys, [0, 1])
-            if self.raw is not None:
-                keep = ~np.isin(self.keys, keys)
-                self.raw, self.keys, self._sorted = self.raw[keep], self.keys[keep], None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**state_without_lock(self), "_sorted": None}
-
-    def get_state(self) -> dict[str, Any]:
-        """Return everything but the decisions about unlabelled rows, as arrays and plain values."""
-        with lock_of(self):
-            numbers = {name: getattr(self, name) for name in _LOG_NUMBERS}
-            return {**numbers, "raw": self.raw, "keys": self.keys}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Restore a log from the result of :meth:`get_state`; raise ValueError if it is inconsistent."""
-        log = cls()
-        for name in _LOG_NUMBERS:
-            setattr(log, name, type(getattr(log, name))(state[name]))
-        if state["raw"] is not None:
-            log.raw = np.asarray(state["raw"], dtype=np.float64)
-            log.keys = np.asarray(state["keys"], dtype=np.uint64)
-            if log.raw.ndim != 3 or log.keys.shape != log.raw.shape[:1]:
-                raise ValueError("corrupt alarm log: expected one row of scores for each key")
-        if not 0 <= log.n_alarms <= log.n_rows or not np.isfinite(log.balance):
-            raise ValueError("corrupt alarm log: impossible number of alarms")
-        return log
-
-
-_LOG_NUMBERS = ("n_rows", "n_alarms", "balance", "last_time", "seconds_per_row")
-
-
 class OnlineThreshold:
     """Decision threshold that keeps a promised rate, for two classes.
 
@@ -273,7 +152,8 @@ class OnlineThreshold:
         self.log = AlarmLog()
         self.n_positives = self.n_found = self.n_labelled_alarms = self.n_true_alarms = 0
         self.balance = 0.0  # missed positives minus their target number
-        self.n_outstanding = 0.0  # estimated number of predicted positives without labels
+        self.delay = 0.0  # number of rows that were predicted after the rows of the last labels
+        self._excess = 0.0  # expected rate of misses at the current threshold, minus the promised rate
         self.levels = PrecisionLevels(self.target) if self.name == "precision" else None
         # Recent scores of labelled positives and negatives, and the share of positives.
         self._sides: tuple[FloatArray, FloatArray, float] | None = None
@@ -394,6 +274,7 @@ class OnlineThreshold:
                 tails = self._top_tails(scores, combine)
                 log.append(raw, keys)
             log.record(keys, np.where(np.isnan(threshold), np.nan, scores > self.sign * threshold), tails)
+            log.note_excess(self._excess)
 
     def without_threshold(self, decisions: FloatArray) -> FloatArray:
         """Return decisions before the first threshold: no alarms if precision is promised."""
@@ -435,17 +316,15 @@ class OnlineThreshold:
             self.n_labelled_alarms += n_alarms
             self.n_true_alarms += n_found
         if self.name == "recall":
-            delays = np.where(is_new, 0.0, self.log.n_rows - numbers)
-            self._balance_misses(n_positives, n_found, float(is_positive.mean()) * float(delays.mean()))
+            self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
+            if not is_new.all():
+                # In a block of n rows the last row is (n - 1) / 2 rows closer to the present than the mean.
+                behind = self.log.n_rows - 1.0 - numbers[~is_new]
+                self.delay = max(0.0, float(behind.mean()) - 0.5 * (len(behind) - 1.0))
         elif self.levels is not None:
             tails = np.where(np.isnan(tails), self._labelled_tails(scores), tails)
             if self._sides is not None:
                 self.levels = self.levels.after(tails, is_positive)
-
-    def _balance_misses(self, n_positives: int, n_found: int, n_outstanding: float) -> None:
-        self.balance += (n_positives - n_found) - (1.0 - self.target) * n_positives
-        decay = 0.5 ** (n_positives / _DELAY_HALF_LIFE_ROWS)
-        self.n_outstanding = decay * self.n_outstanding + (1.0 - decay) * n_outstanding
 
     def choose(self, positive: FloatArray, negative: FloatArray, share: float) -> float:
         """Return the threshold for new recent scores of labelled rows."""
@@ -464,10 +343,18 @@ class OnlineThreshold:
         if self.levels is not None:
             level = self.levels.largest()
             return far if level is None else self._top_threshold(level, far, combine)
-        misses_due = 1.0 - self.target
-        tolerance = max(_MISS_TOLERANCE, np.pi * misses_due * self.n_outstanding)
-        level = RateControl(misses_due, tolerance).level(self.balance)
+        level = RateControl(1.0 - self.target, _MISS_TOLERANCE).level(self._expected_balance(share))
+        self._excess = level - (1.0 - self.target)
         return max(-far, _below_quantile(positive, level))
+
+    def _expected_balance(self, share: float) -> float:
+        """Return the balance of labelled positives plus the expected one of those without labels.
+
+        Thresholds chosen since the last labels have not shown their effect yet; without this term every miss
+        would be made up for again and again until the labels arrive (Smith predictor).
+        """
+        with lock_of(self.log):
+            return self.balance + share * self.log.last_excess(self.delay)
 
     def _top_threshold(
         self, level: float, far: float, combine: Callable[[FloatArray], FloatArray] | None
@@ -520,7 +407,8 @@ class OnlineThreshold:
         made = cls(state["goal"], float(state["sign"]))
         made.log = AlarmLog.from_state(state["log"])
         for name in _NUMBERS:
-            setattr(made, name, type(getattr(made, name))(state[name]))
+            # Earlier files have no delay.
+            setattr(made, name, type(getattr(made, name))(state.get(name, 0)))
         if made.levels is not None:
             made.levels = PrecisionLevels(made.target, np.asarray(state["wealth"], dtype=np.float64))
         if state["sides"] is not None:
@@ -531,7 +419,7 @@ class OnlineThreshold:
         return made
 
 
-_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "n_outstanding")
+_NUMBERS = ("n_positives", "n_found", "n_labelled_alarms", "n_true_alarms", "balance", "delay")
 
 
 def plain_scores(raw: FloatArray) -> FloatArray:

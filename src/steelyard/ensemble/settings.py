@@ -21,7 +21,7 @@ class Settings:
     # Row buffer: recent rows kept in addition to the rows that experts remember.
     buffer_rows: int = 5000
     buffer_rows_of_classes: int = 1000  # additional rows, divided among all classes
-    max_label_history_block_rows: int = 50  # label frequency experts are not weighed by larger blocks
+    max_label_run_rows: int = 50  # label frequency experts are not weighed by more rows without a new label
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
     # Rows seen when the rank transformation and the random map are fitted: provisionally, then finally.

@@ -13,6 +13,7 @@ from steelyard.ensemble.decision import DecisionState
 from steelyard.ensemble.drift import DriftDetector
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.experts import EXPERTS
+from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.multiclass import MulticlassWeights
 from steelyard.ensemble.online_threshold import OnlineThreshold
@@ -43,6 +44,7 @@ def get_state(ensemble: ExpertEnsemble) -> dict[str, Any]:
         "recent": ensemble.rows.get_state(),
         "waiting": ensemble.pending.get_state(),
         "watch": ensemble.drift.get_state(),
+        "label_run": ensemble.label_run.get_state(),
         "correction": ensemble.correction.get_state(),
         "changes": ensemble.changes.get_state(),
         "evidence": ensemble.recent_scores.get_state(),
@@ -75,6 +77,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
         raise ValueError("rows are remembered that have not been seen yet")
     ensemble.recent_scores = ScoreBuffer.from_state(state["evidence"], len(EXPERTS))
     ensemble.drift = DriftDetector.from_state(state.get("watch", {}))
+    ensemble.label_run = LabelRun.from_state(state.get("label_run"))
     ensemble.correction = WeightCorrection.from_state(state.get("correction", {}), len(EXPERTS))
     ensemble.changes = ChangeMonitor.from_state(state.get("changes", {}))
     if len(state["experts"]) > len(EXPERTS):

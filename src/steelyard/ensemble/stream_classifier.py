@@ -327,7 +327,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             ensemble = self._ensemble = self._copied_ensemble()
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
-            ensemble.decision = ensemble.decision.with_goal(self.threshold)
+            ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
             promise = ensemble.decision.online_threshold
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)

@@ -31,6 +31,7 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 __all__ = ["Event", "PrequentialEvaluator", "prequential"]
 
 _MAX_TIMES = 1001
+_MAX_ALARMS = 5  # alarms of each model that the report explains
 _MEMORY_INTERVAL_SECONDS = 0.1  # memory usage is read rarely, because it takes longer than a small chunk
 DEFAULT_METRICS = (
     "sensitivity",
@@ -84,6 +85,7 @@ class Candidate:
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
         self.feature_strengths = FeatureStrengths()
+        self.alarms: deque[Chunk] = deque(maxlen=_MAX_ALARMS)  # the last rows predicted as positive
         self._n_drifts = self._n_changes = 0
 
     @property
@@ -99,6 +101,13 @@ class Candidate:
         predictions = predict_chunk(self.model, chunk, probabilities=self.tracker.wants_probabilities)
         self.seconds += time.perf_counter() - begin
         return predictions
+
+    def note_alarms(self, chunk: Chunk, predictions: Predictions | None, positive: Any) -> None:
+        """Keep the last rows that were predicted as positive, to explain them; wide rows are not kept."""
+        if predictions is None or positive not in predictions.predicted or chunk.X.shape[1] > MAX_FEATURES:
+            return
+        found = np.flatnonzero(predictions.indices == predictions.predicted.index(positive))
+        self.alarms.extend(chunk.take(row, row + 1) for row in found[-_MAX_ALARMS:].tolist())
 
     def predict_unlabelled(self, chunk: Chunk) -> None:
         """Predict rows without labels; the predictions are counted by label."""
@@ -213,6 +222,8 @@ class PrequentialEvaluator:
             self.label_order.update(codes)
             is_tested = self.n_rows >= self.warmup
             predictions = [candidate.predict(rows) if is_tested else None for candidate in self.candidates]
+            for candidate, predicted in zip(self.candidates, predictions, strict=True):
+                candidate.note_alarms(rows, predicted, self.positive)
             self._last_chunk = rows
             self._measure(codes, predictions, rows.time)
             self._note_time(rows)

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -20,11 +20,13 @@ import numpy as np
 
 from steelyard._deprecation import renamed_method
 from steelyard.evaluation.tracking import ScoreSample, Tracker, flat_bands
-from steelyard.exceptions import ParameterError
+from steelyard.exceptions import ParameterError, SteelyardError
 from steelyard.persistence.files import write_atomically
+from steelyard.proximal.drift_report import renamed_event
+from steelyard.streams.predictions import rows_for_model
 
 if TYPE_CHECKING:
-    from steelyard.evaluation.evaluator import Candidate, PrequentialEvaluator
+    from steelyard.evaluation.evaluator import Candidate, Event, PrequentialEvaluator
     from steelyard.metrics import ReliabilityCurve
     from steelyard.streams.chunks import RowStream
 
@@ -322,6 +324,49 @@ class PrequentialResult:
 
     carried_by = renamed_method("feature_strengths", "carried_by")
 
+    def promises(self, model: str) -> list[Any]:
+        """Return the realised rates of a model with a promised rate, as ``realised_rates_``; else empty."""
+        return list(getattr(self.models[model], "realised_rates_", ()))
+
+    def last_alarms(self, model: str, n_columns: int = 5) -> list[dict[str, Any]]:
+        """Return the last rows that a model predicted as positive, and why; newest first.
+
+        Each dictionary has the row, its time (None without times), its label, its probability (None without
+        ``predict_proba``) and score of the positive class, and the columns with the largest contributions to
+        this score: name, value and contribution. Empty if the model cannot explain predictions. The
+        current state of the model explains the rows.
+        """
+        learner = self.models[model]
+        if self.positive is None or not hasattr(learner, "explain"):
+            return []
+        found = []
+        for chunk in reversed(self._candidate(model).alarms):
+            rows = rows_for_model(learner, chunk)
+            try:
+                explained = learner.explain(rows, changes=False)
+            except SteelyardError:  # for example a wide sparse row that does not fit into memory
+                continue
+            names = self.feature_names
+            if names is not None and len(names) == len(explained.column_names):
+                explained = replace(explained, column_names=list(names))
+            found.append(
+                {
+                    "row": chunk.first_row,
+                    "time": None if chunk.time is None else float(chunk.time[0]),
+                    "label": chunk.y[0],
+                    "probability": self._probability(learner, rows),
+                    "score": explained.of_class(0, self.positive)[2],
+                    "columns": [list(column) for column in explained.largest(0, n_columns, self.positive)],
+                }
+            )
+        return found
+
+    def _probability(self, learner: Any, rows: Any) -> float | None:
+        """Return the probability of the positive class of one row."""
+        if not hasattr(learner, "predict_proba"):
+            return None
+        return float(learner.predict_proba(rows)[0, learner.classes_.tolist().index(self.positive)])
+
     def time_of(self, row: float) -> float | None:
         """Return the time of a row in seconds since 1970; None if the stream has no times."""
         if not self.moments:
@@ -399,7 +444,9 @@ class PrequentialResult:
                 "moments": [list(moment) for moment in self.moments],
                 "known_drifts": [list(drift) for drift in self.known_drifts],
                 "bad_rows": self.bad_rows,
-                "events": [asdict(event) for event in self.events],
+                "events": [self._event_dict(event) for event in self.events],
+                "promises": {name: [rate.as_dict() for rate in self.promises(name)] for name in self.models},
+                "last_alarms": {name: self.last_alarms(name) for name in self.models},
                 "provenance": self.provenance,
                 "by_class": {name: self.by_class(name) for name in self.models},
                 "changes": {name: self.changes(name) for name in self.models},
@@ -410,6 +457,13 @@ class PrequentialResult:
                 "table": self.table,
             }
         )
+
+    def _event_dict(self, event: Event) -> dict[str, Any]:
+        """Return an event as plain values, with the names of the columns."""
+        if event.change is None:
+            return asdict(event)
+        change = renamed_event(event.change, self.feature_names or ())
+        return {**asdict(event), "text": change["text"], "change": dict(change)}
 
     def _confusion_dict(self, model: str) -> dict[str, Any]:
         labels, counts = self.confusion(model)

@@ -85,30 +85,31 @@ class RowExplanations:
 
     def support(self, row: int) -> FloatArray:
         """Return what each column of a row adds to the score of the predicted class."""
-        return self._of_class(row)[0]
+        return self.of_class(row)[0]
 
-    def _place(self, row: int) -> int:
-        """Return the index of the predicted class."""
-        return int(winners(self.score[row : row + 1], len(self.classes))[0])
-
-    def _of_class(self, row: int) -> tuple[FloatArray, float, float, Any]:
-        """Return contributions, base and score of the predicted class, and this class.
+    def of_class(self, row: int, label: Any = None) -> tuple[FloatArray, float, float, Any]:
+        """Return contributions, base and score of a class, by default the predicted one, and this class.
 
         With two classes, the score of the first class is the negative of that of the second class.
         """
-        k = self._place(row)
+        if label is None:
+            k = int(winners(self.score[row : row + 1], len(self.classes))[0])
+        else:
+            k = self.classes.tolist().index(label)
         if self.contributions.ndim == 2:
             sign = 1.0 if k or len(self.classes) < 2 else -1.0
             score = sign * float(self.score[row])
             return sign * self.contributions[row], sign * float(self.base), score, self.classes[k]
         return self.contributions[row][:, k], float(self.base[k]), float(self.score[row, k]), self.classes[k]
 
-    def largest(self, row: int, n_columns: int = _MAX_COLUMNS) -> list[tuple[str, Any, float]]:
+    def largest(
+        self, row: int, n_columns: int = _MAX_COLUMNS, label: Any = None
+    ) -> list[tuple[str, Any, float]]:
         """Return name, value and contribution of the columns with the largest contributions.
 
-        They are contributions to the score of the predicted class.
+        They are contributions to the score of the given class, by default the predicted one.
         """
-        contributions = self._of_class(row)[0]
+        contributions = self.of_class(row, label)[0]
         order = np.argsort(-np.abs(contributions), kind="stable")[:n_columns]
         return [(self.column_names[c], self.values[row, c], float(contributions[c])) for c in order.tolist()]
 
@@ -118,7 +119,7 @@ class RowExplanations:
         shown = [(f"{name} = {value_text(value)}", size) for name, value, size in largest]
         n_others = len(self.column_names) - len(shown)
         if n_others:
-            rest = float(self._of_class(row)[0].sum()) - sum(size for _, size in shown)
+            rest = float(self.of_class(row)[0].sum()) - sum(size for _, size in shown)
             shown.append((f"{n_others} other column{'s' * (n_others > 1)}", rest))
         return shown
 
@@ -140,11 +141,11 @@ class RowExplanations:
     __repr__ = __str__
 
     def _headline(self, row: int) -> str:
-        _, _, score, label = self._of_class(row)
+        _, _, score, label = self.of_class(row)
         return f"Row {row}: predicted {_label(label)}, score {score:.3g}"
 
     def _row_text(self, row: int) -> str:
-        _, base, score, _ = self._of_class(row)
+        _, base, score, _ = self.of_class(row)
         lines = [("base", base), *self._shown(row), ("score", score)]
         width = max(len(text) for text, _ in lines)
         table = [f"  {text:<{width}}  {size:>+9.3f}" for text, size in lines]
@@ -170,7 +171,7 @@ class RowExplanations:
 
     def row_html(self, row: int, n_columns: int = _MAX_COLUMNS) -> str:
         """Return the explanation of one row as HTML, with a bar for each contribution."""
-        _, base, score, _ = self._of_class(row)
+        _, base, score, _ = self.of_class(row)
         shown = self._shown(row, n_columns)
         longest = max((abs(size) for _, size in shown), default=0.0) or 1.0
         lines = "".join(_html_line(text, size, longest) for text, size in shown)
@@ -200,7 +201,7 @@ class RowExplanations:
         matplotlib axes
         """
         row = range(len(self))[row]
-        _, base, score, label = self._of_class(row)
+        _, base, score, label = self.of_class(row)
         shown = self._shown(row, n_columns)
         if ax is None:
             import matplotlib.pyplot as plt

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from steelyard._visible import visible
 from steelyard.evaluation import PrequentialResult
 from steelyard.evaluation.contributions import contributions
+from steelyard.explanation.rows import value_text
 from steelyard.persistence.files import write_atomically
 from steelyard.report import charts
 from steelyard.report.svg import GAP, number
@@ -94,6 +95,8 @@ def render_report(result: PrequentialResult) -> str:
         columns=_columns(result, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
         ranking_columns=_columns(result, RANKING_COLUMNS),
         models=_models(result),
+        promises=_promises(result),
+        alarms=_alarms(result, lead),
         days=_days(result, lead),
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
         events=[{**event, "when": _when(result, event["row"])} for event in describe_events(result, lead)],
@@ -204,6 +207,29 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
             is_best = bool(known) and len(lines) > 1 and line["values"].get(key) == best_value(key, known)
             line.setdefault("best", {})[key] = is_best
     return lines
+
+
+def _promises(result: PrequentialResult) -> list[dict[str, Any]]:
+    """Return the realised rates of the models with a promised rate, the promised one first."""
+    return [
+        {"model": name, **rate.as_dict()}
+        for name in result.models
+        for rate in sorted(result.promises(name), key=lambda rate: rate.target is None)
+        if rate.n_rows
+    ]
+
+
+def _alarms(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
+    """Return the last alarms of the best model; values and contributions as text."""
+    return [
+        {
+            **alarm,
+            "when": _when(result, alarm["row"]),
+            "columns": [(name, value_text(value), size) for name, value, size in alarm["columns"]],
+            "largest": max((abs(size) for *_, size in alarm["columns"]), default=0.0) or 1.0,
+        }
+        for alarm in result.last_alarms(lead)
+    ]
 
 
 def _over_time(result: PrequentialResult, lead: str) -> dict[str, Any]:

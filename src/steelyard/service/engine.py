@@ -235,7 +235,7 @@ class PublishedModel:
             self._encoder,
             rows_for_model(self._learner, chunk),
             batch.columns,
-            is_hashed=self._is_hashed,
+            is_fixed=self._is_fixed,
         )
         rows = found.to_dicts()
         for row, plain in enumerate(rows):
@@ -249,14 +249,14 @@ class PublishedModel:
         strengths = strengths_of(self._learner) if self.is_ready else None
         if strengths is None:
             return []
-        names, sources = source_columns(self._encoder, len(strengths), is_hashed=self._is_hashed)
+        names, sources = source_columns(self._encoder, len(strengths), is_fixed=self._is_fixed)
         shares = np.bincount(sources, strengths, minlength=len(names)) / max(float(strengths.sum()), 1e-300)
         order = np.argsort(-shares, kind="stable").tolist()
         return [{"column": names[k], "share": float(shares[k])} for k in order]
 
     @property
-    def _is_hashed(self) -> bool:
-        return bool(self._encoder.categorical_) and not hasattr(self._learner, "grow")
+    def _is_fixed(self) -> bool:
+        return not hasattr(self._learner, "grow")
 
     def _check_ready(self, verb: str) -> None:
         if not self.is_ready:

@@ -389,7 +389,7 @@ def _text_of(value: float) -> str:
 
 def _position(row: int, column: str | None = None) -> str:
     """Describe the position of a row in a request, for an error message."""
-    return f"row {row + 1:,}" + ("" if column is None else f", column {column!r}")
+    return f"row {row:,}" + ("" if column is None else f", column {column!r}")
 
 
 # -- special columns --------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: st
     if invalid.any():
         row = int(invalid.argmax())
         raise DataError(
-            f"expected a time in row {row + 1:,}, column {time!r}; got {values[row]!r}.",
+            f"expected a time in row {row:,}, column {time!r}; got {values[row]!r}.",
             source=source,
             hint="give seconds as a number or a time such as 2026-01-31T12:30:00",
         )

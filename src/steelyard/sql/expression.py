@@ -12,6 +12,7 @@ from steelyard.proximal import ProximalSVC
 from steelyard.sql.arithmetic import arithmetic_of
 from steelyard.tables import TableModel
 from steelyard.tables.databases import name_parts
+from steelyard.tables.encoding import PRESENT, VALUE, TableEncoder
 
 __all__ = ["expression"]
 
@@ -71,23 +72,36 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
     encoder = model.encoder
     terms = [_number(exp, intercept)]
     for name, weight in zip(encoder.numeric_, coef, strict=False):
-        value = exp.column(name, quoted=True)
-        if name in truths:  # engines cannot multiply booleans
-            one, zero = _number(exp, 1.0), _number(exp, 0.0)
-            value = exp.Case().when(value, one).when(exp.Not(this=value.copy()), zero)
-        if (fill := encoder.fill_of(name)) is not None:
-            value = exp.Coalesce(this=value, expressions=[_number(exp, fill)])
-        terms.append(exp.Mul(this=_number(exp, weight), expression=value))
-    n_numeric = len(encoder.numeric_)
-    for (name, value), weight in zip(encoder.categories_, coef[n_numeric:], strict=False):
-        is_equal = exp.EQ(this=exp.column(name, quoted=True), expression=exp.Literal.string(value))
-        if name in encoder.numeric_:  # the indicator of missing values
-            is_equal = exp.Is(this=exp.column(name, quoted=True), expression=exp.Null())
-        terms.append(exp.Case().when(is_equal, _number(exp, weight)).else_(_number(exp, 0.0)))
+        terms.append(exp.Mul(this=_number(exp, weight), expression=_value(exp, encoder, name, truths)))
+    numbers = set(encoder.numbers)
+    for (name, value), weight in zip(encoder.categories_, coef[len(encoder.numeric_) :], strict=False):
+        column = exp.column(name, quoted=True)
+        if name not in numbers:
+            condition = exp.EQ(this=column, expression=exp.Literal.string(value))
+        elif value == VALUE:  # of a column that the first table did not have
+            shift = _number(exp, encoder.shift_of(name))
+            shifted = exp.Sub(this=_value(exp, encoder, name, truths), expression=shift)
+            terms.append(exp.Mul(this=_number(exp, weight), expression=exp.Paren(this=shifted)))
+            continue
+        else:
+            condition = exp.Is(this=column, expression=exp.Null())
+            condition = exp.Not(this=condition) if value == PRESENT else condition
+        terms.append(exp.Case().when(condition, _number(exp, weight)).else_(_number(exp, 0.0)))
     total = terms[0]
     for term in terms[1:]:
         total = exp.Add(this=total, expression=term)
     return total
+
+
+def _value(exp: Any, encoder: TableEncoder, name: str, truths: Sequence[str]) -> Any:
+    """Return the value of a column of numbers, with the replacement of missing values."""
+    value = exp.column(name, quoted=True)
+    if name in truths:  # engines cannot multiply booleans
+        one, zero = _number(exp, 1.0), _number(exp, 0.0)
+        value = exp.Case().when(value, one).when(exp.Not(this=value.copy()), zero)
+    if (fill := encoder.fill_of(name)) is not None:
+        value = exp.Coalesce(this=value, expressions=[_number(exp, fill)])
+    return value
 
 
 def _number(exp: Any, value: float) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -235,7 +234,12 @@ def _encode_first_rows(
     source: DatabaseSource, columns: Columns, names: list[str], encoder: TableEncoder
 ) -> tuple[TableEncoder, Any]:
     """Return the encoder after the first rows, and the encoded rows."""
-    encoder = deepcopy(encoder)
+    encoder = encoder.copy()
+    if encoder.is_fitted and len(encoder.numbers) > len(encoder.numeric_):
+        raise PushdownNotSupported(
+            f"column {encoder.numbers[-1]!r} was added to the model later, which push-down does not support.",
+            source=source.place.source,
+        )
     kinds = source.kinds(columns, names)
     parts = []
     with closing(source.batches(names, kinds, FIRST_ROWS)) as batches:

@@ -70,8 +70,10 @@ class Predictions:
         return codes
 
     def score_of(self, label: Any) -> FloatArray:
-        """Return the scores of one class; zero where the model does not know it."""
-        if self.decision is None or label not in self.classes:
+        """Return the scores of one class; for a class that the model does not know, lower than any score."""
+        if label not in self.classes:
+            return np.full(len(self), self.scores.min(initial=0.0) - 1.0)
+        if self.decision is None:
             return np.zeros(len(self))
         index = self.classes.index(label)
         if self.decision.ndim == 2:

@@ -52,7 +52,7 @@ class Place:
     def of_row(self, row: int, column: str | None = None) -> str:
         """Describe the location of a row, and column; ``row`` counts from 0, without skipped rows."""
         row += bisect_right(self.skipped, row)
-        number = f"row {row + 1:,}" if self.first_line is None else f"line {row + self.first_line:,}"
+        number = f"row {row:,}" if self.first_line is None else f"line {row + self.first_line:,}"
         return f"{self.source}, {number}" + ("" if column is None else f", column {column!r}")
 
 

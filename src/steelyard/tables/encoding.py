@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,9 @@ __all__ = ["MISSING", "TableEncoder"]
 
 
 MISSING = ("indicator", "refuse", "mean", "zero")
-GAP = "missing"  # stands in place of a category for the indicator of missing values of a column of numbers
+# These stand in place of a category for features of a column of numbers: the indicator of its missing values;
+# the value and the indicator of present values of a column that the first table did not have.
+GAP, VALUE, PRESENT = "missing", "value", "present"
 
 _MAX_HASH_WIDTH = 1 << 16
 
@@ -37,6 +40,10 @@ class TableEncoder(BaseEstimator):
     Numbers are unchanged. Each new category adds an indicator feature at the end (1 where a row has the
     category, 0 elsewhere), so a learner that can grow gets the same result as if all categories had been
     known from the start. For other learners all categories share ``hash_width`` signed hash features.
+
+    A column that the first table did not have adds features at the end too. Rows without it, such as all
+    earlier rows, are 0 in them. Learners that cannot grow ignore later columns of numbers, and
+    ``missing="refuse"`` ignores all later columns.
 
     Parameters
     ----------
@@ -62,9 +69,12 @@ class TableEncoder(BaseEstimator):
         Columns of numbers.
     categorical_ : list of str
         Columns of categories.
+    late_ : list of str
+        Columns that the first table did not have.
     categories_ : list of (str, str)
-        Column and value of each indicator feature, in order of appearance. For a column of numbers the value
-        "missing" means the indicator of its missing values.
+        Column and value of each feature after ``numeric_``, in order of appearance. Of a column of numbers,
+        "missing" is the indicator of its missing values; of a late one, "value" is the value minus a fixed
+        number and "present" the indicator of present values.
     """
 
     def __init__(self, missing: str = "indicator", hash_width: int = 32, max_categories: int = 1000) -> None:
@@ -90,6 +100,7 @@ class TableEncoder(BaseEstimator):
         self.columns_ = list(features)
         self.numeric_ = [name for name in features if not is_text[name]]
         self.categorical_ = [name for name in features if is_text[name]]
+        self.late_: list[str] = []
         self.categories_: list[tuple[str, str]] = []
         self._index: dict[tuple[str, str], int] = {}
         self._counts = dict.fromkeys(self.categorical_, 0)
@@ -97,6 +108,41 @@ class TableEncoder(BaseEstimator):
         self._sums = np.zeros(len(self.numeric_))
         self._seen = np.zeros(len(self.numeric_))
         self._fills, self._first_gaps = _first_fills(batch, self.numeric_)
+
+    def copy(self) -> Self:
+        """Return a copy that can be extended without changing this encoder."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list | dict):
+                setattr(other, name, value.copy())
+        return other
+
+    def add_columns(self, batch: ColumnBatch) -> None:
+        """Add the columns of a batch that no earlier table had."""
+        for name in batch.columns if self.missing != "refuse" else ():
+            if name not in self.columns_:
+                values = batch.columns[name]
+                is_text = values.dtype == object
+                known = values[:0] if is_text or self.missing != "indicator" else values[np.isfinite(values)]
+                self._add_column(name, float(np.median(known)) if len(known) else 0.0, is_text=is_text)
+
+    def _add_column(self, name: str, fill: float, *, is_text: bool) -> None:
+        self.columns_.append(name)
+        self.late_.append(name)
+        if is_text:
+            self.categorical_.append(name)
+            self._counts[name] = 0
+            return
+        self._fills = np.append(self._fills, fill)
+        self._sums, self._seen = np.append(self._sums, 0.0), np.append(self._seen, 0.0)
+        parts = (VALUE, PRESENT) if self.missing == "indicator" else (VALUE,)
+        self.add_categories((name, part) for part in parts)
+
+    @property
+    def numbers(self) -> list[str]:
+        """Columns of numbers, those of the first table first."""
+        texts = set(self.categorical_)
+        return [*self.numeric_, *(name for name in self.late_ if name not in texts)]
 
     @property
     def is_fitted(self) -> bool:
@@ -106,7 +152,14 @@ class TableEncoder(BaseEstimator):
     @property
     def feature_names(self) -> list[str]:
         """Names of the features so far, in the form with growing width."""
-        return [*self.numeric_, *(f"{column}={value}" for column, value in self.categories_)]
+        values = set(self.late_).difference(self.categorical_) if self.late_ else ()
+        return [
+            *self.numeric_,
+            *(
+                column if value == VALUE and column in values else f"{column}={value}"
+                for column, value in self.categories_
+            ),
+        ]
 
     def categories_of(self, X: FloatArray) -> list[tuple[str, str]]:
         """Return column and value of the category features of rows that may have been encoded earlier."""
@@ -115,15 +168,20 @@ class TableEncoder(BaseEstimator):
     @property
     def fixed_names(self) -> list[str]:
         """Names of the features in the form with fixed width."""
-        gaps = [f"{name}={GAP}" for name in self._fixed_gaps()]
-        hashed = self.hash_width if self.categorical_ else 0
-        return [*self.numeric_, *gaps, *(f"hash {index}" for index in range(hashed))]
+        gaps = [f"{name}={GAP}" for name in self.fixed_gaps]
+        return [*self.numeric_, *gaps, *(f"hash {index}" for index in range(self._n_hashes))]
 
-    def _fixed_gaps(self) -> list[str]:
-        """Return the columns with an indicator of missing values in the form with fixed width."""
+    @property
+    def fixed_gaps(self) -> list[str]:
+        """Columns with an indicator of missing values in the form with fixed width."""
         if self.missing != "indicator":
             return []
         return [self.numeric_[index] for index in self._first_gaps]
+
+    @property
+    def _n_hashes(self) -> int:
+        """Hash features in the form with fixed width; 0 if the first table had no categories."""
+        return self.hash_width if set(self.categorical_).difference(self.late_) else 0
 
     def encode(
         self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool = True
@@ -141,62 +199,68 @@ class TableEncoder(BaseEstimator):
             self._add_new(columns, gaps, place)
         if gaps is not None:
             numbers = np.where(gaps, self._fills, numbers)
-        if not self.categories_ and not self._fixed_gaps() and not self.categorical_:
+        if not self.categories_ and not self.fixed_gaps and not self.categorical_:
             return numbers, None
         return self._growing(numbers, gaps, columns), self._fixed(numbers, gaps, columns)
 
     def _growing(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
-        n_rows, n_numeric = numbers.shape
+        n_rows, n_numeric = len(numbers), len(self.numeric_)
         X = np.zeros((n_rows, n_numeric + len(self.categories_)))
-        X[:, :n_numeric] = numbers
+        X[:, :n_numeric] = numbers[:, :n_numeric]
+        for column, name in enumerate(self.numbers[n_numeric:], start=n_numeric):
+            X[:, n_numeric + self._index[name, VALUE]] = numbers[:, column] - self._fills[column]
+            if (name, PRESENT) in self._index:
+                X[:, n_numeric + self._index[name, PRESENT]] = 1.0 if gaps is None else ~gaps[:, column]
         for name, (values, codes) in columns.items():
             index = np.array([self._index.get((name, value), -1) for value in values], dtype=np.intp)[codes]
             rows = np.flatnonzero(index >= 0)
             X[rows, n_numeric + index[rows]] = 1.0
-        for column, is_missing in _with_gaps(gaps):
-            place = self._index.get((self.numeric_[column], GAP))
+        for name, is_missing in self._with_gaps(gaps):
+            place = self._index.get((name, GAP))
             if place is not None:
                 X[:, n_numeric + place] = is_missing
         return X
 
     def _fixed(self, numbers: FloatArray, gaps: Gaps, columns: dict[str, Coded]) -> FloatArray:
-        n_rows, n_numeric = numbers.shape
-        begin = n_numeric + len(self._fixed_gaps())
-        fixed = np.zeros((n_rows, begin + (self.hash_width if columns else 0)))
-        fixed[:, :n_numeric] = numbers
+        n_rows, n_numeric = len(numbers), len(self.numeric_)
+        begin = n_numeric + len(self.fixed_gaps)
+        fixed = np.zeros((n_rows, begin + self._n_hashes))
+        fixed[:, :n_numeric] = numbers[:, :n_numeric]
         if gaps is not None:
             fixed[:, n_numeric:begin] = gaps[:, self._first_gaps]
-        for name, (values, codes) in columns.items():
+        for name, (values, codes) in columns.items() if self._n_hashes else ():
             hashes = np.array([_hash(name, value) for value in values], dtype=np.int64)
             signs = np.where(hashes & 2**31, 1.0, -1.0) * np.array([value is not None for value in values])
             fixed[np.arange(n_rows), begin + hashes[codes] % self.hash_width] += signs[codes]
         return fixed
 
-    def rows_of_table(self, batch: ColumnBatch, X: FloatArray) -> FloatArray | dict[str, TableColumn] | None:
+    def rows_of_table(
+        self, batch: ColumnBatch, X: FloatArray, *, named: bool = False
+    ) -> FloatArray | dict[str, TableColumn] | None:
         """Return the rows for learners that read tables: with categories, and gaps as missing values.
 
-        ``X`` are the same rows as :meth:`encode` returns them. The result is None where it would equal X.
+        ``X`` are the same rows as :meth:`encode` returns them. Unless ``named``, rows of numbers are an
+        array, or None where the array would equal X.
         """
         keeps_gaps = self.missing == "indicator"
-        if not self.categorical_:
+        if not self.categorical_ and not self.late_ and not named:
             return batch.to_matrix(self.numeric_) if keeps_gaps and X.shape[1] > len(self.numeric_) else None
-        columns = {}
-        numbers = iter(X.T)
-        for name in self.columns_:
-            if name in self._counts:
-                columns[name] = TableColumn.of_coded(*batch.dictionary_encode(name))
-            else:
-                values = next(numbers)
-                columns[name] = TableColumn("number", batch.columns[name] if keeps_gaps else values, [])
-        return columns
+        filled = dict(zip(self.feature_names, X.T, strict=False))
+        return {
+            name: TableColumn.of_coded(*batch.dictionary_encode(name))
+            if name in self._counts
+            else TableColumn.of_numbers(batch.columns[name] if keeps_gaps else filled[name])
+            for name in self.columns_
+        }
 
     # -- numbers ------------------------------------------------------------------------------------
 
     def _encode_numbers(self, batch: ColumnBatch, place: Place, first_row: int, *, learn: bool) -> FloatArray:
-        text = batch.first_text(self.numeric_)
+        names = self.numbers
+        text = batch.first_text(names)
         if text is not None:
             raise _text_error(batch.columns[text], text, place, first_row)
-        X = batch.to_matrix(self.numeric_)
+        X = batch.to_matrix(names)
         if not _native.all_finite(X):
             self._check_finite(X, place, first_row)
             if self.missing == "zero":
@@ -211,8 +275,8 @@ class TableEncoder(BaseEstimator):
         if bad.any():
             row, index = map(int, np.argwhere(bad)[0])
             if np.isnan(X[row, index]):
-                raise _missing_error(place, first_row + row, self.numeric_[index])
-            where = place.of_row(first_row + row, self.numeric_[index])
+                raise _missing_error(place, first_row + row, self.numbers[index])
+            where = place.of_row(first_row + row, self.numbers[index])
             raise RowError(
                 "an infinite value cannot be used.",
                 source=where,
@@ -246,9 +310,9 @@ class TableEncoder(BaseEstimator):
     def _add_new(self, columns: dict[str, Coded], gaps: Gaps, place: Place) -> None:
         """Add new categories and gaps in the order of the rows, so that chunk borders do not matter."""
         new: list[tuple[int, int, str, str]] = [
-            (int(values.argmax()), column - len(self.numeric_), self.numeric_[column], GAP)
-            for column, values in _with_gaps(gaps)
-            if (self.numeric_[column], GAP) not in self._index
+            (int(values.argmax()), self.numeric_.index(name) - len(self.numeric_), name, GAP)
+            for name, values in self._with_gaps(gaps)
+            if (name, GAP) not in self._index
         ]
         for order, (name, (values, codes)) in enumerate(columns.items()):
             unknown = [k for k, x in enumerate(values) if x is not None and (name, x) not in self._index]
@@ -269,14 +333,25 @@ class TableEncoder(BaseEstimator):
             new += new_here
         self.add_categories((name, value) for _, _, name, value in sorted(new))
 
+    def _with_gaps(self, gaps: Gaps) -> list[tuple[str, NDArray[np.bool_]]]:
+        """Return each column of numbers of the first table that has missing values, and where."""
+        if gaps is None:
+            return []
+        columns = np.flatnonzero(gaps[:, : len(self.numeric_)].any(axis=0)).tolist()
+        return [(self.numeric_[column], gaps[:, column]) for column in columns]
+
     def fill_of(self, column: str) -> float | None:
         """Return the current replacement of a missing number; None if missing values raise."""
         if self.missing == "refuse":
             return None
-        index = self.numeric_.index(column)
+        index = self.numbers.index(column)
         if self.missing == "indicator":
             return float(self._fills[index])
         return float(self._sums[index] / max(self._seen[index], 1.0)) if self.missing == "mean" else 0.0
+
+    def shift_of(self, column: str) -> float:
+        """Return the number that the feature of a late column of numbers is smaller than its value."""
+        return float(self._fills[self.numbers.index(column)])
 
     def index_of(self, column: str, value: str) -> int:
         """Return the index of a known category in ``categories_``."""
@@ -306,7 +381,7 @@ class TableEncoder(BaseEstimator):
                 self.categories_[index] = erased
 
     def adopt(self, other: TableEncoder) -> list[int]:
-        """Add the categories of another encoder of the same columns.
+        """Add the categories and late columns of another encoder of the same first columns.
 
         Returns
         -------
@@ -318,18 +393,25 @@ class TableEncoder(BaseEstimator):
                 f"both must have the same columns of numbers; got {self.numeric_} and {other.numeric_}.",
                 source="merge",
             )
-        with_gaps = {name for name, value in (*self.categories_, *other.categories_) if value == GAP}
-        for column, name in enumerate(self.numeric_):
-            if name in with_gaps and self._fills[column] != other._fills[column]:
+        fills = dict(zip(self.numbers, self._fills.tolist(), strict=True))
+        other_fills = dict(zip(other.numbers, other._fills.tolist(), strict=True))
+        filled = {name for name, value in (*self.categories_, *other.categories_) if value in {GAP, VALUE}}
+        for name in sorted(filled & fills.keys() & other_fills.keys()):
+            if fills[name] != other_fills[name]:
                 raise DataError(
-                    f"column {name!r}: missing values count as {self._fills[column]:g} in one model and as "
-                    f"{other._fills[column]:g} in the other.",
+                    f"column {name!r}: missing values count as {fills[name]:g} in one model and as "
+                    f"{other_fills[name]:g} in the other.",
                     source="merge",
                     hint='models that will be merged need missing="zero" or missing="refuse" '
                     "(--missing on the command line)",
                 )
+        for name in other.late_:
+            if name not in self.columns_:
+                self._add_column(name, other_fills.get(name, 0.0), is_text=name in other._counts)
         self.add_categories(other.categories_)
-        self._sums, self._seen = self._sums + other._sums, self._seen + other._seen
+        places = [self.numbers.index(name) for name in other.numbers]
+        np.add.at(self._sums, places, other._sums)
+        np.add.at(self._seen, places, other._seen)
         n_numeric = len(self.numeric_)
         return [*range(n_numeric), *(n_numeric + self._index[pair] for pair in other.categories_)]
 
@@ -345,6 +427,8 @@ class TableEncoder(BaseEstimator):
         return {
             "columns": list(self.columns_),
             "numeric": list(self.numeric_),
+            "late": list(self.late_),
+            "late_numbers": self.numbers[len(self.numeric_) :],
             "categories": [list(pair) for pair in self.categories_],
             "sums": self._sums,
             "seen": self._seen,
@@ -355,38 +439,40 @@ class TableEncoder(BaseEstimator):
     def _set_state(self, state: dict[str, Any]) -> None:
         self.columns_ = [str(name) for name in state["columns"]]
         self.numeric_ = [str(name) for name in state["numeric"]]
-        numeric = set(self.numeric_)
+        self.late_ = [str(name) for name in state.get("late", ())]
+        late_numbers = {str(name) for name in state.get("late_numbers", ())}
+        numeric = {*self.numeric_, *late_numbers}
         self.categorical_ = [name for name in self.columns_ if name not in numeric]
         self.categories_ = [(str(column), str(value)) for column, value in state["categories"]]
         self._index = {pair: index for index, pair in enumerate(self.categories_)}
         self._counts = {name: sum(c == name for c, _ in self.categories_) for name in self.categorical_}
         self._sums, self._seen = np.asarray(state["sums"]), np.asarray(state["seen"])
-        if not set(self.numeric_) <= set(self.columns_) or len(self._index) != len(self.categories_):
+        columns = set(self.columns_)
+        is_valid = numeric <= columns and late_numbers <= set(self.late_) <= columns
+        if not is_valid or len(self._index) != len(self.categories_):
             raise ValueError("columns and categories are inconsistent")
-        if len(set(self.columns_)) < len(self.columns_) or len(numeric) < len(self.numeric_):
+        n_numbers = len(self.numeric_) + len(late_numbers)
+        if len(columns) < len(self.columns_) or len(numeric) < n_numbers:
             raise ValueError("a column occurs twice")
-        known = {*self.categorical_, *((name, GAP) for name in numeric)}
+        known = {*self.categorical_, *((name, GAP) for name in self.numeric_)}
+        known |= {(name, part) for name in late_numbers for part in (VALUE, PRESENT)}
         if any(pair[0] not in known and pair not in known for pair in self.categories_):
             raise ValueError("a category belongs to no column")
-        self._fills = np.asarray(state.get("fills", np.zeros(len(self.numeric_))), dtype=np.float64)
+        if any((name, VALUE) not in self._index for name in late_numbers):
+            raise ValueError("a late column has no feature")
+        self._fills = np.asarray(state.get("fills", np.zeros(n_numbers)), dtype=np.float64)
         self._first_gaps = [int(index) for index in state.get("first_gaps", ())]
-        if self._fills.shape != (len(self.numeric_),) or not np.isfinite(self._fills).all():
+        if self._fills.shape != (n_numbers,) or not np.isfinite(self._fills).all():
             raise ValueError("expected one finite replacement of missing values per column of numbers")
         if not all(0 <= index < len(self.numeric_) for index in self._first_gaps):
             raise ValueError("an indicator of missing values belongs to no column")
         self._check_params()
-        if self._sums.shape != (len(self.numeric_),) or self._seen.shape != self._sums.shape:
+        if self._sums.shape != (n_numbers,) or self._seen.shape != self._sums.shape:
             raise ValueError("expected one sum per column of numbers")
         if self._sums.dtype != np.float64 or self._seen.dtype != np.float64:
             raise ValueError("sums and counts must be float64")
         if not np.isfinite(self._sums).all() or not (self._seen >= 0).all():
             raise ValueError("a mean is not finite")
-
-
-def _with_gaps(gaps: Gaps) -> list[tuple[int, NDArray[np.bool_]]]:
-    """Return the index and the missing values of each column that has some."""
-    columns = [] if gaps is None else np.flatnonzero(gaps.any(axis=0)).tolist()
-    return [(column, gaps[:, column]) for column in columns]  # type: ignore[index]
 
 
 def _first_fills(batch: ColumnBatch, numeric: list[str]) -> tuple[FloatArray, list[int]]:

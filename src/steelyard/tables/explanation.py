@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steelyard.exceptions import DataError
 from steelyard.explanation import Change, NearRow, RowExplanations
-from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.encoding import GAP, PRESENT, VALUE, TableEncoder
 
 __all__ = ["explain_encoded", "source_columns"]
 
@@ -23,19 +23,20 @@ def explain_encoded(
     table: Mapping[str, Any],
     changes: bool | None = None,
     *,
-    is_hashed: bool,
+    is_fixed: bool,
 ) -> RowExplanations:
     """Return the explanation of encoded rows, with the columns and values of the table.
 
     Contributions of all features of a column are summed. Changes of categories are not listed, because a
-    change of one indicator alone is no row of the table.
+    change of one indicator alone is no row of the table. ``is_fixed`` tells whether the rows have the form
+    with fixed width.
     """
     if not hasattr(estimator, "explain"):
         raise DataError(
             f"a model of class {type(estimator).__name__} cannot explain predictions.", source="explain"
         )
     found: RowExplanations = estimator.explain(X, changes=changes)
-    names, sources = source_columns(encoder, X.shape[1], is_hashed=is_hashed)
+    names, sources = source_columns(encoder, X.shape[1], is_fixed=is_fixed)
     summed = np.zeros((len(found), len(names), *found.contributions.shape[2:]))
     for feature, source in enumerate(sources):
         summed[:, source] += found.contributions[:, feature]
@@ -49,25 +50,26 @@ def explain_encoded(
         column_names=names,
         values=_table_values(names, table, len(found)),
         nearest=[
-            [_near_row(near, encoder, names, is_hashed=is_hashed) for near in rows] for rows in found.nearest
+            [_near_row(near, encoder, names, is_fixed=is_fixed) for near in rows] for rows in found.nearest
         ],
         changes=[_numeric_changes(rows, numeric) for rows in found.changes],
     )
 
 
-def source_columns(encoder: TableEncoder, n_features: int, *, is_hashed: bool) -> tuple[list[str], list[int]]:
+def source_columns(encoder: TableEncoder, n_features: int, *, is_fixed: bool) -> tuple[list[str], list[int]]:
     """Return the columns of the table, and the position of the column of each feature.
 
     Categories that are hashed together share one position, named after all categorical columns.
     """
-    numeric, categorical = list(encoder.numeric_), list(encoder.categorical_)
-    sources, n_rest = list(range(len(numeric))), n_features - len(numeric)
-    if not categorical:
-        return numeric, sources
-    if is_hashed:
-        return [*numeric, ", ".join(categorical)], [*sources, *[len(numeric)] * n_rest]
-    places = {name: len(numeric) + k for k, name in enumerate(categorical)}
-    return [*numeric, *categorical], [*sources, *(places[c] for c, _ in encoder.categories_[:n_rest])]
+    numbers, categorical = list(encoder.numeric_), list(encoder.categorical_)
+    if is_fixed:
+        n_hashes = n_features - len(numbers) - len(encoder.fixed_gaps)
+        columns = [*numbers, *encoder.fixed_gaps, *[", ".join(categorical)] * n_hashes]
+    else:
+        columns = [*numbers, *(column for column, _ in encoder.categories_)]
+    columns = columns[:n_features]
+    names = list(dict.fromkeys([*numbers, *([] if is_fixed else categorical), *columns]))
+    return names, [names.index(column) for column in columns]
 
 
 def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> NDArray[Any]:
@@ -82,17 +84,28 @@ def _table_values(names: list[str], table: Mapping[str, Any], n_rows: int) -> ND
     return values
 
 
-def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_hashed: bool) -> NearRow:
-    """Return a remembered row with the values of the table; None for hashed categories."""
+def _near_row(near: NearRow, encoder: TableEncoder, names: list[str], *, is_fixed: bool) -> NearRow:
+    """Return a remembered row with the values of the table; None for missing values and hashed categories."""
     if near.values is None:
         return near
     n_numeric = len(encoder.numeric_)
     values = np.empty(len(names), dtype=object)
     values[:n_numeric] = near.values[:n_numeric]
-    if not is_hashed:
-        for feature in np.flatnonzero(near.values[n_numeric:]).tolist():
-            column, value = encoder.categories_[feature]
-            values[names.index(column)] = value
+    last = near.values[n_numeric:]
+    if is_fixed:
+        gaps = [name for name, is_missing in zip(encoder.fixed_gaps, last, strict=False) if is_missing]
+        values[[names.index(name) for name in gaps]] = None
+        return replace(near, values=values)
+    texts = set(encoder.categorical_)
+    present = {encoder.categories_[feature] for feature in np.flatnonzero(last).tolist()}
+    for (column, value), number in zip(encoder.categories_, last.tolist(), strict=False):
+        if column in texts:
+            if number:
+                values[names.index(column)] = value
+        elif value == GAP and number:
+            values[names.index(column)] = None
+        elif value == VALUE and (encoder.missing != "indicator" or (column, PRESENT) in present):
+            values[names.index(column)] = number + encoder.shift_of(column)
     return replace(near, values=values)
 
 

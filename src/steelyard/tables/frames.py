@@ -13,12 +13,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["TableColumn", "concat_tables", "is_table", "memory_batch", "numeric_frame", "table_columns"]
+__all__ = [
+    "TableColumn",
+    "concat_tables",
+    "is_table",
+    "labels_of",
+    "memory_batch",
+    "numeric_frame",
+    "table_columns",
+]
 
 _NUMPY_NUMBERS = "biuf"
 
@@ -80,6 +89,8 @@ def _concat_columns(parts: Sequence[TableColumn]) -> TableColumn:
 
 def is_table(X: Any) -> bool:
     """Return whether X has named columns, or is an array or list with values that are not numbers."""
+    if hasattr(X, "tocsr"):  # a sparse matrix; one of its formats is a dictionary
+        return False
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "OUS" and X.ndim == 2 and X.size > 0 and not _is_numeric(X)
     if isinstance(X, list | tuple):
@@ -88,7 +99,7 @@ def is_table(X: Any) -> bool:
         return isinstance(X[0], Mapping) or (
             isinstance(X[0], list | tuple | np.ndarray) and any(isinstance(cell, str) for cell in X[0])
         )
-    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__")
+    return isinstance(X, Mapping) or hasattr(type(X), "columns") or hasattr(X, "__arrow_c_stream__")
 
 
 def _is_numeric(X: NDArray[Any]) -> bool:
@@ -111,7 +122,7 @@ def numeric_frame(X: Any) -> tuple[list[str], FloatArray] | None:
 
 
 def memory_batch(
-    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = ()
+    X: Any, source: str, known: Sequence[str] = (), categorical: Sequence[str] = (), *, extend: bool = False
 ) -> ColumnBatch:
     """Return a table in memory as a batch of columns.
 
@@ -122,13 +133,19 @@ def memory_batch(
     source : str
         Name of the caller in error messages.
     known : sequence of str
-        The columns that are expected; those that the table does not have are missing values.
+        The columns that are expected; those that the table does not have are missing values. If it is empty,
+        all columns with a value are returned.
     categorical : sequence of str
         Columns that have contained categories before.
+    extend : bool, default=False
+        Whether to return further columns with a value after the expected ones.
     """
     if not is_table(X):
-        X = np.atleast_2d(np.asarray(X, dtype=np.float64))
-        return ColumnBatch.from_matrix(_array_names(X.shape[1]), np.ascontiguousarray(X))
+        X = _matrix(X, source)
+        names = _array_names(X.shape[1])
+        if known and list(known) != names:
+            raise DataError(_wrong_array(X, list(known)), source=source)
+        return ColumnBatch.from_matrix(names, X)
     found = table_columns(X, source)
     n_rows = len(next(iter(found.values())).values)
     if known and not any(name in found for name in known):
@@ -136,8 +153,11 @@ def memory_batch(
             f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.",
             source=source,
         )
+    names = list(known)
+    if extend or not known:
+        names += [name for name, column in found.items() if column.kind != "unknown" and name not in known]
     columns, coded = {}, {}
-    for name in known or found:
+    for name in names or found:
         column = found.get(name, TableColumn("unknown", np.full(n_rows, np.nan), []))
         if column.kind == "category":
             coded[name] = [*column.texts, None], np.where(column.values < 0, len(column.texts), column.values)
@@ -147,6 +167,48 @@ def memory_batch(
         else:
             columns[name] = column.values
     return ColumnBatch(columns, n_rows, coded)
+
+
+def _matrix(X: Any, source: str) -> FloatArray:
+    """Return an array of numbers with two dimensions."""
+    if issparse(X):
+        raise DataTypeError(
+            "expected a table or a dense array; sparse input is not supported.",
+            source=source,
+            hint="pass X.toarray(), or learn sparse rows without a TableModel",
+        )
+    if np.iscomplexobj(X):
+        raise DataTypeError("expected real numbers; complex data are not supported.", source=source)
+    matrix = np.ascontiguousarray(X, dtype=np.float64)
+    if matrix.ndim != 2:
+        raise DataError(
+            f"expected a table or a 2D array; got an array of shape {matrix.shape}.",
+            source=source,
+            hint="Reshape your data: X.reshape(1, -1) is a single row",
+        )
+    if not len(matrix):
+        raise DataError("X has no rows (0 sample(s)); at least one is needed.", source=source)
+    return matrix
+
+
+def _wrong_array(X: FloatArray, known: list[str]) -> str:
+    if known == _array_names(len(known)):
+        return f"X has {X.shape[1]} features, but TableModel is expecting {len(known)} features as input."
+    missing = next((name for name in known if name not in _array_names(X.shape[1])), known[0])
+    return f"an array of numbers has no column {missing!r}, which was learned from a table."
+
+
+def labels_of(column: TableColumn, name: str) -> NDArray[Any]:
+    """Return the labels of a column of a table: text, or numbers, as integers if they all are."""
+    if column.kind == "category":
+        missing, labels = column.values < 0, np.array(column.texts)[column.values]
+    else:
+        missing, labels = np.isnan(column.values), column.values
+    if missing.any():
+        raise DataError(f"row {int(missing.argmax())}, column {name!r}: the label is missing.")
+    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
+        return labels.astype(np.int64)
+    return labels
 
 
 def _array_names(n_columns: int) -> list[str]:
@@ -188,6 +250,7 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if pandas is not None and isinstance(X, pandas.DataFrame):
         return list(X.columns), (_pandas_column(X.iloc[:, k], k) for k in range(X.shape[1]))
     if isinstance(X, Mapping):
+        _check_columns(X, source)
         return list(X), (
             values if isinstance(values, TableColumn) else _object_column(list(values), name)
             for name, values in X.items()
@@ -200,6 +263,18 @@ def _columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     if isinstance(X, list | tuple | np.ndarray):
         return _array_columns(X, source)
     return _arrow_columns(X, source)
+
+
+def _check_columns(X: Mapping[Any, Any], source: str) -> None:
+    """Raise DataTypeError if a mapping contains single values instead of columns."""
+    for name, values in X.items():
+        is_column = isinstance(values, TableColumn) or hasattr(values, "__len__")
+        if isinstance(values, str) or not is_column:
+            raise DataTypeError(
+                f"a dictionary maps names to columns; {name!r} has the single value {values!r}.",
+                source=source,
+                hint="for one row, pass a list of dictionaries: [row]",
+            )
 
 
 def _array_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
@@ -248,11 +323,16 @@ def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn
 
     if not hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_arrow"):
         X = X.to_arrow()  # polars versions without Arrow's C interface
-    if not hasattr(X, "__arrow_c_stream__"):
+    if not hasattr(X, "__arrow_c_stream__") or type(X).__name__ == "Series":
+        hints = {
+            "LazyFrame": "call collect() first",
+            "Series": "for one row, pass a table of one row, such as frame[:1]",
+        }
         raise DataTypeError(
             f"expected a table of pandas, polars or pyarrow, a list of dictionaries or an array; got "
             f"{type(X).__name__}.",
             source=source,
+            hint=hints.get(type(X).__name__),
         )
     table = pa.RecordBatchReader.from_stream(X).read_all()
 

@@ -16,6 +16,8 @@ from steelyard._validation import canonical_csr
 
 __all__ = ["RowDigest"]
 
+_BITS_OF_ONE = np.float64(1.0).view(np.uint64)
+
 
 class RowDigest:
     """Digest of a set of rows that does not depend on their order, their chunks or the machine.
@@ -38,14 +40,16 @@ class RowDigest:
     ) -> None:
         """Add rows.
 
-        ``categories`` are column and value of the last features, the indicators of categories. They are
-        hashed by name, because their order depends on the order of the rows.
+        ``categories`` are column and value of the last features: indicators of categories, and values of late
+        columns. They are hashed by name, because their order depends on the order of the rows.
         """
         hashes = _row_hashes(X[:, : X.shape[1] - len(categories)] if categories else X)
         if categories:
             names = np.array([_label_hash(pair) for pair in categories], dtype=np.uint64)
-            rows, columns = np.nonzero(X[:, X.shape[1] - len(categories) :])
-            np.add.at(hashes, rows, _mix(names)[columns])
+            last = X[:, X.shape[1] - len(categories) :]
+            rows, columns = np.nonzero(last)
+            values = np.ascontiguousarray(last[rows, columns], dtype=np.float64).view(np.uint64)
+            np.add.at(hashes, rows, _mix(names[columns] ^ values ^ _BITS_OF_ONE))
         labels, codes = encode_labels(np.asarray(y))
         hashes = hashes ^ np.array([_label_hash(label) for label in labels], dtype=np.uint64)[codes]
         if sample_weight is not None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
@@ -29,7 +30,7 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 from steelyard.tables.columns import Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import concat_tables, memory_batch
+from steelyard.tables.frames import concat_tables, is_table, labels_of, memory_batch, table_columns
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
@@ -40,12 +41,14 @@ _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
 @renamed_parameters(learner="estimator")
-class TableModel(ClassifierMixin, BaseEstimator):
+class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
     """Classifier of tables: an estimator, the encoder of its columns, and a history.
 
     All methods accept tables of pandas, polars and pyarrow, lists of dictionaries and arrays, with text,
     categories, booleans, dates and missing values. Columns are matched by name. A column that is not in a
-    later table is a missing value; a column that was not in the first table is ignored.
+    later table is a missing value. A column that was not in the first table adds features for estimators that
+    can grow, such as ProximalSVC, exactly as if it had been empty before; other estimators get its categories
+    if they have hash features.
 
     Parameters
     ----------
@@ -149,6 +152,12 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """Labels of the learned classes."""
         return np.asarray(self.estimator.classes_)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.encoder.missing != "refuse"
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
     def __sklearn_is_fitted__(self) -> bool:
         return is_ready(self.estimator)
 
@@ -176,7 +185,31 @@ class TableModel(ClassifierMixin, BaseEstimator):
         -------
         ndarray of str
         """
-        return np.array(self.feature_names, dtype=object)
+        if not self.encoder.is_fitted:
+            raise _not_fitted("get_feature_names_out")
+        names = self.feature_names if self._schema() is None else self.encoder.feature_names
+        return np.array(names, dtype=object)
+
+    @snapshot_read
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return the features of the rows of a table, as the estimator gets them.
+
+        ``set_output(transform="pandas")`` or ``"polars"`` makes the result a table with the names of
+        :meth:`get_feature_names_out`. An estimator that reads tables itself, such as StreamClassifier, gets
+        the table; the result is then the form with growing width.
+
+        Parameters
+        ----------
+        X : table, list of dict or array
+            The learned columns; an unknown category is 0 in all features.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+        """
+        parts = self._chunks_for_prediction(X, "transform")
+        fixed = self._schema() is None and not hasattr(self.estimator, "grow")
+        return np.concatenate([part.fixed if fixed and part.fixed is not None else part.X for part in parts])
 
     @transactional
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -195,7 +228,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        fresh = TableModel(clone(self.estimator), clone(self.encoder), self.target, self.time)
+        fresh = clone(self)
         fresh._learn_table(X, y, sample_weight, "fit")
         self.estimator, self.encoder, self.history_ = fresh.estimator, fresh.encoder, fresh.history
         return self
@@ -207,7 +240,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : table, list of dict or array
-            The same columns as before; new categories are allowed.
+            Columns as before; new columns and categories are allowed.
         y : array-like of shape (n_rows,), optional
             Labels; by default the column ``target`` of the table.
         classes : array-like, optional
@@ -225,7 +258,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
     def _copy_state(self) -> None:
         """Copy the state that a call changes, so that the change is atomic."""
-        self.estimator, self.encoder = deepcopy(self.estimator), deepcopy(self.encoder)
+        self.estimator, self.encoder = deepcopy(self.estimator), self.encoder.copy()
         self.history_ = list(self.history)
 
     @snapshot_read
@@ -243,6 +276,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.predict(self._rows_for_prediction(X, "predict")))
 
+    @available_if(lambda self: _check_has(self.estimator, "decision_function"))
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of the rows of a table, as the estimator returns them.
@@ -256,8 +290,9 @@ class TableModel(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_rows,) or (n_rows, n_classes)
         """
-        return np.asarray(self._call("decision_function", X))
+        return np.asarray(self.estimator.decision_function(self._rows_for_prediction(X, "decision_function")))
 
+    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))
     @snapshot_read
     def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
         """Return the class probabilities of the rows of a table, as the estimator returns them.
@@ -273,7 +308,10 @@ class TableModel(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_rows, n_classes)
         """
-        return np.asarray(self._call("predict_proba", X, **({} if prior is None else {"prior": prior})))
+        options = {} if prior is None else {"prior": prior}
+        return np.asarray(
+            self.estimator.predict_proba(self._rows_for_prediction(X, "predict_proba"), **options)
+        )
 
     @snapshot_read
     def explain(self, X: Any = None, *, changes: bool | None = None) -> Any:
@@ -294,8 +332,6 @@ class TableModel(ClassifierMixin, BaseEstimator):
             Without rows, the result of the estimator's ``explain()``.
         """
         if X is None:
-            if not hasattr(self.estimator, "explain"):
-                raise _no_method(self.estimator, "explain")
             if not getattr(self.estimator, "describes_itself", False):
                 raise DataError(
                     f"a model of class {type(self.estimator).__name__} explains rows; got none.",
@@ -313,49 +349,41 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def explain_chunk(self, chunk: Chunk, changes: bool | None = None) -> RowExplanations:
         """Return the explanation of a chunk that :meth:`rows` returned with all columns kept."""
         rows = rows_for_model(self.estimator, chunk)
-        if chunk.columns is not None and rows is chunk.columns:
+        if isinstance(rows, Mapping):  # the estimator knows the columns of the table
             explained: RowExplanations = self.estimator.explain(rows, changes=changes)
             return explained
-        return explain_encoded(
-            self.estimator,
-            self.encoder,
-            rows,
-            chunk.kept,
-            changes,
-            is_hashed=bool(self.encoder.categorical_) and not hasattr(self.estimator, "grow"),
-        )
-
-    def _call(self, method: str, X: Any, **options: Any) -> Any:
-        if not hasattr(self.estimator, method):
-            raise _no_method(self.estimator, method)
-        return getattr(self.estimator, method)(self._rows_for_prediction(X, method), **options)
+        is_fixed = not hasattr(self.estimator, "grow")
+        return explain_encoded(self.estimator, self.encoder, rows, chunk.kept, changes, is_fixed=is_fixed)
 
     def _rows_for_prediction(self, X: Any, method: str) -> Any:
         """Return the rows of a table as the estimator accepts them; the encoder does not change."""
-        if not is_ready(self.estimator):
-            raise NotFittedError("this model has not learned any rows yet.", source=f"TableModel.{method}")
-        if _is_source(X):
-            parts = list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False))
-        else:
-            parts = [self._memory_chunk(X, None, method, learn=False)]
+        parts = self._chunks_for_prediction(X, method)
         return concat_tables([rows_for_model(self.estimator, part) for part in parts])
 
+    def _chunks_for_prediction(self, X: Any, method: str) -> list[Chunk]:
+        if not is_ready(self.estimator):
+            raise _not_fitted(method)
+        if _is_source(X):
+            return list(self.rows(X, chunk=_MAX_ROWS_PER_CHUNK, labelled=False))
+        return [self._memory_chunk(X, None, method, learn=False)]
+
     def _memory_chunk(self, X: Any, y: Any, method: str, *, learn: bool) -> Chunk:
-        """Return a table in memory as one encoded chunk."""
+        """Return a table in memory as one encoded chunk; labels are 0 without y."""
         source, encoder = f"TableModel.{method}", self.encoder
         known = encoder.columns_ if encoder.is_fitted else ()
+        categorical = encoder.categorical_ if known else ()
         try:
-            batch = memory_batch(X, source, known, encoder.categorical_ if known else ())
+            X, times = self._without_time(X, source)
+            batch = memory_batch(X, source, known, categorical, extend=learn)
         except (TypeError, ValueError) as error:
             if isinstance(error, SteelyardError):
                 raise
             raise DataError(f"{error}", source=source) from error
-        if not encoder.is_fitted:
+        if not known:
             encoder.fit_columns(batch, list(batch.columns), ())
-        missing = next((name for name in encoder.columns_ if name not in batch.columns), None)
-        if missing is not None:
-            raise DataError(f"the table has no column {missing!r}, which was learned.", source=source)
-        labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y))
+        elif learn:
+            encoder.add_columns(batch)
+        labels = np.zeros(batch.n_rows) if y is None else column_or_1d(numpy_labels(y), warn=True)
         if len(labels) != batch.n_rows:
             raise DataError(f"X has {batch.n_rows} rows but y has {len(labels)} labels.", source=source)
         try:
@@ -365,64 +393,71 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 hint = "leave the column out: X.drop(columns=...)"  # the parameter drop= belongs to streams
                 raise DataError(error.message, source=source, hint=hint) from None
             raise
-        kept = {name: batch.columns[name] for name in encoder.columns_}
-        columns = encoder.rows_of_table(batch, rows)
-        return Chunk(rows, labels, 0, None, fixed, kept=kept, columns=columns)
+        kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}
+        columns = encoder.rows_of_table(batch, rows, named=is_table(X))
+        return Chunk(rows, labels, 0, times, fixed, kept=kept, columns=columns)
 
-    def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
+    def _without_time(self, X: Any, source: str) -> tuple[Any, NDArray[np.float64] | None]:
+        """Return a table without its column of times, and the times in seconds."""
+        if self.time is None or not is_table(X) or self.time not in (columns := table_columns(X, source)):
+            return X, None
+        return columns, columns.pop(self.time).values
+
+    def _labelled_chunks(self, X: Any, y: Any, method: str, *, learn: bool) -> tuple[list[Chunk], str]:
+        """Return the labelled rows of a table as chunks, and the name of the table."""
         if y is None and not _has_column(X, self.target):
             raise DataError(
                 f"requires y to be passed, but the target y is None and the table has no column "
                 f"{self.target!r}.",
                 source=f"TableModel.{method}",
             )
-        if y is not None and sample_weight is None and classes is None:
-            chunks = [self._memory_chunk(X, y, method, learn=True)]
-            # Classifiers of other packages may need to know all labels in their first partial_fit().
-            is_batch = method == "fit" and not isinstance(self.estimator, BatchLearner)
-            _ = self._fit_all(chunks, "table") if is_batch else self._learn(chunks, "table")
-        elif y is not None:
-            self._learn_weighted(X, y, sample_weight, method, classes)
-        elif sample_weight is not None or classes is not None:
-            raise DataError("sample_weight and classes need y.", source=f"TableModel.{method}")
-        else:
+        if y is None and _is_source(X):
             stream = self.open(X, labelled=True, chunk=_MAX_ROWS_PER_CHUNK)
-            self._learn(list(stream), stream.name)  # reads all rows before learning
+            stream.learning = learn
+            return list(stream), stream.name  # reads all rows before learning
+        if y is None:
+            columns = table_columns(X, f"TableModel.{method}")
+            y = labels_of(columns.pop(self.target), self.target)
+            X = columns
+        return [self._memory_chunk(X, y, method, learn=learn)], "table"
 
-    def _learn_weighted(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any) -> None:
-        chunk = self._memory_chunk(X, y, method, learn=True)
+    def _learn_table(self, X: Any, y: Any, sample_weight: Any, method: str, classes: Any = None) -> None:
         given = {"sample_weight": sample_weight, "classes": classes}
         options = {name: value for name, value in given.items() if value is not None}
-        if method == "fit" or not hasattr(self.estimator, "partial_fit"):
-            options.pop("classes", None)
-            self.estimator.fit(chunk.rows_for(self.estimator), chunk.y, **options)
+        if options and _is_source(X):
+            raise DataError(
+                "sample_weight and classes need a table in memory.", source=f"TableModel.{method}"
+            )
+        chunks, source = self._labelled_chunks(X, y, method, learn=True)
+        # Classifiers of other packages may need to know all labels in their first partial_fit().
+        if method == "fit" and (options or not isinstance(self.estimator, BatchLearner)):
+            self._fit_all(chunks, source, sample_weight)
         else:
-            learn_chunk(self.estimator, chunk, **options)
-        digest = RowDigest()
-        digest.add(chunk.X, chunk.y, sample_weight, categories=self.encoder.categories_of(chunk.X))
-        self.note("learned", "table", digest.n_rows, digest.id)
+            self._learn(chunks, source, **options)
 
     def learn(self, stream: TableStream) -> int:
         """Learn all rows of a stream, with fit() if there is no partial_fit(); return their number."""
         return self._learn(stream, stream.name)
 
-    def _learn(self, chunks: Iterable[Chunk], source: str) -> int:
+    def _learn(self, chunks: Iterable[Chunk], source: str, **options: Any) -> int:
+        weights = options.get("sample_weight")
         if not hasattr(self.estimator, "partial_fit"):
-            return self._fit_all(list(chunks), source)
+            return self._fit_all(list(chunks), source, weights)
         digest = RowDigest()
         try:
             for chunk in chunks:
-                learn_chunk(self.estimator, chunk)
-                digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
+                learn_chunk(self.estimator, chunk, **options)
+                digest.add(chunk.X, chunk.y, weights, categories=self.encoder.categories_of(chunk.X))
         finally:
             if digest.n_rows:
                 self.note("learned", source, digest.n_rows, digest.id)
         return digest.n_rows
 
-    def _fit_all(self, chunks: list[Chunk], source: str) -> int:
+    def _fit_all(self, chunks: list[Chunk], source: str, sample_weight: Any = None) -> int:
         y = np.concatenate([chunk.y for chunk in chunks])
-        self.estimator.fit(concat_tables([chunk.rows_for(self.estimator) for chunk in chunks]), y)
-        self.note("learned", source, len(y), self._digest(chunks).id)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self.estimator.fit(concat_tables([chunk.rows_for(self.estimator) for chunk in chunks]), y, **weights)
+        self.note("learned", source, len(y), self._digest(chunks, sample_weight).id)
         return len(y)
 
     @transactional
@@ -447,13 +482,32 @@ class TableModel(ClassifierMixin, BaseEstimator):
         """
         self._check_forgets()
         self._copy_state()
-        forget = self.estimator.forget
-        if sample_weight is not None:
-            forget = partial(forget, sample_weight=sample_weight)
-        if y is None:
-            return self._forget(X, forget, again=again)[0]
-        chunk = self._memory_chunk(X, y, "forget", learn=False)
-        return self._forget_chunks([chunk], "table", forget, again=again)[0]
+        return self._forget(X, y, self.estimator.forget, sample_weight, again=again)[0]
+
+    @transactional
+    def update(self, *, add: Any = None, forget: Any = None) -> Self:
+        """Learn rows and forget others in one call; a failing call changes nothing.
+
+        Parameters
+        ----------
+        add : tuple of (X, y) or (X, y, sample_weight), optional
+            Rows to learn, as for :meth:`partial_fit`.
+        forget : tuple of (X, y) or (X, y, sample_weight), optional
+            Learned rows to forget.
+
+        Returns
+        -------
+        self
+        """
+        self._copy_state()
+        if add is not None:
+            X, y, *weights = add
+            self._learn_table(X, y, weights[0] if weights else None, "update")
+        if forget is not None:
+            self._check_forgets()
+            X, y, *weights = forget
+            self._forget(X, y, self.estimator.forget, *weights, again=True)
+        return self
 
     @transactional
     def forget_certified(self, source: Any, *, again: bool = False) -> Certificate:
@@ -465,7 +519,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 hint="use ProximalSVC",
             )
         self._copy_state()
-        certificate: Certificate = self._forget(source, self.estimator.certify_forget, again=again)[1]
+        certificate: Certificate = self._forget(source, None, self.estimator.certify_forget, again=again)[1]
         return replace(certificate, table=self._empty_model())
 
     def _empty_model(self) -> str:
@@ -499,27 +553,23 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 f"a model of class {type(self.estimator).__name__} cannot forget rows.", source="forget"
             )
 
-    def _forget(self, source: Any, forget: Callable[..., Any], *, again: bool) -> tuple[int, Any]:
-        stream = self.open(source, labelled=True)
-        stream.learning = False
-        return self._forget_chunks(list(stream), stream.name, forget, again=again)
-
-    def _forget_chunks(
-        self, chunks: list[Chunk], source: str, forget: Callable[..., Any], *, again: bool
+    def _forget(
+        self, X: Any, y: Any, forget: Callable[..., Any], sample_weight: Any = None, *, again: bool
     ) -> tuple[int, Any]:
-        digest = self._digest(chunks)
+        chunks, source = self._labelled_chunks(X, y, "forget", learn=False)
+        digest = self._digest(chunks, sample_weight)
         if not again:
             self._check_not_forgotten(digest.id, source)
-        X = concat_tables([rows_for_model(self.estimator, chunk) for chunk in chunks])
-        y = np.concatenate([chunk.y for chunk in chunks])
-        result = forget(X, y)
-        self.note("forgot", source, len(y), digest.id)
-        return len(y), result
+        rows = concat_tables([rows_for_model(self.estimator, chunk) for chunk in chunks])
+        labels = np.concatenate([chunk.y for chunk in chunks])
+        result = forget(rows, labels, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+        self.note("forgot", source, len(labels), digest.id)
+        return len(labels), result
 
-    def _digest(self, chunks: list[Chunk]) -> RowDigest:
+    def _digest(self, chunks: list[Chunk], sample_weight: Any = None) -> RowDigest:
         digest = RowDigest()
         for chunk in chunks:
-            digest.add(chunk.X, chunk.y, categories=self.encoder.categories_of(chunk.X))
+            digest.add(chunk.X, chunk.y, sample_weight, categories=self.encoder.categories_of(chunk.X))
         return digest
 
     def _check_not_forgotten(self, rows_id: str, source: str) -> None:
@@ -607,7 +657,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
     def unlearned(self) -> TableModel:
         """Return a model with the same columns, parameters and quantizer, but without learned rows."""
         empty = from_bytes(to_bytes(self.estimator)).subtract(self.estimator)
-        return TableModel(empty, deepcopy(self.encoder), self.target, self.time)
+        return TableModel(empty, self.encoder.copy(), self.target, self.time)
 
     def _check_compatible(self, other: Any, method: str) -> None:
         """Raise unless the other model has the same columns and the same class of estimator."""
@@ -622,7 +672,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
                 source=method,
                 hint="use ProximalSVC (fit --model proximal on the command line)",
             )
-        if (self.target, self.encoder.columns_) != (other.target, other.encoder.columns_):
+        if (self.target, _first_columns(self)) != (other.target, _first_columns(other)):
             raise DataError(
                 f"both models must have the same columns; got target {self.target!r} with "
                 f"{self.encoder.columns_} and target {other.target!r} with {other.encoder.columns_}.",
@@ -634,7 +684,7 @@ class TableModel(ClassifierMixin, BaseEstimator):
 
         The encoder and the estimator of this model are copies.
         """
-        encoder, ours, theirs = deepcopy(self.encoder), deepcopy(self.estimator), other.estimator
+        encoder, ours, theirs = self.encoder.copy(), deepcopy(self.estimator), other.estimator
         order = encoder.adopt(other.encoder)
         n_features = len(encoder.feature_names)
         is_aligned = list(order) == list(range(n_features)) and ours.n_features_in_ == n_features
@@ -680,15 +730,28 @@ class TableModel(ClassifierMixin, BaseEstimator):
         ]
 
 
+def _first_columns(model: TableModel) -> list[str]:
+    """Return the columns of the first table; later ones need not be the same in models that are merged."""
+    return [name for name in model.encoder.columns_ if name not in model.encoder.late_]
+
+
+def _not_fitted(method: str) -> NotFittedError:
+    return NotFittedError("this model has not learned any rows yet.", source=f"TableModel.{method}")
+
+
 def _is_source(X: Any) -> bool:
     """Return whether a table is read from a file, a stream or a database."""
-    return isinstance(X, str | PathLike) or hasattr(X, "read")
+    return isinstance(X, str | PathLike) or hasattr(X, "read") or hasattr(X, "batches")
 
 
 def _has_column(X: Any, name: str) -> bool:
+    if isinstance(X, list) and X and isinstance(X[0], Mapping):
+        X = X[0]
     return _is_source(X) or name in getattr(X, "column_names", getattr(X, "columns", X))
 
 
-def _no_method(estimator: Any, method: str) -> DataError:
-    name = type(estimator).__name__
-    return DataError(f"a model of class {name} has no {method}().", source=f"TableModel.{method}")
+def _check_has(estimator: Any, method: str) -> bool:
+    """Return True, or raise AttributeError, with which hasattr() of a TableModel is False."""
+    if not hasattr(estimator, method):
+        raise AttributeError(f"a model of class {type(estimator).__name__} has no {method}().")
+    return True

@@ -30,7 +30,10 @@ _SMALL_ROWS = 2000
 _MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
 _MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
 _MIN_FINE_ROWS = 5000  # rows from which on more than 64 bins are used
-_FORGET_COST_US = 15_000.0  # a longer refit waits for the next call that learns
+_FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
+_SAMPLE_ROWS = 6000  # rows of this sample
+_SAMPLE_TREES = 25
+_SAMPLE_LEAVES = 16
 
 
 class BoostingExpert(WindowExpert):
@@ -39,6 +42,10 @@ class BoostingExpert(WindowExpert):
     The memory holds the recent rows of the rarest class and a random sample of the other classes, so a rare
     class is remembered for much longer than the last few thousand rows. The sample is a function of the seed
     and the row numbers.
+
+    Trees depend on every row of the memory, so a forgotten row requires a refit. If that takes long, a few
+    trees are fitted to a sample of the remaining rows, and all trees are refitted with the next rows: at most
+    once between two regular refits.
 
     Parameters
     ----------
@@ -87,6 +94,8 @@ class BoostingExpert(WindowExpert):
         self.n_varying = 1  # columns that were not constant at the last fit
         self.observed = 0  # number of rows seen when the memory was last compacted
         self.trees: BoostedTrees | None = None
+        self.is_sampled = False  # whether the trees were fitted to a sample by forget()
+        self.is_extra_fit = False  # whether the last fit was one between two regular ones
 
     def is_affordable(self, budget: CostBudget) -> bool:
         cost = fit_cost_us(40, budget.n_planes, 5000, 10)
@@ -102,7 +111,7 @@ class BoostingExpert(WindowExpert):
     def disable(self) -> None:
         super().disable()
         self.memory = self.memory_codes = self.held
-        self.trees = None
+        self.trees, self.is_sampled, self.is_extra_fit = None, False, False
 
     def observe(self, block: Block, stream: Stream) -> None:  # noqa: ARG002  the rows are in the buffer
         if stream.n_seen - self.observed >= _COMPACT_ROWS:
@@ -143,6 +152,10 @@ class BoostingExpert(WindowExpert):
         return keep
 
     def is_due(self, stream: Stream) -> bool:
+        return (self.is_sampled and not self.is_extra_fit) or self._is_regular(stream)
+
+    def _is_regular(self, stream: Stream) -> bool:
+        """Return whether a refit is due without regard to forgotten rows."""
         waiting = stream.n_seen - self.high
         if not waiting or stream.n_seen < self.starts_at:
             return False
@@ -172,6 +185,7 @@ class BoostingExpert(WindowExpert):
 
     def update(self, stream: Stream) -> None:
         if stream.n_seen >= self.starts_at:
+            self.is_extra_fit, self.is_sampled = not self._is_regular(stream), False
             super().update(stream)
 
     def select(self, stream: Stream) -> IntArray:
@@ -184,31 +198,35 @@ class BoostingExpert(WindowExpert):
 
     def _fit(self, stream: Stream) -> None:
         self.trees = None
-        if len(self.held):
-            X, y, *weights = stream.rows.at(self.held).training_rows()
-            self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
-            n_trees = trees_per_output(self.n_trees, stream.budget.n_planes)
-            trees = BoostedTrees(
-                n_trees=n_trees,
-                learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
-                max_leaves=self.max_leaves,
-                max_bins=self._bins(len(y)),
-                min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
-                class_weight=None,
-                categories=_category_columns(X, stream),
-            )
-            self.trees = trees.fit(X, y, weights[0] if weights else None)
+        if not len(self.held):
+            return
+        X, y, *given = stream.rows.at(self.held).training_rows()
+        self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+        weights = given[0] if given else None
+        n_trees, max_leaves = self.n_trees, self.max_leaves
+        if self.is_sampled:
+            n_trees, max_leaves = min(n_trees, _SAMPLE_TREES), min(max_leaves, _SAMPLE_LEAVES)
+            rows, factors = _sample(self.held, y, stream.seed)
+            X, y, weights = X[rows], y[rows], factors if weights is None else factors * weights[rows]
+        n_trees = trees_per_output(n_trees, stream.budget.n_planes)
+        trees = BoostedTrees(
+            n_trees=n_trees,
+            learning_rate=max(_MIN_LEARNING_RATE, _TOTAL_LEARNING_RATE / n_trees),
+            max_leaves=max_leaves,
+            max_bins=64 if self.is_sampled else self._bins(len(y)),
+            min_rows_per_leaf=_MIN_LEAF_ROWS[len(y) > _SMALL_ROWS],
+            class_weight=None,
+            categories=_category_columns(X, stream),
+        )
+        self.trees = trees.fit(X, y, weights)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)
         self.memory, self.memory_codes = self.memory[keep], self.memory_codes[keep]
-        if not np.isin(block.numbers, self.held).any():
-            return
-        self.held = np.setdiff1d(self.held, block.numbers)
-        if self._fit_cost(stream.budget, len(self.held)) <= _FORGET_COST_US:
+        if np.isin(block.numbers, self.held).any():
+            self.held = np.setdiff1d(self.held, block.numbers)
+            self.is_sampled = self._fit_cost(stream.budget, len(self.held)) > _FORGET_COST_US
             self._fit(stream)
-        else:  # without trees the expert has no influence until it is refitted
-            self.trees, self.high, self.held = None, 0, self.held[:0]
 
     def make_rule(self, stream: Stream) -> Rule | None:  # noqa: ARG002
         trees = self.trees
@@ -222,6 +240,8 @@ class BoostingExpert(WindowExpert):
             **super().get_state(),
             "memory": self.memory,
             "observed": self.observed,
+            "is_sampled": self.is_sampled,
+            "is_extra_fit": self.is_extra_fit,
         }  # trees are not saved: they are refitted from the rows
 
     def set_state(self, state: Mapping[str, Any], stream: Stream) -> None:
@@ -230,6 +250,9 @@ class BoostingExpert(WindowExpert):
         if not stream.rows.has(self.memory):
             raise ValueError("an expert remembers rows that are not in the buffer")
         self.memory_codes, self.observed = stream.rows.codes_at(self.memory), int(state["observed"])
+        self.is_sampled, self.is_extra_fit = (
+            bool(state.get(name, False)) for name in ("is_sampled", "is_extra_fit")
+        )
         if self.is_ready(stream.views):
             self._fit(stream)
             self.refresh_rule(stream)
@@ -239,6 +262,24 @@ def _category_columns(X: FloatArray, stream: Stream) -> tuple[int, ...]:
     """Return the columns whose splits are sets of categories; the codes of few categories are numbers."""
     columns = () if stream.views.layout is None else stream.views.layout.categorical
     return tuple(c for c in columns if np.nanmax(X[:, c], initial=-1.0) >= _MIN_CATEGORIES - 1)
+
+
+def _sample(numbers: IntArray, codes: IntArray, seed: int) -> tuple[IntArray, FloatArray]:
+    """Return the indices of a sample of rows, and weights by which each class keeps its total weight.
+
+    Every class has the same number of rows in the sample, if it has that many.
+    """
+    priorities, counts = _priorities(numbers, seed), np.bincount(codes)
+    present = np.flatnonzero(counts)
+    chosen, n_left = list[IntArray](), _SAMPLE_ROWS
+    for place, code in enumerate(present[np.argsort(counts[present], kind="stable")].tolist()):
+        rows = np.flatnonzero(codes == code)
+        n = min(len(rows), n_left // (len(present) - place))
+        chosen.append(rows[np.argsort(priorities[rows], kind="stable")[:n]])
+        n_left -= n
+    indices = np.sort(np.concatenate(chosen))
+    factors = counts / np.maximum(np.bincount(codes[indices], minlength=len(counts)), 1)
+    return indices, factors[codes[indices]]
 
 
 def _priorities(numbers: IntArray, seed: int) -> FloatArray:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
+from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution
 
-__all__ = ["LabelFrequencyExpert", "LabelFrequencyRule"]
+__all__ = ["LabelFrequencyExpert", "LabelFrequencyRule", "LabelRun"]
 
 _WINDOW_ROWS = 200
 
@@ -73,3 +77,51 @@ class LabelFrequencyRule(Rule):
                 counts = np.insert(counts, place, 0.0)
             counts[classes.index(code)] += 1.0
         return LabelFrequencyRule(classes, counts, self.decay)
+
+
+@dataclass(frozen=True)
+class LabelRun:
+    """The last recorded rows with the same label frequencies: no label arrived between their predictions.
+
+    All rows of a run have the same score of a label frequency expert. The recent scores of a rare class come
+    from more runs than those of a frequent class, so comparing both would reward chance. Scores of long runs
+    are therefore not recorded, and after a long run the experts get no weight.
+
+    Attributes
+    ----------
+    n_rows : int
+        Length of the run.
+    scores : ndarray
+        The scores of the experts for the rows of the run.
+    """
+
+    n_rows: int = 0
+    scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the run has too many rows for weighing the experts."""
+        return self.n_rows > SETTINGS.max_label_run_rows
+
+    def after(self, scores: FloatArray) -> tuple[LabelRun, NDArray[np.bool_]]:
+        """Return the run after some rows, and which of these rows belong to long runs.
+
+        ``scores`` are those of the label frequency experts, of shape (n_rows, ...).
+        """
+        scores = np.nan_to_num(scores.reshape(len(scores), -1))
+        continues = scores.shape[1:] == self.scores.shape and np.array_equal(scores[0], self.scores)
+        is_first = np.concatenate([[True], (np.diff(scores, axis=0) != 0.0).any(axis=1)])
+        run_of_row = np.cumsum(is_first) - 1
+        lengths = np.bincount(run_of_row)
+        lengths[0] += self.n_rows if continues else 0
+        run = LabelRun(int(lengths[-1]), scores[-1])
+        return run, lengths[run_of_row] > SETTINGS.max_label_run_rows
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as arrays and plain values."""
+        return {"n_rows": self.n_rows, "scores": self.scores}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any] | None) -> LabelRun:
+        """Restore a run from the result of :meth:`get_state`; an empty run for files without one."""
+        return cls() if state is None else cls(int(state["n_rows"]), np.asarray(state["scores"], np.float64))

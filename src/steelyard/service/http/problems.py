@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
 from steelyard.service.commands import Conflict, GoneError, NotFoundError, QueueFullError, Unavailable
+from steelyard.service.hints import service_hint
 from steelyard.service.rows import TooLargeError
 from steelyard.tables.columns import RowError
 
@@ -66,7 +67,8 @@ def problem_of(error: SteelyardError) -> Problem:
     if status == 500:  # the source is a path or an address of the operator's machine
         _log.error("a request failed: %s", error.summary)
         return Problem(status, "the store of the service has a problem; see its log.")
-    return Problem(status, error.summary, error.hint, **more)
+    hint = None if error.hint is None else service_hint(error.hint)
+    return Problem(status, error.summary, hint, **more)
 
 
 def respond(problem: Problem) -> Response:
