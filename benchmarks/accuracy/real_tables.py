@@ -8,7 +8,12 @@ Gaps: 20 % of the cells of streams of ``stream_data.py`` are removed at random. 
 with their own treatment are compared with StreamClassifier after filling in running means. AUC, mean over
 windows of 1,000 rows.
 
-    python benchmarks/accuracy/real_tables.py --data-dir DIR [--part categories|gaps] [--limit ROWS]
+Bounds: how much of this loss can be avoided. "imputed in hindsight": StreamClassifier after iterative
+imputation by forests that are fitted to all rows of the stream, also later ones. "oracle", for streams with
+independent columns: StreamClassifier learns the complete rows, and the probability of a row is the mean over
+20 draws of its missing cells from the last 2,000 complete rows.
+
+    python benchmarks/accuracy/real_tables.py --data-dir DIR [--part categories|gaps|bounds] [--limit ROWS]
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from stream_data import STREAMS, FloatArray, IntArray
 from steelyard import StreamClassifier
 
 CHUNK, WARMUP, WINDOW, SHARE_REMOVED = 100, 500, 1000, 0.2
+DRAWS, POOL = 20, 2000  # of the oracle: draws of the missing cells, and rows to draw from
+INDEPENDENT = ("hyperplane_rare", "sea_drifts", "koil_mixture")  # streams with independent columns
 GAP_STREAMS = (
     "elec2", "weather", "covtype4", "mammography", "creditcard", "letter", "satimage", "phishing",
     "hyperplane_rare", "sea_drifts", "koil_mixture", "rbf_still",
@@ -135,16 +142,57 @@ def gaps(folder: Path, limit: int) -> None:
     print(f"| mean | {' | '.join(f'{value:.4f}' for value in np.mean(lines, axis=0))} |")
 
 
+def imputed_in_hindsight(X: FloatArray) -> FloatArray:
+    """Return rows with missing values replaced by the predictions of forests fitted to all rows."""
+    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
+    forest = ExtraTreesRegressor(
+        20, min_samples_leaf=3, max_samples=2000, bootstrap=True, n_jobs=1, random_state=0
+    )
+    imputer = IterativeImputer(forest, max_iter=3, random_state=0, n_nearest_features=20)
+    return np.asarray(imputer.fit_transform(X))
+
+
+def oracle(X: FloatArray, removed: FloatArray, y: IntArray) -> FloatArray:
+    """Return mean probabilities over draws of the missing cells; the model learns the complete rows."""
+    rng, model, scores = np.random.default_rng(1), StreamClassifier(), np.zeros(len(y))
+    for begin in range(0, len(y), CHUNK):
+        part = removed[begin : begin + CHUNK]
+        if begin >= WARMUP and len(model.classes_) == 2:
+            known = X[max(0, begin - POOL) : begin]
+            for _ in range(DRAWS):
+                drawn = np.column_stack([rng.choice(column, len(part)) for column in known.T])
+                rows = np.where(np.isnan(part), drawn, part)
+                scores[begin : begin + CHUNK] += model.predict_proba(rows)[:, 1]
+        model.partial_fit(X[begin : begin + CHUNK], y[begin : begin + CHUNK])
+    return scores
+
+
+def bounds(folder: Path, limit: int) -> None:
+    """Print the AUC of treatments that know more than a learner can know."""
+    print("| stream | imputed in hindsight | oracle |")
+    print("|---|---|---|")
+    for name in GAP_STREAMS:
+        X, y = STREAMS[name](folder, limit)
+        removed = np.where(np.random.default_rng(0).random(X.shape) < SHARE_REMOVED, np.nan, X)
+        cells = [f"{windows(y, ours(imputed_in_hindsight(removed), y), roc_auc_score):.3f}"]
+        is_independent = name in INDEPENDENT
+        cells.append(f"{windows(y, oracle(X, removed, y), roc_auc_score):.3f}" if is_independent else "")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--part", choices=["categories", "gaps"])
+    parser.add_argument("--part", choices=["categories", "gaps", "bounds"])
     parser.add_argument("--limit", type=int, default=20_000)
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
-    for name, part in (("categories", categories), ("gaps", gaps)):
+    for name, part in (("categories", categories), ("gaps", gaps), ("bounds", bounds)):
         if given.part in {None, name}:
             part(given.data_dir, given.limit)
 

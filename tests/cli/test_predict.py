@@ -191,3 +191,17 @@ def test_probabilities_of_observed_shares_are_not_weighted_again():
     X = rng.normal(size=(600, 2)) + y[:, None]
     model = StreamClassifier().fit(X, y)
     assert (probabilities(model, X) == model.predict_proba(X)).all()
+
+
+def test_cost_of_a_miss_from_a_column_is_used_row_by_row(predict, folder):
+    rows = pd.read_csv(folder / "new.csv", dtype={"id": str})
+    rows["amount"] = np.where(np.arange(len(rows)) % 2, 1000.0, 1.0)
+    rows.to_csv(folder / "amounts.csv", index=False)
+    arguments = [str(folder / "rows"), str(folder / "amounts.csv"), "--json", "--proba"]
+    result = cli_runner().invoke(main, ["predict", *arguments, "--cost", "miss=amount,alarm=5"])
+    table = lines(result)
+    is_alarm = table["proba_fraud"] * rows["amount"] > 5 * table["proba_ok"]
+    assert (table["label"] == np.where(is_alarm, "fraud", "ok")).all()
+    wrong = cli_runner().invoke(main, ["predict", *arguments, "--cost", "miss=kind,alarm=5"])
+    assert wrong.exit_code == 1
+    assert "must contain numbers" in wrong.stderr

@@ -283,3 +283,26 @@ def test_live_display_share_of_rarest_class_counts_its_rows():
     for chunk in stream:
         evaluator.step(chunk)
     assert _class_shares(evaluator) == pytest.approx([0.25] * len(_class_shares(evaluator)), abs=0.01)
+
+
+def test_cost_column_makes_expensive_rows_alarms(run, tmp_path):
+    rng = np.random.default_rng(3)
+    is_bad = rng.random(2000) < 0.1
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=2000) + 1.5 * is_bad, "amount": rng.choice([1.0, 500.0], 2000)}
+    )
+    frame["y"] = np.where(is_bad, "bad", "ok")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    arguments = ("stream", tmp_path / "t.csv", "--target", "y", "--drop", "amount", "--json", "--cost")
+    rates = []
+    for cost in ("miss=amount,alarm=5", "miss=1,alarm=5"):
+        result = run(*arguments, cost)
+        assert result.exit_code == 0, result.stderr
+        ((positive,),) = [
+            [line for line in lines if line["label"] == "bad"]
+            for lines in json.loads(result.stdout)["by_class"].values()
+        ]
+        rates.append(positive["answered"] / 2000)
+    assert rates[0] > 0.4  # half of the rows cost 500 times as much
+    assert rates[1] < 0.1
+    assert run(*arguments, "miss=amount,alarm=5", "--model", "proximal").exit_code == 1

@@ -12,10 +12,10 @@ import pytest
 
 import steelyard
 from steelyard.cli import main
-from steelyard.cli.live_display import LiveDisplay
+from steelyard.cli.live_display import LiveDisplay, _measures
 from steelyard.cli.output import wrap_lines
 from steelyard.evaluation import PrequentialEvaluator, prequential
-from steelyard.streams import demo_stream
+from steelyard.streams import ArrayStream, demo_stream
 from steelyard.tables import TableModel, open_stream
 from tests.terminal import in_terminal
 
@@ -169,3 +169,16 @@ def test_error_in_live_display_does_not_end_the_run(monkeypatch, capsys):
 def test_wrap_lines_with_unknown_terminal_width_keeps_text(monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
     assert wrap_lines("Error: a message.\nhint: another") == "Error: a message.\nhint: another"
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(70, []), (80, ["AP", "Brier"]), (108, ["AP", "Brier", "logl.", "P@k", "R@k"])]
+)
+def test_live_display_shows_more_measures_on_wider_terminals(width, shown):
+    evaluator = PrequentialEvaluator({"linear": steelyard.ProximalSVC()}, window=200)
+    rng = np.random.default_rng(0)
+    y = (rng.random(600) < 0.2).astype(int)
+    for chunk in ArrayStream(rng.normal(size=(600, 2)) + y[:, None], y, chunk=100):
+        evaluator.step(chunk)
+    table = _measures(evaluator, width, ())
+    assert [column.header for column in table.columns][4:] == shown

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steelyard import StreamClassifier
+from steelyard import (
+    KOIL,
+    AdaptiveThresholdClassifier,
+    EnclosingClassifier,
+    IncrementalSVC,
+    MultiKernelKOIL,
+    StreamClassifier,
+)
 from steelyard.ensemble.multiclass import softmax_slope
 from steelyard.exceptions import ParameterError
+from steelyard.metrics import expected_calibration_error
+from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 
 
 def _stream(n, seed=0, share=0.1):
@@ -107,3 +116,53 @@ def test_softmax_slope_has_the_largest_likelihood():
     assert all(loss(best) <= loss(best * factor) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
     parted = np.column_stack([np.zeros(60), np.where(np.arange(60) < 30, -1.0, 1.0)])
     assert 1.0 < softmax_slope(parted, (np.arange(60) >= 30).astype(int)) < 10.0
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        KOIL(),
+        MultiKernelKOIL(),
+        IncrementalSVC(),
+        EnclosingClassifier(),
+        NORMA(),
+        Forgetron(),
+        Projectron(),
+        RBP(),
+        OAM(),
+        OPAUC(),
+        OnlinePerceptron(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_wrapper_gives_calibrated_probabilities_to_learners_with_scores_only(learner):
+    assert not hasattr(learner, "predict_proba")
+    X, y = _stream(800, seed=4, share=0.3)
+    model, parts = AdaptiveThresholdClassifier(learner), []
+    for begin in range(0, 800, 50):
+        if begin >= 400:
+            parts.append(model.predict_proba(X[begin : begin + 50])[:, 1])
+        model.partial_fit(X[begin : begin + 50], y[begin : begin + 50])
+    p, truth = np.concatenate(parts), y[400:]
+    share = truth.mean()
+    assert p.mean() == pytest.approx(share, abs=0.1)
+    assert np.mean(np.square(p - truth)) < 0.95 * share * (1.0 - share)
+    assert expected_calibration_error(truth, p) < 0.12  # 400 rows in ten bins
+
+
+def test_prediction_sets_of_many_classes_cover_each_class():
+    rng = np.random.default_rng(5)
+    centres = 3.0 * rng.normal(size=(5, 4))
+    y = rng.choice(5, size=6000, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    X = centres[y] + 1.5 * rng.normal(size=(6000, 4))
+    model = StreamClassifier()
+    for begin in range(0, 4000, 200):
+        model.partial_fit(X[begin : begin + 200], y[begin : begin + 200])
+    sets = model.predict_set(X[4000:], coverage=0.9)
+    covered = sets[np.arange(2000), y[4000:]]
+    assert covered.mean() == pytest.approx(0.9, abs=0.04)
+    for label in range(5):
+        rows = y[4000:] == label
+        # The last recent rows of a class, about 200, have a standard error of two points; the test rows too.
+        assert covered[rows].mean() > 0.9 - 4.0 * np.sqrt(0.09 / 200 + 0.09 / rows.sum())
+    assert sets.sum(axis=1).mean() < 2.0

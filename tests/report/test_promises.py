@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def test_last_alarms_name_the_informative_column_first(result):
     for name in ("auto", "wrapped"):
         alarms = result.last_alarms(name)
         assert len(alarms) == 5
-        assert all(first["row"] > second["row"] for first, second in zip(alarms, alarms[1:], strict=False))
+        assert all(first["row"] > second["row"] for first, second in pairwise(alarms))
         assert {alarm["columns"][0][0] for alarm in alarms} == {"x2"}
         assert all(0.0 <= alarm["probability"] <= 1.0 for alarm in alarms)
     assert "x2 = " in render_report(result)

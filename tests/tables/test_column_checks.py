@@ -161,4 +161,4 @@ def test_column_of_sentences_raises_with_advice_for_texts():
     with pytest.raises(DataError, match="contains sentences") as caught:
         noticed(frame(note=notes))
     assert "--drop note" in caught.value.hint
-    assert "HashingVectorizer" in caught.value.hint
+    assert "TfidfVectorizer" in caught.value.hint

@@ -100,6 +100,39 @@ def test_encode_column_gets_its_kind_from_its_first_value():
     assert schema.categorical == (0,)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2026-01-31", "2026-02-01", None],
+        ["2026-01-31T09:30", "2026-02-01 09:30:15.5", None],
+        ["2026-01-31T09:30:00Z", "2026-02-01T09:30:00+05:00", None],
+    ],
+)
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_encode_dates_written_as_text_are_times(texts, frame):
+    schema = Schema()
+    coded = schema.encode(frame({"when": texts, "a": [1.0, 2.0, 3.0]}), "test", learn=True)
+    expected = [pd.Timestamp(text).timestamp() for text in texts[:2]]
+    assert schema.kinds["when"] == "time"
+    np.testing.assert_array_equal(coded[:, 0], [*expected, np.nan])
+    later = schema.encode(frame({"when": ["2027-01-01"], "a": [1.0]}), "test", learn=False)
+    assert later[0, 0] == pd.Timestamp("2027-01-01").timestamp()
+
+
+@pytest.mark.parametrize("text", ["2026-02-31", "31.01.2026", "2026", "2026-01", "soon", "2026-01-31 x"])
+def test_encode_text_beside_dates_makes_a_column_of_categories(text):
+    schema = Schema()
+    schema.encode(pd.DataFrame({"when": ["2026-01-31", text]}), "test", learn=True)
+    assert schema.kinds["when"] == "category"
+
+
+def test_encode_text_in_a_column_of_dates_raises():
+    schema = Schema()
+    schema.encode(pd.DataFrame({"when": ["2026-01-31"]}), "test", learn=True)
+    with pytest.raises(DataError, match="'when' contained times before; got 'soon' in row 1"):
+        schema.encode(pd.DataFrame({"when": ["2026-02-01", "soon"]}), "test", learn=True)
+
+
 def test_encode_numbers_as_text_are_numbers_in_a_column_of_numbers():
     schema = Schema()
     schema.encode(pd.DataFrame({"a": [1.0]}), "test", learn=True)
@@ -197,3 +230,14 @@ def test_codes_do_not_depend_on_chunk_borders(cells, size):
     expected = whole.encode(records, "test", learn=True)
     found = [parts.encode(records[k : k + size], "test", learn=True) for k in range(0, len(records), size)]
     np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+def test_encode_column_of_sentences_warns_once():
+    words = ["the", "pump", "stopped", "after", "heavy", "rain", "and", "was", "repaired"]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"note": [" ".join(rng.choice(words, 7)) for _ in range(60)]})
+    schema = Schema()
+    with pytest.warns(UserWarning, match="column 'note' contains sentences") as caught:
+        schema.encode(frame, "test", learn=True)
+    schema.encode(frame[::-1], "test", learn=True)
+    assert len(caught) == 1

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from steelyard.exceptions import ParameterError
+from steelyard.exceptions import DataError, ParameterError
 
 if TYPE_CHECKING:
     from steelyard._types import FloatArray
     from steelyard.ensemble.online_threshold import OnlineThreshold
+    from steelyard.streams.chunks import Chunk
     from steelyard.streams.predictions import Predictions
 
 __all__ = [
@@ -29,35 +30,68 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cost:
-    """Costs of a missed positive row and of a false alarm."""
+    """Costs of a missed positive row and of a false alarm.
 
-    miss: float
+    The cost of a miss is a number, or the name of a column with the cost of each row.
+    """
+
+    miss: float | str
     alarm: float
 
     @classmethod
     def parse(cls, text: str) -> Cost:
-        """Parse ``miss=20,alarm=1``; a cost that is not given is 1."""
-        costs = {"miss": 1.0, "alarm": 1.0}
+        """Parse ``miss=20,alarm=1`` or ``miss=amount,alarm=5``; a cost that is not given is 1."""
+        costs: dict[str, Any] = {"miss": 1.0, "alarm": 1.0}
         for part in text.split(","):
-            name, equals, cost = part.partition("=")
+            name, _, cost = (word.strip() for word in part.partition("="))
             try:
-                costs[name.strip()] = float(cost)
+                costs[name] = float(cost)
             except ValueError:
-                equals = ""
-            if not equals or set(costs) != {"miss", "alarm"}:
+                costs[name] = cost
+            if set(costs) != {"miss", "alarm"} or costs[name] == "" or isinstance(costs["alarm"], str):
                 raise click.BadParameter(
-                    f"expected miss=A,alarm=B; got {text!r}.\nhint: for example --cost miss=20,alarm=1"
+                    f"expected miss=A,alarm=B; got {text!r}.\n"
+                    "hint: for example --cost miss=20,alarm=1, or with a column --cost miss=amount,alarm=5"
                 )
-        if not all(math.isfinite(cost) and cost > 0 for cost in costs.values()):
+        numbers = [cost for cost in costs.values() if not isinstance(cost, str)]
+        if not all(math.isfinite(cost) and cost > 0 for cost in numbers):
             raise click.BadParameter(f"costs must be positive numbers; got {text!r}.")
         return cls(**costs)
+
+    @property
+    def column(self) -> str | None:
+        """The column with the cost of a miss of each row."""
+        return self.miss if isinstance(self.miss, str) else None
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """The costs as a goal of ``threshold=``; a miss costs 1 times the value of the column."""
+        return {"miss": 1.0 if isinstance(self.miss, str) else self.miss, "alarm": self.alarm}
+
+    def of_rows(self, chunk: Chunk, feature_names: Sequence[str] = ()) -> Any:
+        """Return the cost of a miss for each row of a chunk, from a kept column or from a feature."""
+        import numpy as np
+
+        if self.column is None:
+            return self.miss
+        if self.column in chunk.kept:
+            values = chunk.kept[self.column]
+        elif self.column in feature_names:
+            values = chunk.X[:, list(feature_names).index(self.column)]
+        else:
+            raise ParameterError(f"--cost: there is no column {self.column!r}.")
+        try:
+            return np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"--cost: column {self.column!r} must contain numbers.") from None
 
 
 cost_option: Callable[[Any], Any] = click.option(
     "--cost",
     type=Cost.parse,
     metavar="miss=A,alarm=B",
-    help="Choose labels with the lowest expected cost: A for a missed positive row, B for a false alarm.",
+    help="Choose labels with the lowest expected cost: A for a missed positive row, B for a false alarm. A "
+    "may be a column, such as the amount of a payment: miss=amount,alarm=5.",
 )
 
 
@@ -150,8 +184,13 @@ class Decision:
         """Whether the labels of the model are used unchanged."""
         return self.threshold is None and self.cost is None
 
-    def labels(self, answers: Predictions, probabilities: FloatArray | None) -> list[Any]:
-        """Return the label of every row; a row that is not positive gets the best of the other classes."""
+    def labels(
+        self, answers: Predictions, probabilities: FloatArray | None, miss_cost: Any = None
+    ) -> list[Any]:
+        """Return the label of every row; a row that is not positive gets the best of the other classes.
+
+        ``miss_cost`` is the cost of a miss, a number or one for each row.
+        """
         import numpy as np
 
         if self.is_default:
@@ -160,7 +199,7 @@ class Decision:
         if self.cost is not None:
             assert probabilities is not None
             p = probabilities[:, index]
-            is_positive = p * self.cost.miss > (1 - p) * self.cost.alarm
+            is_positive = p * miss_cost > (1 - p) * self.cost.alarm
         elif not isinstance(self.threshold, float):
             from steelyard.ensemble.online_threshold import plain_scores
 

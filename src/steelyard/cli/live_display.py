@@ -32,7 +32,15 @@ _REFRESH_SECONDS = 0.2
 _MAX_WIDTH = 110  # characters
 _MARGIN = 2  # characters kept free at the right edge, because the terminal prints ^C there
 _MAX_NAME_WIDTH = 22  # characters
-_MIN_WIDTH_FOR_RANKING = 74  # characters; narrower displays have no columns for AP and Brier score
+# Measures of ranking and probabilities: heading, and the width in characters from which it is shown.
+_RANKING = {
+    "average_precision": ("AP", 74),
+    "brier": ("Brier", 74),
+    "log_loss": ("logl.", 88),
+    "precision_at_k": ("P@k", 96),
+    "recall_at_k": ("R@k", 96),
+}
+_RANKING_WIDTH = 7  # characters of a column
 _ALARM_DROP = 0.1  # a running measure this far below the total is shown in red
 _SHOWN_CLASSES = 5
 _SHOWN_EVENTS = 3
@@ -140,8 +148,8 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
     many = evaluator.positive is None and len(evaluator.labels) > 2
     measure, title = ("macro_recall", "mean recall") if many else ("g_mean", "G-mean")
     name_width = min(_MAX_NAME_WIDTH, 3 * width // 10)
-    shows_ranking = not many and width >= _MIN_WIDTH_FOR_RANKING
-    chart_width = max(5, width - name_width - 17 - 14 * shows_ranking)
+    shown = [key for key, (_, minimum) in _RANKING.items() if not many and width >= minimum]
+    chart_width = max(5, width - name_width - 17 - _RANKING_WIDTH * len(shown))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("model", width=name_width, no_wrap=True, overflow="ellipsis")
     heading = f"{title} of the last {evaluator.window:,} rows, over time"
@@ -149,16 +157,15 @@ def _measures(evaluator: PrequentialEvaluator, width: int, known_drifts: Sequenc
     table.add_column(heading if len(heading) <= chart_width else short, width=chart_width, no_wrap=True)
     table.add_column("latest", justify="right", width=6, no_wrap=True)
     table.add_column("total", justify="right", width=6, no_wrap=True)
-    for heading in ("AP", "Brier") if shows_ranking else ():
-        table.add_column(heading, justify="right", width=6, no_wrap=True)
+    for key in shown:
+        table.add_column(_RANKING[key][0], justify="right", width=_RANKING_WIDTH - 1, no_wrap=True)
     rows: list[int] = []
     for candidate, colour in zip(evaluator.candidates, _COLOURS * 9, strict=False):
         values = candidate.tracker.window_measures(evaluator.positive_code)[measure].tolist()
         name = Text(visible(candidate.name), style=colour)
         totals = candidate.tracker.total(evaluator.positive_code)
         total = float(totals.get(measure, math.nan))
-        ranking = [_number(totals.get(key, math.nan)) for key in ("average_precision", "brier")]
-        ranking = ranking if shows_ranking else []
+        ranking = [_number(totals.get(key, math.nan)) for key in shown]
         if not values:
             table.add_row(name, Text("no window is complete yet", style="dim"), "", _number(total), *ranking)
             continue

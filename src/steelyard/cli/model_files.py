@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +103,11 @@ def open_table(
     unlabelled: str = "refuse",
     encoder: Any = None,
     id_column: str | None = None,
+    kept: Sequence[str] = (),
 ) -> TableStream:
     """Open a table with the given column options; an encoder fixes the columns instead.
 
-    An id column is not used as a feature, but kept for joining labels.
+    An id column is not used as a feature, but kept for joining labels; ``kept`` columns may be features.
     """
     from steelyard.tables import open_stream
 
@@ -124,8 +126,8 @@ def open_table(
         on_bad_row=on_bad_row,
         unlabelled=unlabelled,
     )
-    if id_column is not None:
-        stream.keep([id_column])
+    if id_column is not None or kept:
+        stream.keep([*([] if id_column is None else [id_column]), *kept])
     name = stream.name  # a closure over the stream itself would be a reference cycle that keeps its file open
     stream.on_notice = lambda message: print_message(f"note: {name}: {message}")
     return stream

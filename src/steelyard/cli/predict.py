@@ -97,6 +97,8 @@ def predict_command(
 
     def lines_of(opened: Any) -> Iterator[Lines]:
         kept = [*keep, *(c for c in loaded.encoder.columns_ if c not in keep)] if explain else keep
+        if cost is not None and cost.column is not None and cost.column not in kept:
+            kept = [*kept, cost.column]
         rows = loaded.rows(opened, chunk=chunk, limit=limit, labelled=False, keep=kept)
         chunks = _lines(loaded, rows, decision, keep=keep, proba=proba, explain=explain)
         # An error in the first chunk is raised here, before an existing output file is replaced.
@@ -167,7 +169,8 @@ def _lines(
             "row": list(range(chunk.first_row + 1, chunk.first_row + len(chunk) + 1))
         }
         columns |= {name: chunk.kept[name].tolist() for name in keep}
-        columns["label"] = decision.labels(answers, found)
+        miss_cost = None if decision.cost is None else decision.cost.of_rows(chunk)
+        columns["label"] = decision.labels(answers, found, miss_cost)
         columns |= _class_columns("score", answers.classes, answers.scores)
         if proba and found is not None:
             columns |= _class_columns("proba", answers.classes, found)

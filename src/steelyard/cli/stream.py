@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from steelyard.cli.decision import Cost, cost_option
 from steelyard.cli.files import IN_FILE, OUT_FILE, save_model
 from steelyard.cli.interrupts import StopOnInterrupt
 from steelyard.cli.live_display import LiveDisplay
@@ -107,6 +109,7 @@ class StreamOptions:
     delay: str | None
     warmup: int
     positive: str | None
+    cost: Cost | None
     measure_window: int | None
     k: int
     on_bad_row: str
@@ -168,6 +171,7 @@ class StreamOptions:
 )
 @count_option("--warmup", "Learn N rows before the first test.", minimum=0, default=0)
 @positive_option
+@cost_option
 @measure_window_option(" Default: 1000, for the built-in payments 4000.")
 @k_option
 @prequential_column_options
@@ -203,7 +207,7 @@ def stream_command(options: StreamOptions, columns: ColumnOptions) -> None:
     After an error (exit code 1) or Ctrl-C (130) the rows processed so far are still reported.
     """
     _check(options, columns)
-    models = _models(options)
+    models = _with_prices(_models(options), options.cost)
     if options.save_to is not None:
         name, first = next(iter(models.items()))
         check_can_be_saved(first, name)
@@ -275,6 +279,7 @@ def _stream(options: StreamOptions, columns: ColumnOptions) -> RowStream:
         on_bad_row=options.on_bad_row,
         unlabelled="keep",
         id_column=options.id_column,
+        kept=() if options.cost is None or options.cost.column is None else (options.cost.column,),
     )
 
 
@@ -307,6 +312,27 @@ def _models(options: StreamOptions) -> dict[str, Any]:
     if window is None:
         return models
     return {name: _windowed(name, m, window) if name in windowed else m for name, m in models.items()}
+
+
+def _with_prices(models: dict[str, Any], cost: Cost | None) -> dict[str, Any]:
+    """Set the prices of --cost as the goal of the models that can use them."""
+    if cost is None:
+        return models
+    able = [model for model in models.values() if hasattr(model, "takes_cost")]
+    if not able:
+        raise ParameterError(
+            f"--cost: {next(iter(models))!r} has no threshold with prices.", hint="--model auto"
+        )
+    for model in able:
+        model.set_params(threshold=cost.prices)
+    return models
+
+
+def _sample_cost(options: StreamOptions, stream: RowStream) -> Callable[[Chunk], Any] | None:
+    """Return a function from a chunk to the cost of a miss of each row, if --cost names a column."""
+    if options.cost is None or options.cost.column is None:
+        return None
+    return partial(options.cost.of_rows, feature_names=stream.feature_names or ())
 
 
 def _built_in_models(stream: _BuiltInStream, settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -351,6 +377,7 @@ def _run(
         k=options.k,
         positive=options.positive,
         seed=options.seed or 0,
+        sample_cost=_sample_cost(options, stream),
     )
     error: SteelyardError | None = None
     end_feed = getattr(stream, "stop", None) if getattr(stream, "live", False) else None

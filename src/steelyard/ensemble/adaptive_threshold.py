@@ -28,6 +28,7 @@ from steelyard.ensemble.online_threshold import (
     OnlineThreshold,
     plain_scores,
 )
+from steelyard.ensemble.row_costs import RowCosts, is_prices
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
@@ -46,12 +47,13 @@ _FORMER_PARAMETERS = {"classifier": "estimator"}
 
 
 class _Known(NamedTuple):
-    """Recent scores, thresholds derived from them, the online threshold, and the positive class."""
+    """Recent scores, thresholds derived from them, the online threshold, the positive class and row costs."""
 
     buffer: ScoreBuffer
     thresholds: FloatArray
     promise: OnlineThreshold | None
     positive: Label | None = None
+    costs: RowCosts = RowCosts()
 
 
 @renamed_parameters(**_FORMER_PARAMETERS)
@@ -173,7 +175,13 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return self
 
     def partial_fit(  # type: ignore[override]  # not every classifier accepts weights
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, *, time: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        *,
+        time: ArrayLike | None = None,
+        sample_cost: ArrayLike | None = None,
     ) -> Self:
         """Score these rows, adapt the threshold, then let the classifier learn them.
 
@@ -187,6 +195,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             All labels, for a classifier that must know them in its first call.
         time : array-like of shape (n_samples,), optional
             Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. Prices use the mean of recent positive rows.
 
         Returns
         -------
@@ -196,7 +206,10 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             later = shallow_copy(self)
             rows, labels = later._checked_rows(X, y, "partial_fit")
             times = None if time is None else checked_times(time, len(rows))
-            later._score_and_learn(rows, labels, classes, self, times)
+            costs = self._now.costs if self._is_started() else RowCosts()
+            if sample_cost is not None:
+                costs = costs.after(sample_cost, labels, f"{type(self).__name__}.partial_fit")
+            later._score_and_learn(rows, labels, classes, self, times=times, costs=costs)
             self.__dict__ = later.__dict__
         return self
 
@@ -211,7 +224,9 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         labels: NDArray[Any],
         classes: Any,
         published: AdaptiveThresholdClassifier,
+        *,
         times: FloatArray | None = None,
+        costs: RowCosts = RowCosts(),  # noqa: B008  immutable
     ) -> None:
         """Score rows, then learn them; other threads meanwhile read the object ``published``."""
         first = "estimator_" not in self.__dict__
@@ -236,8 +251,8 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             if promise is not None and scores is not None and known == now and len(now) == 2:
                 promise.learn(scores[:, 0], before.thresholds[0], keys, places == (0 if sign < 0.0 else 1))
             positive = self._find_positive(buffer, positive)
-            is_mirrored = len(now) == 2 and bool(now[0] == positive)
-            return _Known(buffer, self._thresholds(buffer, promise, is_mirrored), promise, positive)
+            thresholds = self._thresholds(buffer, promise, positive, costs)
+            return _Known(buffer, thresholds, promise, positive, costs)
 
         later = None
         if _is_changed_in_place(working) and not first:
@@ -268,21 +283,23 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         self,
         buffer: ScoreBuffer,
         promise: OnlineThreshold | None,
-        is_mirrored: bool,
+        positive: Label | None,
+        costs: RowCosts,
     ) -> FloatArray:
         if len(buffer.classes) < 2:
             return np.full(1, np.nan)
+        is_mirrored = len(buffer.classes) == 2 and bool(buffer.classes[0] == positive)
         choose = mirrored_threshold if is_mirrored else choose_threshold
         goal: Any = promise or self.threshold
+        if is_prices(goal) and len(buffer.classes) == 2:
+            goal = costs.prices(goal, positive)
         if promise is not None and len(buffer.classes) > 2:
             goal = promise.per_row
         thresholds = []
         for sides in buffer.sides():
-            positive, negative = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
-            if min(len(positive), len(negative)) < SETTINGS.min_threshold_rows:
-                thresholds.append(np.nan)
-            else:
-                thresholds.append(choose(positive, negative, goal, sides.share))
+            own, others = (side[~np.isnan(side[:, 0]), 0] for side in sides[:2])
+            is_small = min(len(own), len(others)) < SETTINGS.min_threshold_rows
+            thresholds.append(np.nan if is_small else choose(own, others, goal, sides.share))
         if isinstance(goal, OnlineThreshold) and not np.isnan(thresholds[0]):
             thresholds = [goal.sign * goal.threshold(plain_scores)]
         return np.array(thresholds)
@@ -346,7 +363,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
         """Return the classifier's scores minus the thresholds, and the classes."""
         rows = self._checked_finite(X, method)
-        scores, (_, thresholds, promise, _) = _scores(self.estimator_, rows), self._now
+        scores, (_, thresholds, promise, *_) = _scores(self.estimator_, rows), self._now
         own = _own_threshold(self.estimator_) if scores.shape[1] == 1 else 0.0
         if promise is not None and not promise.decides_rows and scores.shape[1] == 1:
             promise.record(
@@ -377,7 +394,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
         return scores[:, 0], scores[:, None], _native.row_hashes(rows), plain_scores
 
     def _predicted_labels(self, X: Any) -> NDArray[Any]:
-        _, thresholds, promise, _ = self._now
+        _, thresholds, promise, *_ = self._now
         promises_precision = promise is not None and promise.levels is not None
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
             return super()._predicted_labels(X)
@@ -414,9 +431,9 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
     def _get_state(self) -> dict[str, Any]:
         if not self._is_started():
             return {}
-        buffer, thresholds, promise, _ = self._now
+        buffer, thresholds, promise, positive, costs = self._now
         names = {"n_features": int(self.n_features_in_), "names": self.__dict__.get("feature_names_in_")}
-        names["positive"] = self._now.positive
+        names |= {"positive": positive, "costs": costs.get_state()}
         scores = {"evidence": buffer.get_state(), "cuts": thresholds}
         saved = None if promise is None else promise.get_state()
         return {"classifier": self.estimator_, **scores, "promise": saved, **names}
@@ -433,6 +450,7 @@ class AdaptiveThresholdClassifier(ThresholdedClassifier):
             np.asarray(state["cuts"], dtype=np.float64),
             OnlineThreshold.from_state(state.get("promise")),
             state.get("positive"),
+            RowCosts.from_state(state.get("costs")),
         )
         self._known = VersionedValue(None, known, known)
 

@@ -184,7 +184,9 @@ class ChangeMonitor:
         by_column = self.column_sums.sum(axis=(0, 1))
         alarms = self.column_alarms.copy()
         if by_column.size and by_column.max() > self.prior_sums.max(initial=0.0) / 10.0:
-            alarms[by_column >= by_column.max() / 100.0] += 1
+            moved = np.flatnonzero(by_column >= by_column.max() / 100.0)
+            alarms[moved] += 1
+            report = _confirmed(report, {_name(column, names) for column in moved.tolist()})
         if not report.causes:  # too few rows to find a cause from the sums: report what the bets found
             report = self._report_of_bets(report, by_column, names)
         return ChangeMonitor(
@@ -200,8 +202,8 @@ class ChangeMonitor:
         column = int(by_column.argmax())
         by_class = self.column_sums[:, :, column].sum(axis=1)
         cause = "features" if by_class.argmax() == self.class_counts[: len(by_class)].argmax() else "concept"
-        name = f"x{column}" if names is None else str(names[column])
-        return replace(report, causes=[cause], columns=[ColumnChange(name, cause, 1.0, {}, {})])
+        change = ColumnChange(_name(column, names), cause, 1.0, {}, {})
+        return replace(report, causes=[cause], columns=[change])
 
     def _widened(self, n_columns: int, n_classes: int) -> ChangeMonitor:
         """Return the monitor with arrays that are large enough for these numbers of columns and classes."""
@@ -249,6 +251,20 @@ class ChangeMonitor:
             causes = [str(cause) for cause in event["causes"]]
             events.append((int(event["row"]), DriftReport(causes, {}, columns, {}, periods)))
         return cls(n_rows=int(state.get("rows", 0)), events=tuple(events))
+
+
+def _name(column: int, names: Sequence[str] | None) -> str:
+    return f"x{column}" if names is None else str(names[column])
+
+
+def _confirmed(report: DriftReport, moved: set[str]) -> DriftReport:
+    """Return the report with the columns whose ranks changed too.
+
+    The tests of means and spreads assume light tails: the spread of a column such as an amount varies more.
+    """
+    columns = [change for change in report.columns if change.column in moved]
+    causes = {"prior"} | {change.cause for change in columns}
+    return replace(report, columns=columns, causes=[cause for cause in report.causes if cause in causes])
 
 
 def _most_significant_split(

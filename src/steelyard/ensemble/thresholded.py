@@ -15,7 +15,7 @@ from steelyard._validation import check_started, checked_times
 from steelyard.base import Learner, snapshot_read
 from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
 from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
-from steelyard.ensemble.row_costs import cost_alarms
+from steelyard.ensemble.row_costs import cost_alarms, is_prices
 from steelyard.thresholds import alarm_indices
 
 __all__ = ["ThresholdedClassifier"]
@@ -29,6 +29,11 @@ class ThresholdedClassifier(Learner):
 
     takes_time = predict_takes_time = True
     threshold: Any
+
+    @property
+    def takes_cost(self) -> bool:
+        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        return is_prices(self.threshold)
 
     @property
     def labels_follow_scores(self) -> bool:  # type: ignore[override]

@@ -79,8 +79,15 @@ class Event:
 class Candidate:
     """A model under evaluation, with its measures and its running time."""
 
-    def __init__(self, name: str, model: Any, tracker: Tracker) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tracker: Tracker,
+        sample_cost: Callable[[Chunk], FloatArray] | None = None,
+    ) -> None:
         self.name, self.model, self.tracker = name, model, tracker
+        self._sample_cost = sample_cost if getattr(model, "takes_cost", False) else None
         self.seconds = 0.0
         self.n_learned = 0
         self.unlabelled: Counter[Any] = Counter()  # predicted labels of rows without a label
@@ -98,7 +105,10 @@ class Candidate:
         if not is_ready(self.model):
             return None
         begin = time.perf_counter()
-        predictions = predict_chunk(self.model, chunk, probabilities=self.tracker.wants_probabilities)
+        cost = None if self._sample_cost is None else self._sample_cost(chunk)
+        predictions = predict_chunk(
+            self.model, chunk, probabilities=self.tracker.wants_probabilities, sample_cost=cost
+        )
         self.seconds += time.perf_counter() - begin
         return predictions
 
@@ -118,7 +128,8 @@ class Candidate:
     def learn(self, chunk: Chunk) -> list[Event]:
         """Learn a chunk; return the drifts that the model detected."""
         begin = time.perf_counter()
-        learn_chunk(self.model, chunk)
+        options = {} if self._sample_cost is None else {"sample_cost": self._sample_cost(chunk)}
+        learn_chunk(self.model, chunk, **options)
         self.seconds += time.perf_counter() - begin
         self.n_learned += len(chunk)
         drifts = getattr(self.model, "drifts_", ())
@@ -142,6 +153,8 @@ class PrequentialEvaluator:
         As for :func:`prequential`. A string as ``positive`` also matches a label whose text it is.
     learns : bool, default=True
         Whether models learn each row after it was tested.
+    sample_cost : callable, optional
+        Returns the cost of each row of a chunk, for models whose threshold has prices.
     """
 
     def __init__(
@@ -157,6 +170,7 @@ class PrequentialEvaluator:
         seed: int = 0,
         k: int = 100,
         learns: bool = True,
+        sample_cost: Callable[[Chunk], FloatArray] | None = None,
     ) -> None:
         numbers = {"window": window, "warmup": warmup, "delay": delay, "every": every, "seed": seed, "k": k}
         _check_options(models, metrics, learns=learns, **numbers)
@@ -165,7 +179,10 @@ class PrequentialEvaluator:
         self.metrics = tuple(metrics)
         self.candidates = [
             Candidate(
-                name, as_stream_learner(model) if learns else model, Tracker(self.metrics, window, seed, k)
+                name,
+                as_stream_learner(model) if learns else model,
+                Tracker(self.metrics, window, seed, k),
+                sample_cost,
             )
             for name, model in models.items()
         ]

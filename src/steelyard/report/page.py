@@ -95,7 +95,7 @@ def render_report(result: PrequentialResult) -> str:
         columns=_columns(result, _COLUMNS if result.positive is not None else _COLUMNS_OF_MANY),
         ranking_columns=_columns(result, RANKING_COLUMNS),
         models=_models(result),
-        promises=_promises(result),
+        promises=_promises(result, lead),
         alarms=_alarms(result, lead),
         days=_days(result, lead),
         over_time=_over_time(result, lead) if measured and len(result.labels) > 1 else None,
@@ -209,13 +209,13 @@ def _models(result: PrequentialResult) -> list[dict[str, Any]]:
     return lines
 
 
-def _promises(result: PrequentialResult) -> list[dict[str, Any]]:
-    """Return the realised rates of the models with a promised rate, the promised one first."""
+def _promises(result: PrequentialResult, lead: str) -> list[dict[str, Any]]:
+    """Return all rates of the best model, the promised one first, and the promised rates of the others."""
     return [
         {"model": name, **rate.as_dict()}
-        for name in result.models
+        for name in sorted(result.models, key=lambda name: name != lead)
         for rate in sorted(result.promises(name), key=lambda rate: rate.target is None)
-        if rate.n_rows
+        if rate.n_rows and (name == lead or rate.target is not None)
     ]
 
 

@@ -126,23 +126,28 @@ def rows_for_model(model: Any, chunk: Chunk) -> Any:
     return padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
 
 
-def predict_chunk(model: Any, chunk: Chunk, *, probabilities: bool = False) -> Predictions:
+def predict_chunk(
+    model: Any, chunk: Chunk, *, probabilities: bool = False, sample_cost: FloatArray | None = None
+) -> Predictions:
     """Return the predictions of a model for a chunk.
 
     Rows are scored once: if the labels of a model follow from its scores, predict() is not called.
+    ``sample_cost`` is passed to models whose threshold has prices.
     """
     X = rows_for_model(model, chunk)
     classes = np.asarray(model.classes_).tolist()
     has_probabilities = probabilities and len(classes) > 1 and hasattr(model, "predict_proba")
     proba = np.asarray(model.predict_proba(X), dtype=np.float64) if has_probabilities else None
-    if getattr(model, "labels_follow_scores", False):
+    uses_cost = sample_cost is not None and getattr(model, "takes_cost", False)
+    if getattr(model, "labels_follow_scores", False) and not uses_cost:
         decision = _scores(model, X, len(classes))
         if decision is not None:
             return Predictions(classes, winners(decision, len(classes)), classes, decision, proba)
         if len(classes) == 1:
             return Predictions(classes, np.zeros(len(chunk), dtype=np.intp), classes, None)
     takes_time = getattr(model, "predict_takes_time", False)
-    labels = model.predict(X, time=chunk.time) if takes_time else model.predict(X)
+    options = {"time": chunk.time} if takes_time else {}
+    labels = model.predict(X, **options, **({"sample_cost": sample_cost} if uses_cost else {}))
     predicted, indices = _encode_predicted(np.asarray(labels))
     return Predictions(classes, indices, predicted, _scores(model, X, len(classes)), proba)
 

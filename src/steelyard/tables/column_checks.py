@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from steelyard.exceptions import DataError
 from steelyard.tables.columns import ColumnBatch
 
-__all__ = ["ColumnChecks"]
+__all__ = ["ColumnChecks", "contains_sentences"]
 
 _EARLY_ROWS = 200  # rows after which text columns are checked for the first time
 _CHECKED_ROWS = 1000
@@ -33,8 +33,8 @@ _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|\d{4}[./]\d{1,2}[./
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _MIN_WORDS = 4  # words of a text on average; categories and identifiers have fewer
 _SENTENCES_HINT = (
-    "leave it out (--drop {name}); to learn from it, use Python: HashingVectorizer and TfidfTransformer "
-    "of scikit-learn make a sparse matrix of them, which ProximalSVC(standardize=False) accepts"
+    "leave it out (--drop {name}); to learn from the words, use Python: TfidfVectorizer of scikit-learn "
+    "makes a sparse matrix of the column (docs/faq.md, Text and TF-IDF)"
 )
 
 
@@ -169,7 +169,7 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
             "contains dates",
             "leave it out (--drop {name}); dates like 2026-01-31 can be the time of the rows (--time {name})",
         )
-    if len(known) >= _MIN_ROWS and sum(map(_n_words, distinct)) >= _MIN_WORDS * len(distinct):
+    if contains_sentences(distinct, len(known)):
         return ("contains sentences", _SENTENCES_HINT)
     if len(known) >= _MIN_ROWS and len(distinct) > 0.9 * len(known):
         return (
@@ -177,6 +177,13 @@ def _kind_of_text(values: NDArray[Any]) -> tuple[str, str] | None:
             "leave it out (--drop {name}), or use it anyway (--categorical {name})",
         )
     return None
+
+
+def contains_sentences(distinct: Collection[str], n_known: int) -> bool:
+    """Return whether a column with these distinct values in ``n_known`` rows contains sentences."""
+    if n_known < _MIN_ROWS or 2 * len(distinct) < n_known:
+        return False
+    return sum(map(_n_words, distinct)) >= _MIN_WORDS * len(distinct)
 
 
 def _n_words(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +27,12 @@ __all__ = [
     "labels_of",
     "memory_batch",
     "numeric_frame",
+    "seconds_of",
     "table_columns",
 ]
 
 _NUMPY_NUMBERS = "biuf"
+_YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -430,3 +433,15 @@ def _seconds(micros: NDArray[Any]) -> FloatArray:
 
 def _seconds_of_day(value: time) -> float:
     return 3600.0 * value.hour + 60.0 * value.minute + value.second + 1e-6 * value.microsecond
+
+
+def seconds_of(text: str) -> float:
+    """Return a date and time as seconds since 1970; without a time zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        # NumPy also reads years and months; years of more than five digits would overflow.
+        if _YEAR.match(text) is None:
+            raise
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

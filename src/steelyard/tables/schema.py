@@ -1,11 +1,14 @@
 """Schema of a table: kinds of columns and their categories, which turn tables into coded rows.
 
 A coded row has one number per column: numbers and booleans as they are, times in seconds with the hour of the
-day and the day of the week as further columns, categories as integer codes, and NaN for missing values.
+day and the day of the week as further columns, categories as integer codes, and NaN for missing values. Text
+that consists of dates such as 2026-01-31 or 2026-01-31T09:30 in its first rows is a column of times.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
 import zlib
 from collections.abc import Mapping
 from copy import copy
@@ -15,7 +18,8 @@ import numpy as np
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
-from steelyard.tables.frames import TableColumn, numeric_frame, table_columns
+from steelyard.tables.column_checks import contains_sentences
+from steelyard.tables.frames import TableColumn, numeric_frame, seconds_of, table_columns
 
 __all__ = ["Schema"]
 
@@ -23,6 +27,7 @@ MAX_EXACT_CATEGORIES = 4096  # distinct values of a column with their own code; 
 _SECONDS_PER_HOUR, _SECONDS_PER_DAY = 3600.0, 86_400.0
 _FIRST_WEEKDAY = 3.0  # 1970-01-01 was a Thursday; Monday is 0
 _TIME_PARTS = ("hour", "weekday")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 
 
 class Schema:
@@ -99,7 +104,7 @@ class Schema:
         plain = numeric_frame(X) if self.kinds else None
         if plain is not None and self._is_plain(plain[0]):
             return np.array(plain[1], order="C")
-        columns = table_columns(X, source)
+        columns = {name: self._with_times(name, x) for name, x in table_columns(X, source).items()}
         if self.kinds and not any(name in self.kinds for name in columns):
             raise DataError(
                 f"no column of the table is known; got {_listed(columns)}, expected some of "
@@ -116,6 +121,20 @@ class Schema:
                 self._write(coded, name, column, source)
         return coded
 
+    def _with_times(self, name: str, column: TableColumn) -> TableColumn:
+        """Return a column of dates written as text as times, unless its kind is another one already."""
+        if column.kind != "category" or self.kinds.get(name, "unknown") not in {"time", "unknown"}:
+            return column
+        used = [column.texts[code] for code in np.unique(column.values[column.values >= 0]).tolist()]
+        if not used or not all(map(_DATE.fullmatch, used)):
+            return column
+        try:
+            seconds = {text: seconds_of(text) for text in used}
+        except ValueError:  # such as the 31st of February
+            return column
+        table = np.array([*(seconds.get(text, np.nan) for text in column.texts), np.nan])
+        return TableColumn.of_numbers(table[column.values], "time")
+
     def _is_plain(self, names: list[str]) -> bool:
         """Return whether all columns are numbers and have these names, in this order."""
         return names == self.names and all(kind == "number" for kind in self.kinds.values())
@@ -123,6 +142,7 @@ class Schema:
     def _extend(self, name: str, column: TableColumn) -> None:
         if self.kinds.get(name, "unknown") == "unknown":
             self.kinds[name] = column.kind
+            _warn_of_sentences(name, column)
             self.places.setdefault((name, ""), len(self.places))
             for part in _TIME_PARTS if column.kind == "time" else ():
                 self.places.setdefault((name, part), len(self.places))
@@ -198,6 +218,18 @@ class Schema:
         return schema
 
 
+def _warn_of_sentences(name: str, column: TableColumn) -> None:
+    is_known = column.values >= 0 if column.kind == "category" else ()
+    if len(is_known) and contains_sentences(column.texts, int(np.count_nonzero(is_known))):
+        warnings.warn(
+            f"column {name!r} contains sentences, which are learned as categories, not by their words; "
+            "TfidfVectorizer of scikit-learn makes a sparse matrix of the column, from which "
+            "StreamClassifier and ProximalSVC(standardize=False) learn.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _as_category(column: TableColumn) -> TableColumn:
     """Return numbers as categories; integers become text without a decimal point."""
     if column.kind != "number":
@@ -215,7 +247,8 @@ def _converted(column: TableColumn, kind: str, name: str, source: str) -> TableC
             return TableColumn.of_numbers(np.array(numbers, dtype=np.float64)[column.values])
     row = int(np.argmax(column.values >= 0)) if column.kind == "category" else 0
     if column.kind == "category":
-        bad = np.array([_number(text) is None for text in column.texts] + [False])[column.values]
+        parsed = _DATE.fullmatch if kind == "time" else _number
+        bad = np.array([parsed(text) is None for text in column.texts] + [False])[column.values]
         row = int(bad.argmax())
     value = repr(column.texts[column.values[row]]) if column.kind == "category" else f"a {column.kind}"
     raise DataError(

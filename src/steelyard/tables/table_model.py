@@ -390,7 +390,8 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             rows, fixed = encoder.encode(batch, Place(source), 0, learn=learn)
         except DataError as error:
             if error.hint is not None and error.hint.startswith("leave the column out"):
-                hint = "leave the column out: X.drop(columns=...)"  # the parameter drop= belongs to streams
+                # The parameter drop= belongs to streams.
+                hint = error.hint.partition(" (")[0].replace("drop=", "X.drop(columns=") + ")"
                 raise DataError(error.message, source=source, hint=hint) from None
             raise
         kept = {name: batch.columns[name] for name in encoder.columns_ if name in batch.columns}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +21,7 @@ from steelyard.tables.columns import ColumnBatch, Columns, RowError
 from steelyard.tables.databases import DatabaseSource, is_address, open_database
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.files import ByteSource, open_bytes
+from steelyard.tables.frames import seconds_of
 from steelyard.tables.labels import LabelReader
 from steelyard.tables.text_sources import JsonLinesSource, csv_source
 
@@ -356,21 +355,6 @@ def has_label(source: Any, target: str, text: str, limit: int | None = None) -> 
     except (DataError, KeyError):  # also raised if the target is not a column
         return True, labels.table.labels
     return labels.table.find(text) is not None, labels.table.labels
-
-
-_YEAR = re.compile(r"[+-]?\d{1,5}(?!\d)", re.ASCII)
-
-
-def seconds_of(text: str) -> float:
-    """Return a date and time as seconds since 1970; without a time zone it is UTC."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        # NumPy also reads years and months; years of more than five digits would overflow.
-        if _YEAR.match(text) is None:
-            raise
-        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
