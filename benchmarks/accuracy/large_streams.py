@@ -1,7 +1,7 @@
 """Test-then-train on large streams: StreamClassifier beside LightGBM, with average precision.
 
     python benchmarks/accuracy/large_streams.py --data-dir DIR [--stream NAME] [--half choosing|reporting]
-        [--late 0 500 5000] [--limit 200000] [--only NAME] [--out DIR]
+        [--late 0 500 5000] [--limit 200000] [--only NAME] [--budget 30 120 480] [--out DIR]
     python benchmarks/accuracy/large_streams.py --data-dir DIR --handbook
 
 Rows are scored in chunks of 100 before they are learned. With ``--late`` their labels arrive so many rows
@@ -11,6 +11,8 @@ AUC, average precision (AP), G-mean, kappa, log-loss, and the precision among th
 highest scores. The AUC of rows 100 to 600 is given separately. Peers predict with the threshold that
 ``AdaptiveThresholdClassifier`` chooses from their scores. Results are appended to ``cells.jsonl`` in
 ``--out``.
+
+``--budget`` runs StreamClassifier alone, once with each ``compute_budget``.
 
 ``CHOOSING`` lists the streams on which experts and constants were chosen; the others are for reporting.
 
@@ -26,6 +28,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +112,8 @@ CHOOSING = frozenset(list(LARGE)[:7])
 class Ours:
     """StreamClassifier."""
 
-    def __init__(self) -> None:
-        self.model, self.is_fitted = StreamClassifier(), False
+    def __init__(self, compute_budget: Any = "auto") -> None:
+        self.model, self.is_fitted = StreamClassifier(compute_budget=compute_budget), False
 
     def learn(self, X: FloatArray, y: IntArray) -> None:
         self.model.partial_fit(X, y)
@@ -228,7 +231,7 @@ def measured(name: str, contender: str, rows: Rows, late: int) -> dict[str, Any]
     X, y = rows
     scores, p, us = run(CONTENDERS[contender](), X, y, late)
     alarms = scores > 0.0
-    if contender != "StreamClassifier":
+    if not contender.startswith("StreamClassifier"):
         alarms = moved(scores, 0.0, y, Setting(len(y), CHUNK, late), looks=500)
     facts = {"stream": name, "contender": contender, "late": late, "rows": len(y), "us": round(us, 1)}
     return {**facts, **measures(y, scores, p, alarms.astype(int))}
@@ -307,11 +310,16 @@ def main() -> None:
     parser.add_argument("--late", type=int, nargs="+", default=[0], help="rows by which labels arrive later")
     parser.add_argument("--limit", type=int, default=200_000, help="rows of a stream at most")
     parser.add_argument("--only", action="append", choices=list(CONTENDERS), help="a contender")
+    parser.add_argument("--budget", type=float, nargs="+", help="microseconds per row of StreamClassifier")
     parser.add_argument("--handbook", action="store_true", help="run the protocol of the Handbook instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)
     contenders = options.only or list(CONTENDERS)
+    if options.budget:
+        budgets = {f"StreamClassifier, {us:g} us": us for us in options.budget}
+        CONTENDERS.update({name: partial(Ours, us) for name, us in budgets.items()})
+        contenders = list(budgets)
     if options.handbook:
         for contender in contenders:
             print(contender, handbook(options.data_dir, contender), flush=True)

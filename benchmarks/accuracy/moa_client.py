@@ -64,7 +64,7 @@ class MoaClient:
         return answer
 
     def scores(self, learner: str, rows: Path, chunk: int, late: int) -> tuple[NDArray[np.float64], float]:
-        """Scores of class 1, each given before its row was learned, and microseconds a row."""
+        """Scores of class 1, or of every class if there are more than two; and microseconds a row."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "scores.npy")
             answer = self.ask(

@@ -24,30 +24,35 @@ import numpy as np
 
 
 def score(job: dict[str, Any], moa: Moa) -> dict[str, Any]:
-    """Scores of class 1, each given before the row was learned, and microseconds of processor time a row."""
+    """Scores of class 1, or of every class, and microseconds of processor time a row.
+
+    Each score was given before its row was learned.
+    """
     kept = np.load(job["rows"])
     X, y, kinds = kept["raw"], kept["y"], kept["kinds"]
-    learner, rows = moa.learner(job["learner"], kinds), moa.rows(X, y, kinds)
+    n_classes = max(2, int(y.max()) + 1)
+    learner, rows = moa.learner(job["learner"], kinds, n_classes), moa.rows(X, y, kinds, n_classes)
     chunk, late = int(job["chunk"]), int(job["late"])
-    scores, learned = np.full(len(y), 0.5), 0
+    scores, learned = np.full((len(y), n_classes), 1.0 / n_classes), 0
     began = time.process_time()
     for begin in range(0, len(y), chunk):
         end = min(begin + chunk, len(y))
         for row in range(begin, end):
-            scores[row] = share_of_positive(learner.getVotesForInstance(rows[row]))
+            scores[row] = shares(learner.getVotesForInstance(rows[row]), n_classes)
         for row in range(learned, max(learned, end - late)):
             learner.trainOnInstance(rows[row])
         learned = max(learned, end - late)
     cost = (time.process_time() - began) / len(y) * 1e6
-    np.save(job["scores"], scores)
+    np.save(job["scores"], scores[:, 1] if n_classes == 2 else scores)
     return {"us": cost}
 
 
-def share_of_positive(votes: Any) -> float:
-    """The share of class 1 among the votes; learners may leave out classes at the end that have none."""
-    votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes]
+def shares(votes: Any, n_classes: int) -> list[float]:
+    """The share of each class among the votes; learners may leave out classes at the end that have none."""
+    votes = [vote if math.isfinite(vote) and vote > 0.0 else 0.0 for vote in votes][:n_classes]
     total = sum(votes)
-    return votes[1] / total if len(votes) > 1 and total > 0.0 else 0.5 if total == 0.0 else 0.0
+    votes += [0.0] * (n_classes - len(votes))
+    return [vote / total for vote in votes] if total > 0.0 else [1.0 / n_classes] * n_classes
 
 
 # -- generated rows ---------------------------------------------------------------------------------------
@@ -99,9 +104,9 @@ class Moa:
         self._class, self._doubles = JClass, JArray(JDouble)
         self._read = JClass("moa.options.ClassOption").cliStringToObject
 
-    def learner(self, cli: str, kinds: np.ndarray) -> Any:
+    def learner(self, cli: str, kinds: np.ndarray, n_classes: int) -> Any:
         learner = self._read(cli, self._class("moa.classifiers.Classifier"), None)
-        learner.setModelContext(self._header(kinds))
+        learner.setModelContext(self._header(kinds, n_classes))
         learner.prepareForUse()
         return learner
 
@@ -116,8 +121,9 @@ class Moa:
         columns = [header.attribute(k) for k in range(header.numAttributes() - 1)]
         return [int(column.numValues()) if column.isNominal() else 0 for column in columns]
 
-    def rows(self, X: np.ndarray, y: np.ndarray, kinds: np.ndarray) -> list[Any]:
-        header, dense = self._header(kinds), self._class("com.yahoo.labs.samoa.instances.DenseInstance")
+    def rows(self, X: np.ndarray, y: np.ndarray, kinds: np.ndarray, n_classes: int) -> list[Any]:
+        header = self._header(kinds, n_classes)
+        dense = self._class("com.yahoo.labs.samoa.instances.DenseInstance")
         rows = []
         for values in np.column_stack([X, y.astype(float)]):
             row = dense(1.0, self._doubles(values))
@@ -125,7 +131,7 @@ class Moa:
             rows.append(row)
         return rows
 
-    def _header(self, kinds: np.ndarray) -> Any:
+    def _header(self, kinds: np.ndarray, n_classes: int) -> Any:
         instances = "com.yahoo.labs.samoa.instances."
         attribute, names = self._class(f"{instances}Attribute"), self._class("java.util.ArrayList")
 
@@ -138,7 +144,7 @@ class Moa:
             return attribute(name, categories)
 
         columns = self._class("java.util.ArrayList")()
-        for k, n_categories in enumerate([*kinds.tolist(), 2]):
+        for k, n_categories in enumerate([*kinds.tolist(), n_classes]):
             columns.add(column(f"x{k}", n_categories))
         header = self._class(f"{instances}InstancesHeader")(
             self._class(f"{instances}Instances")("rows", columns, 0)

@@ -48,7 +48,7 @@ def digest(rows, settings=SETTINGS):
 class FedModel:
     """Writer and consumers of one model, as the service runs them."""
 
-    def __init__(self, path, settings, **options):
+    def __init__(self, path, settings, *, reads=True, **options):
         rest, feed = split_settings(settings)
         self.settings = rest
         self.store = SQLiteStore(path)
@@ -59,9 +59,14 @@ class FedModel:
         command.future.result()
         self.writer.start()
         self.consumers = consumers_of(self.writer, {"m": feed})
+        self._is_stopped = False
+        if reads:
+            self.read()
+
+    def read(self):
+        """Start the consumers."""
         for consumer in self.consumers:
             consumer.start()
-        self._is_stopped = False
 
     @property
     def source(self):

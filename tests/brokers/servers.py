@@ -72,6 +72,9 @@ class Server:
     def send(self, topic, payloads):
         raise NotImplementedError
 
+    def trim(self, topic, n_messages):
+        """Delete all messages of a topic but the last ones."""
+
 
 class Nats(Server):
     scheme, program = "nats", "nats-server"
@@ -106,6 +109,9 @@ class Nats(Server):
 
         self._run(publish)
 
+    def trim(self, topic, n_messages):
+        self._run(lambda stream: stream.purge_stream(topic.upper(), keep=n_messages))
+
 
 class Redis(Server):
     scheme, program = "redis", "redis-server"
@@ -129,6 +135,10 @@ class Redis(Server):
             for payload in payloads:
                 batch.xadd(topic, {"payload": payload})
             batch.execute()
+
+    def trim(self, topic, n_messages):
+        with self.client() as client:
+            client.xtrim(topic, maxlen=n_messages, approximate=False)
 
 
 class Mosquitto(Server):
@@ -175,6 +185,9 @@ class KafkaMock:
         for number, payload in enumerate(payloads):
             self._producer.produce(topic, payload, partition=number % 4)
         assert self._producer.flush(30) == 0
+
+    def trim(self, topic, n_messages):
+        """Do nothing: the mock cluster keeps the last 5 MB of a partition."""
 
     def stop(self):
         self._producer.flush(5)

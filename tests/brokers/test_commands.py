@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from steelyard.brokers import Address
+from steelyard.brokers.address import without_credentials
 from steelyard.brokers.settings import split_settings
 from steelyard.cli import main
 from steelyard.exceptions import ParameterError
@@ -60,6 +61,25 @@ def test_stream_of_a_missing_topic_is_an_error_without_credentials(brokers):
     code, _, errors = _invoke("stream", address, "--target", "kind")
     assert code == 1
     assert "no such stream" in errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stream", "kafk://alice:hunter2@127.0.0.1/x", "--target", "kind"),
+        ("serve", "--store", "kafk://alice:hunter2@127.0.0.1/x"),
+    ],
+)
+def test_address_with_unknown_scheme_is_an_error_without_credentials(words):
+    code, _, errors = _invoke(*words)
+    assert code == 1
+    assert "kafk://" in errors
+    assert "hunter2" not in errors
+
+
+def test_shown_address_of_a_database_has_no_credentials():
+    assert without_credentials("postgresql://alice:hunter2@db/shop") == "postgresql://db/shop"
+    assert without_credentials("rows@2026.csv") == "rows@2026.csv"
 
 
 def test_report_of_a_stream_has_no_credentials(brokers, tmp_path):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from steelyard.brokers import Address, BrokerError, open_source
+from steelyard.brokers.interface import client_errors
 from tests.brokers.feeding import SETTINGS, digest, encoded, records, topic
 from tests.brokers.servers import free_port, received
 from tests.service.processes import until
@@ -149,7 +150,7 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     until(lambda: model.source.n_messages == 86)
     letters = [json.loads(letter) for letter in received(positioned, dead, 6)]
     assert len({letter["id"] for letter in letters}) == 6
-    assert all(letter["reason"] for letter in letters)
+    assert all(letter["reason"] and "request" not in letter["reason"] for letter in letters)
     assert model.digest == digest(timed, model.settings)
 
 
@@ -217,6 +218,29 @@ def test_topic_that_was_created_again_is_an_error(brokers):
         positions = {"nats": {"": "7"}, "redis": {"": "99999999999999-0/9"}, "kafka": {"0": "7"}}[kind]
         with pytest.raises(BrokerError, match="created again"):
             open_source(Address.parse(broker.address(name)), positions)
+
+
+def test_reading_an_idle_topic_returns_nothing_and_later_messages_arrive(positioned):
+    name = topic()
+    positioned.create(name)
+    source = open_source(Address.parse(positioned.address(name)))
+    try:
+        assert [source.read(100, 0.05) for _ in range(3)] == [[], [], []]
+        positioned.send(name, [b"1", b"2"])
+        found = []
+        while len(found) < 2:
+            found += source.read(100, 0.2)
+        assert sorted(message.payload for message in found) == [b"1", b"2"]
+        assert source.lag() == 0
+    finally:
+        source.close()
+
+
+def test_refused_credentials_are_an_error_about_credentials():
+    address = Address.parse("nats://alice:hunter2@127.0.0.1/payments")
+    with pytest.raises(BrokerError, match="check the user") as caught, client_errors(address, OSError):
+        raise OSError("'Authorization Violation' of alice")
+    assert "alice" not in str(caught.value)
 
 
 def test_missing_topic_is_an_error_with_a_hint(positioned):

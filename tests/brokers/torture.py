@@ -3,8 +3,8 @@
 The service is killed at a random moment while it consumes and started again on the same store; the broker is
 also killed and started again where it is durable (NATS and Redis; the mock cluster of Kafka is in memory).
 After each kill all messages must be learned exactly once: the digest must equal that of a model that learned
-the messages of the topic at once. Two models are fed: one from labelled rows, and one from rows whose labels
-arrive on another topic.
+the messages of the topic at once. Three models are fed: one from labelled rows, one from rows whose labels
+arrive on another topic, and one from large Arrow messages, of which the store has snapshots instead of rows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 
 import httpx
+import numpy as np
+import pyarrow as pa
 
 from steelyard.brokers import consumer as _consumer_module  # noqa: F401  loaded before the forks
 from steelyard.cli import main as steelyard_command
@@ -30,9 +32,11 @@ from steelyard.cli import serve as _serve_module  # noqa: F401
 from steelyard.service import Engine, Spec
 from steelyard.service import rows as wire
 from steelyard.service.http import make_app as _make_app  # noqa: F401
+from steelyard.tables.columns import ColumnBatch
 from tests.brokers import servers
 
 KINDS = ("nats", "redis", "kafka")
+ARROW_ROWS, ARROW_COLUMNS = 6_000, 12  # of a message: more bytes than four times the learned state
 COLUMNS = '[columns]\na = "number"\nb = "number"\n'
 MAX_SECONDS = 60.0  # after a start all messages must be learned within this time
 
@@ -76,14 +80,12 @@ class Forked:
 
 
 class Producer:
-    """Rows of both models, as they are in the topics, and the models that learned them at once."""
+    """Rows of all models, as they are in the topics, and the models that learned them at once."""
 
     def __init__(self, server, seed):
         self.server, self.rng = server, random.Random(f"{seed}-{server.scheme}")
-        self.engines = {
-            "rows": Engine("rows", Spec.from_mapping(SPECS["rows"])),
-            "joined": Engine("joined", Spec.from_mapping(SPECS["joined"])),
-        }
+        self.engines = {name: Engine(name, Spec.from_mapping(spec)) for name, spec in SPECS.items()}
+        self.numbers = np.random.default_rng(self.rng.randrange(2**32))
         self.n_made = 0
 
     def _row(self):
@@ -106,11 +108,27 @@ class Producer:
         self.engines["rows"].learn(wire.from_records(rows), at=0.0)
         if ids:
             self.engines["joined"].learn(wire.from_records(ids, ["id"]), at=0.0)
+        self._send_arrow()
+
+    def _send_arrow(self):
+        kind = (self.numbers.random(ARROW_ROWS) < 0.2).astype(float)
+        columns = {f"x{k}": self.numbers.normal(kind) for k in range(ARROW_COLUMNS)}
+        table, body = pa.table({**columns, "kind": kind}), io.BytesIO()
+        with pa.ipc.new_stream(body, table.schema) as writer:
+            writer.write_table(table)
+        self.server.send("arrow", [body.getvalue()])
+        self.engines["arrow"].learn(ColumnBatch({**columns, "kind": kind}, ARROW_ROWS), at=0.0)
+        self.n_made += ARROW_ROWS
 
 
 SPECS = {
     "rows": {"target": "kind", "columns": {"a": "number", "b": "number"}, "rows": "none"},
     "joined": {"target": "kind", "id": "id", "columns": {"a": "number", "b": "number"}},
+    "arrow": {
+        "target": "kind",
+        "columns": {f"x{k}": "number" for k in range(ARROW_COLUMNS)},
+        "rows": "none",
+    },
 }
 
 
@@ -124,11 +142,14 @@ def _write_models(server, folder):
         + source.format(server.address("bare"))
         + f'[labels]\naddress = "{server.address("labels")}"\n'
     )
-    return [rows, joined]
+    arrow = folder / "arrow.toml"
+    columns = "[columns]\n" + "".join(f'x{k} = "number"\n' for k in range(ARROW_COLUMNS))
+    arrow.write_text('target = "kind"\nrows = "none"\n' + columns + source.format(server.address("arrow")))
+    return [rows, joined, arrow]
 
 
 def _compare(service, producer, when):
-    """Wait until all messages are learned, then compare both models with those that learned them at once."""
+    """Wait until all messages are learned, then compare the models with those that learned them at once."""
     end = time.monotonic() + MAX_SECONDS
     with httpx.Client(base_url=service.url, timeout=60) as http:
         for name, engine in producer.engines.items():
@@ -145,7 +166,7 @@ def torture(kind, kills, seed, folder, *, longest=0.3):
     rng = random.Random(f"{seed}-{kind}")
     n_restarts = 0
     with servers.running(kind, folder / "broker") as server:
-        server.create("rows", "bare", "labels")
+        server.create("rows", "bare", "labels", "arrow")
         producer, store = Producer(server, seed), str(folder / "store.db")
         models = _write_models(server, folder)
         service = Forked(store, models)

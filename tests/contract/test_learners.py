@@ -19,7 +19,7 @@ from steelyard import (
     StreamClassifier,
 )
 from steelyard.checks import NotApplicable, learner_checks
-from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.online.base import OnlineLearner
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
@@ -48,6 +48,7 @@ LEARNERS = [
     OnlinePerceptron(),
     OAM(random_state=0),
     OPAUC(),
+    AROW(),
     NORMA(),
     RBP(random_state=0),
     Forgetron(),
@@ -88,7 +89,7 @@ def _expected_failures_of_weights(learner):
         return {"check_class_weight_classifiers": reason}
     if isinstance(learner, OnlineLearner):
         reason = "rows are learned one at a time in their order, and this check shuffles the repeated rows"
-        return {"check_sample_weight_equivalence_on_dense_data": reason}
+        return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in ("dense", "sparse")}
     if isinstance(learner, IncrementalSVC) and learner.threshold == "gmean":
         repeated = (
             "a row is scored without its own term, but a repeated row is scored with the term of the other"

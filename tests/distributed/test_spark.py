@@ -3,78 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import socket
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from steelyard import ProximalSVC, RandomFeatures
+from steelyard.distributed import spark as engine
 from steelyard.exceptions import DataError, DataTypeError, NotFittedError, ParameterError
 from tests.distributed.data import CUTS, SynchronousClient, assert_same_model, one_machine, rows_and_cuts
+from tests.distributed.spark_sessions import HAS_CONNECT, MARKS, pa, pd
 from tests.proximal.data import imbalanced
 
-pytest.importorskip("pyspark", reason="Spark is not installed")
-pa = pytest.importorskip("pyarrow", reason="the extra tables is not installed")
-pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
-if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-    pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
-
-import pyspark  # noqa: E402  # after the checks above
-
-from steelyard.distributed import spark as engine  # noqa: E402
-
 NAMES = ["age", "amount", "hour", "place", "days"]
-HAS_CONNECT = any((Path(pyspark.__file__).parent / "jars").glob("spark-connect_*.jar"))
 WITHOUT = "pyspark before 4 comes without the server of Spark Connect"
 SESSIONS = ["classic", pytest.param("connect", marks=pytest.mark.skipif(not HAS_CONNECT, reason=WITHOUT))]
-# One session for the module; Spark itself warns of versions that are new to it.
-pytestmark = [
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
-]
-
-
-@pytest.fixture(scope="module")
-def sessions():
-    """A classic session, and a client of the Connect server that runs in the same Spark."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.log.level": "OFF",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
-    }
-    if HAS_CONNECT:
-        settings["spark.plugins"] = "org.apache.spark.sql.connect.SparkConnectPlugin"
-        settings["spark.connect.grpc.binding.port"] = str(port)
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    classic = builder.getOrCreate()
-    if HAS_CONNECT:
-        from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-        connect = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-        yield {"classic": classic, "connect": connect}
-        connect.client.close()
-    else:
-        yield {"classic": classic}
-    classic.stop()
+pytestmark = MARKS
 
 
 @pytest.fixture

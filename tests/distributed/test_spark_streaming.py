@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import time
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from steelyard import KeyedClassifier, ProximalSVC, StreamClassifier
+from steelyard.distributed import spark as engine
+from steelyard.distributed.spark_streaming import ModelCheckpoint
 from steelyard.exceptions import DataError, DataTypeError, FileFormatError, ParameterError
 from steelyard.persistence import from_bytes, to_bytes
 from steelyard.proximal import Quantizer
+from tests.distributed.spark_sessions import MARKS, pd
+from tests.service.processes import until
 
-pytest.importorskip("pyspark", reason="Spark is not installed")
-pd = pytest.importorskip("pandas", reason="the extra tables is not installed")
-pytest.importorskip("pyarrow", reason="the extra tables is not installed")
-if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-    pytest.skip("Spark needs Java, and there is none on this machine", allow_module_level=True)
-
-from steelyard.distributed import spark as engine  # noqa: E402  # after the checks above
-from steelyard.distributed.spark_streaming import ModelCheckpoint  # noqa: E402
-
-pytestmark = [
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"),
-]
-
+pytestmark = MARKS
 FEATURES = ["a", "b"]
 SCHEMA = "customer string, a double, b double, y long"
 ONCE = {"availableNow": True}
@@ -46,28 +33,9 @@ MODELS = {
 }
 
 
-def session():
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.log.level": "OFF",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-@pytest.fixture(scope="module")
-def spark():
-    made = session()
-    yield made
-    made.stop()
+@pytest.fixture
+def spark(sessions):
+    return sessions["classic"]
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +102,15 @@ def test_killed_driver_continues_with_digest_of_uninterrupted_stream(spark, rows
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from tests.distributed import test_spark_streaming as t\n"
+        "from tests.distributed import spark_sessions, test_spark_streaming as t\n"
         "save = t.ModelCheckpoint.save\n"
         "def dying(self):\n"
         "    save(self)\n"
         "    if self.batch_id == 1:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "t.ModelCheckpoint.save = dying\n"
-        "t.run(t.session(), t.MODELS['ProximalSVC'](), Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "spark = spark_sessions.classic_session()\n"
+        "t.run(spark, t.MODELS['ProximalSVC'](), Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     root = Path(__file__).parents[2]
     arguments = [sys.executable, "-c", script, str(folder), str(tmp_path)]
@@ -187,10 +156,10 @@ def test_rate_source_is_scored_as_streaming_dataframe(spark):
     scored = engine.predict(model, df, features=["a"], score="score")
     assert scored.isStreaming
     query = scored.writeStream.format("memory").queryName("scored").start()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and spark.table("scored").count() < 50:
-        query.processAllAvailable()
-    query.stop()
+    try:  # processAllAvailable() may never return, because the source never ends
+        until(lambda: spark.table("scored").count() >= 50, 120.0)
+    finally:
+        query.stop()
     found = spark.table("scored").toPandas()
     assert len(found) >= 50
     np.testing.assert_array_equal(found["prediction"], model.predict(found[["a"]]))
@@ -205,6 +174,10 @@ def test_keyed_classifier_of_partitions_equals_local_fit(spark, rows):
         frame[["customer", *FEATURES]], frame["y"]
     )
     assert model.digest() == local.digest()
+    others = frame[frame["customer"] != "c3"]
+    never = KeyedClassifier("customer", quantizer=model.quantizer_)
+    never.fit(others[["customer", *FEATURES]], others["y"])
+    assert deepcopy(model).forget_key("c3").digest() == never.digest()
     scored = engine.predict(model, df, features=FEATURES, score="s").toPandas()
     np.testing.assert_array_equal(scored["s"], local.decision_function(scored[["customer", *FEATURES]]))
     with pytest.raises(ParameterError, match="name of its key column"):

@@ -234,7 +234,7 @@ def test_levels_below_promised_precision_are_rarely_accepted_at_any_time():
     assert accepted <= 60 * ERROR + 4
 
 
-def test_adversary_who_sees_the_wealth_rarely_gets_an_imprecise_level_accepted():
+def test_imprecise_level_is_rarely_accepted_if_an_adversary_sees_the_wealth():
     n_runs, accepted = 60, 0
     for seed in range(n_runs):
         rng, levels = np.random.default_rng([seed, 1]), PrecisionLevels(0.8)

@@ -288,3 +288,17 @@ def test_threshold_is_chosen_on_the_weighted_sum(threshold):
     totals = [weights.scores(side) for side in sides[:2]]
     best = choose_threshold(*totals, threshold, 0.1)
     assert weights.threshold == pytest.approx(0.5 * best if threshold == "gmean" else best, abs=1e-6)
+
+
+def test_calibrated_log_odds_of_few_positives_are_bounded_and_keep_their_order():
+    rng = np.random.default_rng(0)
+    negative = rng.normal(size=(1000, 1))
+    negative[:3] = 30.0  # negatives above all positives give the upper side no slope
+    highest = []
+    for n_positive in (3, 1000):
+        positive = 10.0 + rng.normal(size=(n_positive, 1))
+        weights = weigh_experts(TwoSides(positive, negative, 0.003), "gmean", np.ones(1))
+        scores = weights.scores(np.linspace(-5.0, 40.0, 50)[:, None])
+        assert (np.diff(scores) > 0.0).all()
+        highest.append(scores[-1])
+    assert highest[0] < 1.0 + np.log(4.0) + 3.0 < highest[1]

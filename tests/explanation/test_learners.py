@@ -21,7 +21,7 @@ from steelyard import (
 )
 from steelyard.exceptions import DataError, NotFittedError
 from steelyard.kernels import EditKernel
-from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 from tests.explanation.reference import one_reference, shapley_values
 
@@ -36,6 +36,7 @@ LEARNERS = {
     "OnlinePerceptron": OnlinePerceptron(),
     "OAM": OAM(random_state=0),
     "OPAUC": OPAUC(),
+    "AROW": AROW(),
     "NORMA": NORMA(),
     "RBP": RBP(random_state=0),
     "Forgetron": Forgetron(),

@@ -265,3 +265,17 @@ def opauc(X, y, *, eta, regularization):
         c, S = other.mean(axis=0), np.cov(other.T, bias=True).reshape(len(x), len(x))
         w = w - eta * (regularization * w - sign * (x - c) + (x - c) * ((x - c) @ w) + S @ w)
     return w
+
+
+def arow(X, y, *, regularization):
+    """Return weights and intercept; the intercept is the weight of a column of ones."""
+    X = np.column_stack([X, np.ones(len(X))])
+    w, variances = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    for t, (x, sign) in enumerate(zip(X, y, strict=True)):
+        loss = 1.0 - sign * (w @ x)
+        if loss > 0:
+            share = (y[: t + 1] == sign).mean()
+            beta = 1.0 / (variances @ x**2 + 2.0 * regularization * share)
+            w = w + sign * loss * beta * variances * x
+            variances = variances - beta * (variances * x) ** 2
+    return w[:-1], w[-1]

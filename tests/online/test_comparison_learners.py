@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 
 from steelyard.exceptions import DataError, ParameterError
-from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from tests.online import reference
 from tests.online.streams import make_stream
 
@@ -189,10 +190,32 @@ def test_norma_learning_rate_that_flips_the_sign_of_weights_raises():
         NORMA(2.0, 0.5).fit(AXIS, SIGNS)
 
 
-@pytest.mark.parametrize("learner", [OnlinePerceptron(), OAM(), OPAUC(), Forgetron(kernel="linear")])
+@pytest.mark.parametrize("learner", [AROW(), OnlinePerceptron(), OAM(), OPAUC(), Forgetron(kernel="linear")])
 def test_rows_that_would_overflow_raise(learner):
     with pytest.raises(DataError, match="overflow"):
         clone(learner).fit(AXIS * 1e200, SIGNS)
+
+
+@pytest.mark.parametrize("regularization", [0.1, 2.0])
+def test_arow_matches_reference_implementation(stream, regularization):
+    X, y = stream
+    model = AROW(regularization).partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    w, b = reference.arow(X, y, regularization=regularization)
+    assert_close(model.coef_[0], w)
+    assert_close(model.intercept_[0], b)
+
+
+def test_arow_learns_sparse_and_dense_rows_with_the_same_bits(stream):
+    X, y = stream
+    X, weights = np.where(np.abs(X) > 0.5, X, 0.0), np.arange(len(y)) % 3
+    labels = np.where(X[:, 0] > 1.0, 2, y)  # three classes
+    dense = AROW().fit(X, labels, sample_weight=weights)
+    sparse = AROW().fit(sp.csr_matrix(X), labels, sample_weight=weights)
+    np.testing.assert_array_equal(dense.coef_, sparse.coef_)
+    np.testing.assert_array_equal(dense.intercept_, sparse.intercept_)
+    np.testing.assert_allclose(
+        dense.decision_function(X), sparse.decision_function(sp.csr_matrix(X)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("learner", [NORMA(), RBP(random_state=0), Forgetron(), Projectron()])

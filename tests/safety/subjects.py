@@ -23,7 +23,7 @@ from steelyard import (
     StreamClassifier,
 )
 from steelyard.kernels.sequences import GlobalAlignmentKernel
-from steelyard.online import NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
+from steelyard.online import AROW, NORMA, OAM, OPAUC, RBP, Forgetron, OnlinePerceptron, Projectron
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay, SlidingWindow
 
 _FITTED: dict[str, Any] = {}
@@ -51,6 +51,7 @@ LEARNERS = {
     "OnlinePerceptron": OnlinePerceptron(),
     "OAM": OAM(random_state=0, budget=10),
     "OPAUC": OPAUC(),
+    "AROW": AROW(),
     "NORMA": NORMA(),
     "RBP": RBP(random_state=0, budget=10),
     "Forgetron": Forgetron(budget=10),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from steelyard.exceptions import DataError
-from steelyard.service import Engine
+from steelyard.service import Engine, Spec
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, Label, Learn, Put, Remember, Tick, Unavailable
 from steelyard.service.stores import PendingRow
+from steelyard.tables.columns import ColumnBatch
 from tests.service.data import Clock, records, spec
 from tests.service.sessions import ModelSession, batch
 
@@ -37,6 +39,28 @@ def test_acknowledged_rows_survive_restart_without_shutdown(session):
     found = session.again().model()
     assert found.version == session.model().version == 4
     assert found.summary() == session.model().summary()
+
+
+def test_large_batches_of_model_without_stored_rows_are_written_as_snapshots(where):
+    session = ModelSession(where)
+    settings = Spec.from_mapping({"target": "y", "rows": "none"})
+    session.do(Put("m", settings))
+    rng, expected = np.random.default_rng(0), Engine("m", settings)
+    for n_rows in (50_000, 10_000, 10_000):
+        labels = (rng.random(n_rows) < 0.2).astype(float)
+        numbers = {f"x{k}": rng.normal(labels) for k in range(8)}
+        rows = ColumnBatch({**numbers, "y": labels}, n_rows)
+        session.do(Learn("m", rows))
+        expected.learn(rows, at=session.clock.now)
+        assert list(session.store.chunks("m")) == []
+    # The first batch is followed by a regular snapshot; of the two others only the last one is needed.
+    assert [version for version, *_ in session.store.snapshots("m", 10)] == [3, 1]
+    restarted = session.again()
+    assert restarted.model().summary()["digest"] == expected.digest()
+    assert restarted.model().measures == session.model().measures
+    restarted.do(Learn("m", rows.take(0, 100)))
+    expected.learn(rows.take(0, 100), at=0.0)
+    assert restarted.again().model().summary()["digest"] == expected.digest()
 
 
 def test_failed_commit_changes_nothing_and_raises(session, monkeypatch):

@@ -7,14 +7,17 @@ import logging
 import os
 import time
 
+import numpy as np
 import pytest
 
 from steelyard.exceptions import DataError, FileAccessError, ParameterError
-from steelyard.service import SQLiteStore, Writer
+from steelyard.service import Spec, SQLiteStore, Writer
 from steelyard.service import rows as wire
-from steelyard.service.commands import Forget, Learn, Put, Tick, Unavailable
+from steelyard.service.commands import Forget, Label, Learn, Put, Tick, Unavailable
+from steelyard.service.engine import Engine
 from steelyard.service.http import Limits, app, bodies, make_app
 from steelyard.service.http.keys import Keys
+from steelyard.tables.columns import ColumnBatch
 from tests.service.data import SPEC, Clock, records, spec
 from tests.service.server import serving
 from tests.service.sessions import ModelSession, batch
@@ -422,3 +425,32 @@ ODD = [
 def test_spec_with_invalid_learner_raises(odd):
     with pytest.raises(ParameterError):
         spec(**odd)
+
+
+def test_refused_request_with_a_first_gap_adds_no_feature():
+    engine = Engine("m", Spec.from_mapping({"target": "y", "missing": "indicator"}))
+    numbers = {"a": np.array([0.0, 1.0, 2.0, 3.0]), "y": np.array([0.0, 1.0, 0.0, 1.0])}
+    engine.learn(ColumnBatch(numbers, 4), at=0.0)
+    published = engine.published()
+    with pytest.raises(DataError):
+        engine.learn(ColumnBatch({"a": np.array([np.nan, 1e308]), "y": np.ones(2)}, 2), at=1.0)
+    assert engine.copies()[0].feature_names == published.encoder.feature_names == ["a"]
+
+
+def test_labels_of_integer_classes_stay_integers_beside_a_quarantined_text(tmp_path):
+    session = ModelSession(tmp_path / "a.db")
+    session.do(Put("m", spec(classes=[0, 1], violations="quarantine")))
+    rows = records(20)
+    rows[3]["fraud"] = "stolen"
+    assert session.do(Learn("m", batch(rows)))["quarantined"] == 1
+    assert session.model().learner.classes_.tolist() == [0, 1]
+
+
+def test_label_can_be_corrected_to_a_class_of_the_spec_without_rows(tmp_path):
+    session = ModelSession(tmp_path / "a.db")
+    session.do(Put("m", spec(classes=[0, 1, 2])))
+    session.do(Learn("m", batch(records(20))))
+    assert session.do(Label("m", {"r3": 2}, correct=True))["corrected"] == 1
+    assert session.model().summary()["classes"]["2"] == 1.0
+    with pytest.raises(DataError, match="corrected to 0, 1, 2; got '7'"):
+        session.do(Label("m", {"r3": "7"}, correct=True))

@@ -230,3 +230,37 @@ def test_unreachable_database_error_hides_password():
     assert "secret-word" not in str(refused.value)
     with pytest.raises((FileAccessError, ParameterError)):
         open_store("postgresql://host:not-a-port-:/")
+
+
+def test_keys_that_another_process_has_stored_are_found_after_the_lease_has_moved(cluster):
+    where = cluster.empty()
+    with open_store(where) as first, open_store(where) as second:
+        for store in (first, second):
+            assert store.acquire_write_lock()
+        assert second.response_to("m", "k") is None  # read without a lease
+        assert first.acquire_leases(["m"], 1) == ["m"]
+        with first.transaction():
+            first.put_responses("m", [("k", "f", "{}")], at=1.0)
+        first.release_leases(["m"])
+        assert second.acquire_leases(["m"], 1) == ["m"]
+        assert second.response_to("m", "k") == ("f", "{}")
+
+
+def test_keys_of_a_transaction_that_failed_are_unknown(store):
+    def fail():
+        with store.transaction():
+            store.put_responses("m", [("k", "f", "{}")], at=1.0)
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
+    assert store.response_to("m", "k") is None
+    with store.transaction():
+        store.put_responses("m", [(f"k{n}", "f", str(n)) for n in range(300)], at=1.0)
+    assert store.responses_to("m", ["k", "k7", "k299"]) == {"k7": ("f", "7"), "k299": ("f", "299")}
+    with store.transaction():
+        store.rename_model("m", "n")
+        store.blank_response("n", "gone", "k7")
+    assert store.response_to("m", "k7") is None
+    assert store.response_to("n", "k7") == ("f", "gone")
+    assert store.response_to("n", "k8") == ("f", "8")

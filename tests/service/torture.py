@@ -27,10 +27,13 @@ from pathlib import Path
 
 import httpx
 
+from steelyard.brokers import consumer, settings  # noqa: F401  loaded before the first fork
 from steelyard.cli import main as steelyard_command
 from steelyard.cli import serve as _serve_module  # noqa: F401
 from steelyard.service import Engine, Spec
 from steelyard.service import rows as wire
+from steelyard.service.http import app, protocol  # noqa: F401
+from steelyard.service.stores import postgres  # noqa: F401
 
 SPEC = {
     "target": "kind",

@@ -1,6 +1,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "arrays.hpp"
@@ -189,6 +190,106 @@ void bind_linear(nb::module_& m) {
         "One pass of one-pass AUC optimization, in place; one array per target.");
 }
 
+using Vectors = std::vector<Array<double, 1>>;
+using Values = Array<const double, 1>;
+using Columns = Array<const std::int32_t, 1>;
+using RowStarts = Array<const std::int64_t, 1>;
+
+// Rows of a matrix in CSR format; throws if the arrays are inconsistent.
+class SparseRows {
+  public:
+    SparseRows(const Values& values, const Columns& columns, const RowStarts& starts, std::size_t n_features)
+        : values_(values.data()),
+          columns_(columns.data()),
+          starts_(starts.data()),
+          n_rows_(starts.size() ? starts.size() - 1 : 0) {
+        require(starts.size() > 0 && columns.size() == values.size() && starts_[0] == 0 &&
+                    starts_[n_rows_] == static_cast<std::int64_t>(values.size()),
+                "sparse rows: array shapes disagree");
+        bool is_valid = true;
+        for (std::size_t i = 0; i < n_rows_; ++i) is_valid &= starts_[i] <= starts_[i + 1];
+        for (std::size_t k = 0; k < columns.size(); ++k)
+            is_valid &= columns_[k] >= 0 && static_cast<std::size_t>(columns_[k]) < n_features;
+        require(is_valid, "sparse rows: a row start or a column is out of range");
+    }
+    std::size_t size() const { return n_rows_; }
+    SparseSample operator()(std::size_t i) const {
+        return {values_ + starts_[i], columns_ + starts_[i], static_cast<std::size_t>(starts_[i + 1] - starts_[i])};
+    }
+
+  private:
+    const double* values_;
+    const std::int32_t* columns_;
+    const std::int64_t* starts_;
+    std::size_t n_rows_;
+};
+
+// One pass of AROW for every target; see learn() above.
+template <class RowAt>
+void arow(std::size_t n_rows, std::size_t n_features, const RowAt& row_at, const SignRows& signs,
+          const Vectors& weights, const Vectors& variances, const Vectors& bias, const Vectors& seen,
+          double regularization) {
+    const std::size_t n = signs.shape(0);
+    require(signs.shape(1) == n_rows && weights.size() == n && variances.size() == n && bias.size() == n &&
+                seen.size() == n,
+            "arow_sweep: array shapes disagree");
+    for (std::size_t k = 0; k < n; ++k)
+        require(weights[k].size() == n_features && variances[k].size() == n_features && bias[k].size() == 2 &&
+                    seen[k].size() == 2,
+                "arow_sweep: array shapes disagree");
+    nb::gil_scoped_release unlocked;
+    for (std::size_t k = 0; k < n; ++k) {
+        const ArowState state{weights[k].data(), variances[k].data(), bias[k].data(), seen[k].data()};
+        arow_sweep(n_rows, row_at, row_of(signs, k), state, regularization);
+    }
+}
+
+void bind_sparse(nb::module_& m) {
+    m.def(
+        "arow_sweep",
+        [](Array<const double, 2> X, SignRows signs, const Vectors& weights, const Vectors& variances,
+           const Vectors& bias, const Vectors& seen, double regularization) {
+            const std::size_t d = X.shape(1);
+            std::vector<std::int32_t> columns(d);
+            std::iota(columns.begin(), columns.end(), 0);
+            const auto row_at = [&](std::size_t i) { return SparseSample{X.data() + i * d, columns.data(), d}; };
+            arow(X.shape(0), d, row_at, signs, weights, variances, bias, seen, regularization);
+        },
+        "X"_a.noconvert(), "signs"_a.noconvert(), "weights"_a.noconvert(), "variances"_a.noconvert(),
+        "bias"_a.noconvert(), "seen"_a.noconvert(), "regularization"_a,
+        "One pass of AROW over dense rows, in place; one array per target.");
+    m.def(
+        "sparse_arow_sweep",
+        [](Values values, Columns columns, RowStarts row_starts, SignRows signs, const Vectors& weights,
+           const Vectors& variances, const Vectors& bias, const Vectors& seen, double regularization) {
+            const std::size_t d = weights.empty() ? 0 : weights[0].size();
+            const SparseRows rows(values, columns, row_starts, d);
+            arow(rows.size(), d, rows, signs, weights, variances, bias, seen, regularization);
+        },
+        "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
+        "weights"_a.noconvert(), "variances"_a.noconvert(), "bias"_a.noconvert(), "seen"_a.noconvert(),
+        "regularization"_a,
+        "One pass of AROW over a sparse matrix in CSR format without duplicates, in place; one array per target.");
+    m.def(
+        "sparse_linear_svm",
+        [](Values values, Columns columns, RowStarts row_starts, SignRows signs, Array<const double, 2> costs,
+           std::size_t n_features, std::size_t n_passes) {
+            const SparseRows rows(values, columns, row_starts, n_features);
+            const std::size_t n = signs.shape(0);
+            require(signs.shape(1) == rows.size() && costs.shape(0) == n && costs.shape(1) == rows.size(),
+                    "sparse_linear_svm: array shapes disagree");
+            auto planes = zeros<double, 2>({n, n_features + 1});
+            nb::gil_scoped_release unlocked;
+            for (std::size_t k = 0; k < n; ++k)
+                fit_linear_svm(rows.size(), rows, row_of(signs, k), costs.data() + k * rows.size(),
+                               planes.data() + k * (n_features + 1), n_features, n_passes);
+            return planes;
+        },
+        "values"_a.noconvert(), "columns"_a.noconvert(), "row_starts"_a.noconvert(), "signs"_a.noconvert(),
+        "costs"_a.noconvert(), "n_features"_a, "n_passes"_a,
+        "Weights and intercept of linear SVMs over a sparse matrix in CSR format, one row per target.");
+}
+
 }  // namespace
 
 void bind_online(nb::module_& m) {
@@ -196,6 +297,7 @@ void bind_online(nb::module_& m) {
     bind_expansion<float>(m, "KernelExpansion32");
     bind_linear<double>(m);
     bind_linear<float>(m);
+    bind_sparse(m);
 }
 
 }  // namespace steelyard::bind

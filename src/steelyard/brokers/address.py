@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -20,6 +21,7 @@ SCHEMES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 _OPTIONS = ("start", "until", "columns")
 _STARTS = ("first", "end")
+_USER = re.compile(r"^(\w+:/+)[^/]*@")
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,8 @@ def is_address(text: object) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """Return an address of a topic as it may be shown; other texts are returned as they are."""
-    return str(Address.parse(text)) if is_address(text) else text
+    """Return a text that may be shown: the user and the password of an address are left out."""
+    return str(Address.parse(text)) if is_address(text) else _USER.sub(r"\1", text)
 
 
 def _password(text: str | None) -> str | None:

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ from steelyard.service.commands import (
     Unavailable,
 )
 from steelyard.service.consumption import pending_rows
-from steelyard.service.engine import PublishedModel
+from steelyard.service.published import PublishedModel
 from steelyard.service.stores import PendingRow
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
@@ -47,7 +48,7 @@ _LAG_SECONDS = 1.0  # interval at which the lag is measured
 _FIRST_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 30.0
 _JOIN_SECONDS = 15.0
-_BATCH_BYTES = 8 << 20  # a batch of messages is limited to about this size
+_BATCH_BYTES = 16 << 20  # a batch of messages is limited to about this size
 _FIRST_MESSAGES = 64  # messages of the first batch, whose size is not known
 _RATE_SECONDS = 10.0  # the throughput is an average over about this time
 _MAX_UNUSED_LABELS = 1_000
@@ -75,10 +76,8 @@ class Consumer:
 
     def __init__(self, writer: Writer, model: str, feed: Feed, role: str) -> None:
         self.writer, self.model, self.feed, self.role = writer, model, feed, role
-        address = feed.source if role == "source" else feed.labels
-        assert address is not None
-        self.address: Address = address
-        self.topic = f"{role} {address.name}"
+        self.address: Address = getattr(feed, role)
+        self.topic = f"{role} {self.address.name}"
         self.state, self.error = "waiting", ""
         self.lag: int | None = None
         self.n_messages = self.n_rows = self.n_dead_letters = 0
@@ -254,7 +253,7 @@ class Consumer:
                     raise
                 self.state, self.error = "waits for labels", str(error)
                 self._pause()
-                request = self.request_again(request)
+                request = replace(request, future=RequestFuture())
                 future = self.submit(request)
                 continue
             self._positions.update({part: position for part, (_, position) in request.moves.items()})
@@ -262,13 +261,6 @@ class Consumer:
             self.n_rows += sum(response[name] for name in counted)
             self.state = "reads"
             return
-
-    @staticmethod
-    def request_again(request: Consume) -> Consume:
-        """Return a copy of a request with a new future."""
-        from dataclasses import replace
-
-        return replace(request, future=RequestFuture())
 
     def _is_full(self, request: Consume) -> bool:
         limit = min(self.writer.max_remembered, self.published().spec.limit("waiting"))
@@ -299,26 +291,15 @@ class Consumer:
                 source=str(self.address),
                 hint="a [dead_letter] topic lets the feed continue without such messages",
             )
-        letters = [
-            (
-                f"{one.message.id}/dead",
-                msgspec.json.encode(
-                    {
-                        "id": one.message.id,
-                        "topic": str(self.address),
-                        "reason": one.reason,
-                        "payload": one.message.payload.decode("utf-8", errors="backslashreplace"),
-                    }
-                ),
-            )
-            for one in bad
-        ]
+        letters = []
+        for message, reason in bad:
+            text = message.payload.decode("utf-8", errors="backslashreplace")
+            letter = {"id": message.id, "topic": str(self.address), "reason": reason, "payload": text}
+            letters.append((f"{message.id}/dead", msgspec.json.encode(letter)))
         self.send(self.feed.dead_letter, letters)
         self.n_dead_letters += len(letters)
-        _log.warning(
-            "%s of model %r: %d messages were sent to the dead-letter topic; the first is %s",
-            self.topic, self.model, len(letters), bad[0].message.id,
-        )  # fmt: skip
+        template = "%s of model %r: number of messages sent to the dead-letter topic: %d; the first is %s"
+        _log.warning(template, self.topic, self.model, len(letters), bad[0].message.id)
 
     def _send_unused_labels(self) -> None:
         """Send labels that were refused, or that waited too long for their rows, to the dead-letter topic."""
@@ -392,7 +373,7 @@ class _Batch:
                 batch.submit()
                 batch.finish()
             return
-        consumer.send_dead_letters([BadMessage(self.messages[0], error.summary)])
+        consumer.send_dead_letters([BadMessage.of(self.messages[0], error)])
         request = consumer.request(self.messages)
         consumer.wait_for(request, consumer.submit(request))
         consumer.n_messages += 1
@@ -426,23 +407,23 @@ class _Batch:
         """Return the rows to learn and the rows that wait for labels, and send predictions."""
         consumer, batch = self.consumer, parsed.batch
         published = consumer.published()
-        answers = self._predict(published, batch) if consumer.feed.sink or consumer.feed.labels else None
+        needs_predictions = published.is_ready and (consumer.feed.sink or consumer.feed.labels)
+        answers = published.predict(batch)[0] if needs_predictions else None
         self._send_predictions(published, parsed, answers)
         target = published.spec.target
         if target not in batch.columns:
             return {"remember": self._pending(published, batch, answers)}
         values = batch.columns[target]
-        has_label = (
-            np.array([value is not None for value in values]) if values.dtype == object else ~np.isnan(values)
+        is_missing = (
+            np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
         )
-        if has_label.all():
+        if not is_missing.any():
             return {"learn": batch}
-        rest = np.flatnonzero(~has_label)
-        unlabelled = wire.select(batch, rest)
-        columns = {name: values for name, values in unlabelled.columns.items() if name != target}
-        unlabelled = ColumnBatch(columns, len(rest))
-        waiting = self._pending(published, unlabelled, None if answers is None else _taken(answers, rest))
-        learn = wire.select(batch, np.flatnonzero(has_label)) if has_label.any() else None
+        columns = {name: values for name, values in batch.columns.items() if name != target}
+        unlabelled = wire.select(ColumnBatch(columns, batch.n_rows), is_missing)
+        answers = None if answers is None else _taken(answers, is_missing)
+        waiting = self._pending(published, unlabelled, answers)
+        learn = None if is_missing.all() else wire.select(batch, ~is_missing)
         return {"learn": learn, "remember": waiting}
 
     def _pending(
@@ -459,10 +440,6 @@ class _Batch:
             raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
         return pending_rows(published.spec, batch, answers, self.consumer.writer.clock())
 
-    @staticmethod
-    def _predict(published: PublishedModel, batch: ColumnBatch) -> Predictions | None:
-        return published.predict(batch)[0] if published.is_ready else None
-
     def _send_predictions(
         self, published: PublishedModel, parsed: ParsedMessages, answers: Predictions | None
     ) -> None:
@@ -472,7 +449,8 @@ class _Batch:
         usual = published.most_frequent_class if feed.alarms_only else None
         labels, scores = answers.labels.tolist(), answers.scores.tolist()
         classes = [str(label) for label in answers.classes]
-        row_ids = _row_ids(published, parsed.batch)
+        column = published.spec.id if published.spec.id in parsed.batch.columns else None
+        row_ids = wire.texts(parsed.batch, column)
         outgoing = []
         for row, name in enumerate(parsed.ids()):
             if feed.alarms_only and str(labels[row]) == usual:
@@ -489,11 +467,6 @@ class _Batch:
         self.consumer.send(feed.sink, outgoing)
 
 
-def _row_ids(published: PublishedModel, batch: ColumnBatch) -> Sequence[str | None]:
-    column = published.spec.id
-    return wire.texts(batch, column) if column in batch.columns else [None] * batch.n_rows
-
-
 def _taken(answers: Predictions, rows: Any) -> Predictions:
     return Predictions.of(answers.labels[rows], list(answers.classes), answers.scores[rows])
 
@@ -504,5 +477,9 @@ def _plain(label: Any) -> Any:
 
 def consumers_of(writer: Writer, feeds: dict[str, Feed]) -> list[Consumer]:
     """Return the consumers of all topics of the models."""
-    roles: Callable[[Feed], list[str]] = lambda feed: ["source"] + ["labels"] * (feed.labels is not None)  # noqa: E731
-    return [Consumer(writer, model, feed, role) for model, feed in feeds.items() for role in roles(feed)]
+    return [
+        Consumer(writer, model, feed, role)
+        for model, feed in feeds.items()
+        for role in ("source", "labels")
+        if getattr(feed, role) is not None
+    ]

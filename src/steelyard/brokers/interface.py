@@ -18,6 +18,7 @@ _MODULES = {
     "redis": "steelyard.brokers.redis_streams",
     "mqtt": "steelyard.brokers.mqtt",
 }
+_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # of errors that concern credentials
 
 
 class BrokerError(SteelyardError, OSError):
@@ -92,7 +93,9 @@ def client_errors(address: Address, *kinds: type[BaseException]) -> Iterator[Non
         raise
     except kinds as error:
         text = address.hide(str(error) or type(error).__name__).strip().rstrip(".")
-        raise BrokerError(f"{text[:300]}.", source=str(address), hint="is the broker running?") from None
+        is_refused = any(word in text.lower() for word in _REFUSAL_WORDS)
+        hint = "check the user and the password of the address" if is_refused else "is the broker running?"
+        raise BrokerError(f"{text[:300]}.", source=str(address), hint=hint) from None
 
 
 def _module(address: Address) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ __all__ = ["open_sink", "open_source"]
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
 _INACTIVE_SECONDS = 120.0  # the server deletes the consumer of a client that has disappeared
+_ANSWER_SECONDS = 5.0  # the server answers a request for messages this long after it has expired at most
+_NO_MESSAGES = ("404", "408")  # statuses: there are no messages, or none arrived in time
 _ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 
 
@@ -27,6 +30,7 @@ class _Connection:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.is_done = asyncio.Event()  # what a call waits for has arrived, or the connection was lost
         self._loop = asyncio.new_event_loop()
         try:
             self.client = self.run(self._connect())
@@ -46,7 +50,16 @@ class _Connection:
             reconnect_time_wait=0,
             allow_reconnect=False,  # the consumer opens the topic again, at the stored position
             error_cb=_ignore,
+            closed_cb=self._closed,
         )
+
+    async def _closed(self) -> None:
+        self.is_done.set()
+
+    def check(self) -> None:
+        """Raise BrokerError if the connection was lost."""
+        if not self.client.is_connected:
+            raise BrokerError("the connection was lost.", source=str(self.address))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         with client_errors(self.address, *_ERRORS):
@@ -73,6 +86,9 @@ class JetStreamSource(Source):
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
         self.missed: str | None = None
         self._address = address
+        self._arrived: list[Any] = []  # messages that were not returned yet
+        self._status: str | None = None  # status with which the server ended the last request
+        self._n_wanted = 0
         self._connection = _Connection(address)
         try:
             self._connection.run(self._open(positions.get("")))
@@ -100,9 +116,12 @@ class JetStreamSource(Source):
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=max(self._sequence, 0) + 1,
             ack_policy=AckPolicy.NONE,
+            filter_subject=address.topic,
             inactive_threshold=_INACTIVE_SECONDS,
         )
-        self._subscription = await stream.pull_subscribe(address.topic, stream=name, config=config)
+        self._consumer = (await stream.add_consumer(name, config)).name
+        self._inbox = self._connection.client.new_inbox()
+        await self._connection.client.subscribe(self._inbox, cb=self._receive)
 
     def _check(self, state: Any) -> None:
         if self._sequence > state.last_seq:
@@ -119,12 +138,8 @@ class JetStreamSource(Source):
             )
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
-        try:
-            found = self._connection.run(self._fetch(max_messages, seconds))
-        except BrokerError:
-            if self._connection.client.is_connected:
-                raise
-            raise BrokerError("the connection was lost.", source=str(self._address)) from None
+        self._connection.run(self._fetch(max_messages, seconds))
+        found, self._arrived = self._arrived[:max_messages], self._arrived[max_messages:]
         messages = []
         for one in found:
             sequence = _sequence(one.reply)
@@ -133,18 +148,47 @@ class JetStreamSource(Source):
             self._sequence = int(messages[-1].position)
         return messages
 
-    async def _fetch(self, max_messages: int, seconds: float) -> list[Any]:
-        if not self._connection.client.is_connected:
-            raise BrokerError("the connection was lost.", source=str(self._address))
+    async def _fetch(self, max_messages: int, seconds: float) -> None:
+        """Get the messages that are there; if there are none, wait for the first one.
+
+        PullSubscription.fetch would wait until all messages have arrived or the time is over.
+        """
+        await self._request(max_messages, {"no_wait": True}, 0.0)
+        if not self._arrived and seconds > 0:
+            await self._request(1, {"expires": int(1e9 * seconds)}, seconds)
+
+    async def _request(self, n_messages: int, options: Mapping[str, Any], seconds: float) -> None:
+        """Request messages; return when they have arrived or the server says that there are no more."""
+        connection = self._connection
+        connection.check()
+        connection.is_done.clear()
+        self._n_wanted, self._status = n_messages, None
+        await connection.client.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream_name}.{self._consumer}",
+            json.dumps({"batch": n_messages, **options}).encode(),
+            reply=self._inbox,
+        )
         try:
-            found: list[Any] = await self._subscription.fetch(max_messages, timeout=seconds)
-        except nats.errors.TimeoutError:
-            return []
-        return found
+            await asyncio.wait_for(connection.is_done.wait(), seconds + _ANSWER_SECONDS)
+        except TimeoutError:
+            raise BrokerError("the server does not answer.", source=str(self._address)) from None
+        connection.check()
+        if self._status is not None and not self._status.startswith(_NO_MESSAGES):
+            raise BrokerError(f"the server answers {self._status}.", source=str(self._address))
+
+    async def _receive(self, message: Any) -> None:
+        status = (message.headers or {}).get("Status")
+        if status is None or message.data:
+            self._arrived.append(message)
+        else:
+            self._status = f"{status} {message.headers.get('Description', '')}".strip()
+        if self._status is not None or len(self._arrived) >= self._n_wanted:
+            self._connection.is_done.set()
 
     def lag(self) -> int | None:
-        info = self._connection.run(self._subscription.consumer_info())
-        return int(info.num_pending)
+        name = self._stream_name
+        info = self._connection.run(self._connection.stream.consumer_info(name, self._consumer))
+        return int(info.num_pending) + len(self._arrived)
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         """Do nothing: the position is in the store of the service."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from steelyard.brokers.interface import Message
-from steelyard.exceptions import DataError
+from steelyard.exceptions import DataError, SteelyardError
 from steelyard.service import rows as wire
 from steelyard.tables.columns import ColumnBatch
 
@@ -26,6 +26,11 @@ class BadMessage(NamedTuple):
 
     message: Message
     reason: str
+
+    @classmethod
+    def of(cls, message: Message, error: SteelyardError) -> BadMessage:
+        """Return the message with the text of an error, in which requests are not mentioned."""
+        return cls(message, error.summary.removeprefix("the request").lstrip(":, "))
 
 
 class ParsedMessages(NamedTuple):
@@ -71,7 +76,7 @@ def parse(
             batch = _joined(kind, [rows for _, _, rows in found], text_columns)
         except DataError as error:  # of one message, so each message is parsed alone
             if len(kept) == 1:
-                bad.append(BadMessage(kept[0], error.summary))
+                bad.append(BadMessage.of(kept[0], error))
                 continue
             for message in kept:
                 ones, bad_ones = parse([message], text_columns, header)
@@ -95,7 +100,7 @@ def _json(messages: Sequence[Message], bad: list[BadMessage]) -> Iterator[tuple[
             value = _decode(payload)
             wire.check_duplicate_fields(payload, value if isinstance(value, list) else [value])
         except DataError as error:
-            bad.append(BadMessage(message, error.summary))
+            bad.append(BadMessage.of(message, error))
             continue
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             bad.append(BadMessage(message, f"this is not JSON: {error}."))
@@ -122,6 +127,6 @@ def _tables(
         try:
             batch = wire.from_body(payload, kind, text_columns, limits=_LIMITS)
         except DataError as error:
-            bad.append(BadMessage(message, error.summary))
+            bad.append(BadMessage.of(message, error))
             continue
         yield message, batch.n_rows, batch

@@ -29,12 +29,21 @@ __all__ = [
 
 def open_source(source: str, query: str | None) -> Any:
     """Return the source of a command: a path, the address of a database table, an open query or topic."""
+    from steelyard.brokers.address import SCHEMES as TOPICS
     from steelyard.brokers.address import is_address as is_topic
+    from steelyard.brokers.address import without_credentials
+    from steelyard.tables.databases import SCHEMES as DATABASES
     from steelyard.tables.databases import is_address, open_database
 
     if is_topic(source) and query is None:
         return _open_topic(source)
     if query is None:
+        if "://" in source and not is_address(source):
+            known = ", ".join(f"{name}://" for name in (*TOPICS, *DATABASES))
+            raise ParameterError(
+                f"{without_credentials(source)!r} is neither a file nor the address of a topic or database.",
+                hint=f"addresses begin with {known}",
+            )
         return source
     if not is_address(source):
         raise click.UsageError(

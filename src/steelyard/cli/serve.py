@@ -20,7 +20,7 @@ import click
 from steelyard.cli.files import ANY_FILE, read_file
 from steelyard.cli.options import address_options
 from steelyard.cli.output import emit_facts, emit_json, emit_table, json_option, print_message
-from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError
+from steelyard.exceptions import FileAccessError, FileFormatError, ParameterError, SteelyardError
 
 __all__ = ["serve_command"]
 
@@ -372,9 +372,12 @@ def _later(duration: str | None) -> float | None:
 
     if duration is None:
         return None
-    length = window_size(duration)
+    try:
+        length = window_size(duration)
+    except SteelyardError:
+        length = None
     if not isinstance(length, timedelta):
-        raise ParameterError(f'expected a time such as "90d"; got {duration!r}.')
+        raise ParameterError(f"expected a time such as 90d (units s, m, h, d, w); got {duration!r}.")
     return time.time() + length.total_seconds()
 
 

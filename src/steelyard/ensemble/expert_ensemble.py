@@ -243,7 +243,7 @@ class ExpertEnsemble:
     def _learn_block(self, block: Block, scores: FloatArray | None) -> None:
         """Learn rows that :meth:`_score` has scored: record, update, weigh, publish."""
         stream = self._record(block, scores)
-        self._update(stream)
+        self._update(stream, partial(self._monitor, block))
         weights = self._weigh(stream)
         self._publish(stream, weights)
 
@@ -258,9 +258,10 @@ class ExpertEnsemble:
         given = self.predicted.take(block.keys, snapshot.classes)
         missing = [row for row, scores in enumerate(given) if scores is None]
         if len(missing) == len(given):
-            return snapshot.raw_scores(block.X)
+            return snapshot.raw_scores(block.X, block.wide)
         if missing:
-            for row, scores in zip(missing, snapshot.raw_scores(block.X[missing]), strict=True):
+            part = block.take(missing)
+            for row, scores in zip(missing, snapshot.raw_scores(part.X, part.wide), strict=True):
                 given[row] = scores
         return np.stack(given)  # type: ignore[arg-type]  # every row has scores now
 
@@ -273,9 +274,6 @@ class ExpertEnsemble:
                 self.decision = self.decision.after(snapshot, block, scores, prior_log_odds(self.shares()))
             hit = snapshot.predict_codes(scores) == block.codes
             self.drift = self.drift.after(block.codes, hit, len(self.labels), self.n_seen)
-        self.changes = self.changes.after(
-            self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
-        )
         block = block.numbered(n_before)
         self._count(block, 1)
         self.rows = self.rows.append(block)
@@ -337,8 +335,17 @@ class ExpertEnsemble:
             places = (block.codes == classes[1]).astype(np.int64)
             self.correction = self.correction.after(log_odds, places, block.keys)
 
-    def _update(self, stream: Stream) -> None:
-        """Update the experts that are due, expensive ones in parallel, and derive their rules."""
+    def _monitor(self, block: Block) -> None:
+        """Test the columns and class frequencies of new rows for changes."""
+        self.changes = self.changes.after(
+            self.monitored(block.X), block.codes, self.labels, self.input.monitored_names, block.times
+        )
+
+    def _update(self, stream: Stream, monitor: Callable[[], None]) -> None:
+        """Update the experts that are due, expensive ones in parallel, and derive their rules.
+
+        ``monitor`` needs no expert and runs beside them.
+        """
         ready = [expert for expert in self.experts if expert.is_ready(stream.views)]
         due = {expert for expert in ready if stream.new_class or expert.is_due(stream)}
 
@@ -351,8 +358,9 @@ class ExpertEnsemble:
 
         expensive = [expert for expert in ready if expert in due and expert.is_expensive]
         # Experts that are updated in place come first, because the calling thread runs the first task: no
-        # other thread may change them after the call ended.
-        expensive.sort(key=lambda expert: not expert.updates_in_place)
+        # other thread may change them after the call ended. Of the others the longest comes first, so that
+        # no thread waits for a long task that began late: refits, and of those the one with the most rows.
+        expensive.sort(key=lambda e: (not e.updates_in_place, not e.refits, -e.n_rows))
         cheap = [expert for expert in ready if expert not in expensive]
 
         def update_cheap() -> None:
@@ -361,7 +369,8 @@ class ExpertEnsemble:
 
         tasks: list[Callable[[], None]] = [partial(update, [expert]) for expert in expensive]
         n_new = stream.n_seen - stream.n_before
-        run_tasks([*tasks, update_cheap], parallel=bool(tasks) and n_new >= SETTINGS.min_rows_for_threads)
+        is_parallel = bool(tasks) and n_new >= SETTINGS.min_rows_for_threads
+        run_tasks([*tasks, update_cheap, monitor], parallel=is_parallel)
 
     def _weigh(self, stream: Stream) -> ExpertWeights | MulticlassWeights | None:
         """Return new weights if there were enough rows since the last weighing, else the current weights."""

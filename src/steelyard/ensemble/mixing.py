@@ -1,8 +1,10 @@
 """Combination of the experts' scores: calibration, weights, threshold and probabilities.
 
 Two classes: the recent out-of-sample scores of every expert are calibrated to log-odds by logistic regression
-with one slope below and one above the middle between the classes (all classes weighted equally). Calibrated
-log-odds do not saturate, so the order of the highest scores is kept. The weight of an expert is
+with one slope below and one above the middle between the classes (all classes weighted equally). Beyond
+1 + log(rows of the class), at most 6, calibrated log-odds grow logarithmically: a few rows justify no larger
+values, which could not be compared with those of later rows. They never saturate, so the order of the highest
+scores is kept. The weight of an expert is
 
     prior * exp(15 * AUC - 5 * L - 10 * N),
 
@@ -35,6 +37,9 @@ _NEWTON_TOLERANCE = 1e-3
 _MAX_NEWTON_STEP = 3.0
 _SLOPE_PENALTY = 3e-3  # ridge penalty of the slopes
 _MIN_SLOPE = 1e-6
+# The slope of one side is at least this fraction of the other: at most 0.3, and 5 divided by the rows of the
+# rarer class.
+_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS = 0.3, 5.0
 _MAX_BIAS = 5.0  # log-odds at the middle
 # Log-odds beyond the linear part at which the calibration has knots; between knots it is interpolated.
 _EXCESS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1e3, 1e4, 1e6, 1e9])
@@ -190,6 +195,7 @@ class _Calibration:
     below: FloatArray  # slope below the middle
     above: FloatArray
     bias: FloatArray
+    limits: FloatArray  # log-odds up to which the calibration is linear: positive and negative side
     log_odds: FloatArray  # 0 where a score is unknown
     auc: FloatArray
 
@@ -209,17 +215,24 @@ class _Calibration:
         middle = 0.5 * (median(scores[:, :n_positive], axis=1) + median(scores[:, n_positive:], axis=1))
         x = np.where(known, (scores - middle[:, None]) / scale[:, None], 0.0)
         below, above, bias = _fit_slopes(x, known, n_positive, n_known)
+        # Few rows would give one side no slope, and its scores no order.
+        least = np.minimum(_MAX_LEAST_SLOPE, _LEAST_SLOPE_ROWS / n_known.min(axis=0))
+        below, above = np.maximum(below, least * above), np.maximum(above, least * below)
+        limits = np.minimum(SETTINGS.linear_log_odds, 1.0 + np.log1p(n_known))
+        bias = np.clip(bias, -limits[1], limits[0])
         linear = below[:, None] * np.minimum(x, 0.0) + above[:, None] * np.maximum(x, 0.0) + bias[:, None]
-        log_odds = np.where(known, _compressed(linear), 0.0)
-        return cls(middle, below / scale, above / scale, bias, log_odds, auc)
+        log_odds = np.where(known, _compressed(linear, limits), 0.0)
+        return cls(middle, below / scale, above / scale, bias, limits, log_odds, auc)
 
     def table(self, line: int) -> tuple[FloatArray, FloatArray]:
         """Return knots of an expert's calibration and the log-odds there."""
-        middle, bias, limit = self.middle[line], self.bias[line], SETTINGS.linear_log_odds
-        low = middle - (bias + limit + _EXCESS) / self.below[line]
-        high = middle + (limit + _EXCESS - bias) / self.above[line]
-        values = limit + np.log1p(_EXCESS)
-        return np.concatenate([low[::-1], [middle], high]), np.concatenate([-values[::-1], [bias], values])
+        middle, bias = self.middle[line], self.bias[line]
+        up, down = self.limits[:, line]
+        low = middle - (bias + down + _EXCESS) / self.below[line]
+        high = middle + (up + _EXCESS - bias) / self.above[line]
+        beyond = np.log1p(_EXCESS)
+        values = np.concatenate([-(down + beyond)[::-1], [bias], up + beyond])
+        return np.concatenate([low[::-1], [middle], high]), values
 
 
 def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -> tuple[FloatArray, ...]:
@@ -259,13 +272,12 @@ def _fit_slopes(x: FloatArray, known: Any, n_positive: int, n_known: IntArray) -
     return np.maximum(a, _MIN_SLOPE), np.maximum(b, _MIN_SLOPE), np.clip(c, -_MAX_BIAS, _MAX_BIAS)
 
 
-def _compressed(log_odds: FloatArray) -> FloatArray:
-    """Return log-odds that grow only logarithmically beyond the linear part, to limit outliers."""
-    limit = SETTINGS.linear_log_odds
-    size = np.abs(log_odds)
-    return np.where(
-        size <= limit, log_odds, np.sign(log_odds) * (limit + np.log1p(np.maximum(size - limit, 0.0)))
-    )
+def _compressed(log_odds: FloatArray, limits: FloatArray) -> FloatArray:
+    """Return log-odds that grow only logarithmically beyond the limits, which bounds outliers."""
+    up, down = limits[:, :, None]
+    inside = np.clip(log_odds, -down, up)
+    beyond = log_odds - inside
+    return inside + np.sign(beyond) * np.log1p(np.abs(beyond))
 
 
 def _weights(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steelyard._types import FloatArray
-from steelyard.ensemble.row_buffer import Block
+from steelyard.ensemble.row_buffer import Block, wide_from_state, wide_state
 from steelyard.ensemble.score_buffer import with_new_experts
 
 __all__ = ["PendingRows"]
@@ -50,7 +50,8 @@ class PendingRows:
             return {}
         block, scores = self.together()
         parts = {"X": block.X, "codes": block.codes, "weights": block.weights, "times": block.times}
-        return {**parts, "scores": scores}
+        wide = {} if block.wide is None else {"wide": wide_state(block.wide)}
+        return {**parts, **wide, "scores": scores}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], n_experts: int, n_first: int | None = None) -> PendingRows:
@@ -65,4 +66,5 @@ class PendingRows:
         if X.ndim != 2 or scores.ndim != 3 or {len(part) for part in (X, weights, times, scores)} != {n}:
             raise ValueError("pending rows, their labels and scores must have the same length")
         X = np.ascontiguousarray(X, dtype=np.float64)
-        return cls((Block.from_rows(X, codes, weights, times, n_first=n_first),), (scores,), n)
+        wide = wide_from_state(state["wide"], n) if "wide" in state else None
+        return cls((Block.from_rows(X, codes, weights, times, n_first=n_first, wide=wide),), (scores,), n)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 
-__all__ = ["Block", "RowBuffer", "last_rows", "row_keys"]
+__all__ = ["Block", "RowBuffer", "last_rows", "row_keys", "wide_from_state", "wide_state"]
 
 _SAVED = ("X", "codes", "weights", "times", "numbers")
 _COLUMNS = (*_SAVED, "keys")
@@ -21,7 +22,10 @@ _MISSING_KEY = 1.5e-310  # hashed in place of a missing value
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows: features, class codes, weights, times, row numbers and hashes of the features."""
+    """Consecutive rows: features, class codes, weights, times, row numbers and hashes of the features.
+
+    If the features are hashed, ``wide`` has the features before hashing. The row buffer does not keep them.
+    """
 
     X: FloatArray
     codes: IntArray
@@ -29,6 +33,7 @@ class Block:
     times: FloatArray
     numbers: IntArray
     keys: NDArray[np.uint64]
+    wide: Any = None  # scipy.sparse.csr_matrix or None
 
     @classmethod
     def from_rows(
@@ -40,31 +45,36 @@ class Block:
         *,
         first: int = 0,
         n_first: int | None = None,
+        wide: sp.csr_matrix | None = None,
     ) -> Block:
         """Return a block whose row numbers begin at ``first``; for ``n_first`` see :func:`row_keys`."""
         n = len(codes)
         weights = np.ones(n) if weights is None else weights
         times = np.zeros(n) if times is None else times
-        return cls(X, codes, weights, times, np.arange(first, first + n), row_keys(X, n_first))
+        return cls(X, codes, weights, times, np.arange(first, first + n), row_keys(X, n_first, wide), wide)
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def take(self, rows: Any) -> Block:
         """Return some of the rows, by slice, mask or index."""
-        return Block(*(getattr(self, name)[rows] for name in _COLUMNS))
+        wide = None if self.wide is None else self.wide[rows]
+        return Block(**{name: getattr(self, name)[rows] for name in _COLUMNS}, wide=wide)
 
     def joined(self, *others: Block) -> Block:
         """Return these rows followed by the others."""
         blocks = [self, *(other for other in others if len(other))]
         if len(blocks) == 1:
             return self
-        return Block(*(np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS))
+        parts = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS}
+        has_wide = all(block.wide is not None for block in blocks)
+        wide = sp.vstack([block.wide for block in blocks], format="csr") if has_wide else None
+        return Block(**parts, wide=wide)
 
     def numbered(self, first: int) -> Block:
         """Return the same rows with row numbers that begin at ``first``."""
         numbers = np.arange(first, first + len(self))
-        return Block(self.X, self.codes, self.weights, self.times, numbers, self.keys)
+        return replace(self, numbers=numbers)
 
     def widened(self, n_columns: int) -> Block:
         """Return the same rows, padded with columns of missing values at the end."""
@@ -200,10 +210,10 @@ class RowBuffer:
                     break
         return found
 
-    def get_state(self) -> dict[str, Any]:
-        """Return the rows as arrays."""
+    def get_state(self, *, with_keys: bool = False) -> dict[str, Any]:
+        """Return the rows as arrays, with their hashes if these cannot be computed from the rows."""
         block = self.block
-        return {name: getattr(block, name).copy() for name in _SAVED}
+        return {name: getattr(block, name).copy() for name in (_COLUMNS if with_keys else _SAVED)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], n_first: int | None = None) -> RowBuffer:
@@ -218,14 +228,22 @@ class RowBuffer:
         if (np.diff(numbers) <= 0).any():
             raise ValueError("row numbers must be ascending")
         X = np.ascontiguousarray(X, dtype=np.float64)
-        return cls(Block(X, codes, weights, times, numbers, row_keys(X, n_first)), 0, n)
+        keys = np.asarray(state["keys"]) if "keys" in state else row_keys(X, n_first)
+        if keys.shape != (n,) or keys.dtype != np.uint64:
+            raise ValueError("expected one hash for each row")
+        return cls(Block(X, codes, weights, times, numbers, keys), 0, n)
 
 
-def row_keys(X: FloatArray, n_first: int | None = None) -> NDArray[np.uint64]:
+def row_keys(
+    X: FloatArray, n_first: int | None = None, wide: sp.csr_matrix | None = None
+) -> NDArray[np.uint64]:
     """Return a hash of each row, which ignores missing values in columns ``n_first`` and later.
 
-    A row therefore keeps its hash when columns are added to the table.
+    A row therefore keeps its hash when columns are added to the table. Of wide rows the values before hashing
+    count, because different wide rows may have the same hashed columns.
     """
+    if wide is not None:
+        return _native.sparse_row_hashes(wide.data, wide.indices, wide.indptr)
     if not _native.all_finite(X):
         missing = np.isnan(X)
         known = np.where(missing, _MISSING_KEY, X)
@@ -251,6 +269,22 @@ def last_rows(numbers: IntArray, codes: IntArray, n_rows: int, per_class: int, l
     for code in np.flatnonzero(np.bincount(codes[first:])).tolist():
         wanted[first + np.flatnonzero(codes[first:] == code)[-per_class:]] = True
     return numbers[wanted]
+
+
+def wide_state(wide: sp.csr_matrix) -> dict[str, Any]:
+    """Return a sparse matrix as arrays."""
+    arrays = {"values": wide.data, "columns": wide.indices, "row_starts": wide.indptr}
+    return {**arrays, "n_columns": int(wide.shape[1])}
+
+
+def wide_from_state(state: Mapping[str, Any], n_rows: int) -> sp.csr_matrix:
+    """Return the sparse matrix with these arrays; raise ValueError if they are inconsistent."""
+    values, columns, starts = (np.asarray(state[name]) for name in ("values", "columns", "row_starts"))
+    wide = sp.csr_matrix((values, columns, starts), shape=(n_rows, int(state["n_columns"])))
+    wide.check_format(full_check=True)
+    if values.dtype != np.float64 or not np.isfinite(values).all():
+        raise ValueError("wide rows must contain finite numbers")
+    return wide
 
 
 def _storage(n_columns: int, n_rows: int) -> Block:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
+from steelyard.ensemble.experts.wide import WideRule
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import align
@@ -45,17 +48,17 @@ def attribution(
     ``rows`` are the rows X as the experts see them; without a background, recent rows are used.
     """
     snapshot, hashed = ensemble.snapshot, ensemble.input.hashed
-    others = _recent_rows(ensemble).X if background is None else background
-    part = explain_snapshot(snapshot, rows, sampled_rows(others), snapshot.raw_scores(rows))
-    if hashed is None:
-        return part
     if isinstance(hashed, HashedTable):
         raise DataError(
             f"rows of tables with more than {SETTINGS.max_columns} columns cannot be explained.",
             source="StreamClassifier.explain",
             hint="select the columns that matter before learning",
         )
-    return unhashed(part, X, hashed)
+    others = sampled_rows(_recent_rows(ensemble).X if background is None else background)
+    wide = ensemble.input.wide(X)
+    unhash = None if hashed is None else partial(unhashed, X=X, view=hashed)
+    raw = snapshot.raw_scores(rows, wide)
+    return explain_snapshot(snapshot, rows, others, raw, wide=wide, unhash=unhash)
 
 
 def remembered_rows(ensemble: ExpertEnsemble, dense: Callable[[FloatArray], FloatArray]) -> RememberedRows:
@@ -79,15 +82,23 @@ def _recent_rows(ensemble: ExpertEnsemble) -> Block:
 
 
 def explain_snapshot(
-    snapshot: EnsembleSnapshot, X: FloatArray, background: FloatArray, raw: FloatArray
+    snapshot: EnsembleSnapshot,
+    X: FloatArray,
+    background: FloatArray,
+    raw: FloatArray,
+    *,
+    wide: sp.csr_matrix | None = None,
+    unhash: Callable[[Attribution], Attribution] | None = None,
 ) -> Attribution:
     """Return contributions of the columns to the scores that :meth:`EnsembleSnapshot.decide` returns.
 
-    ``raw`` has the scores of all experts.
+    ``raw`` has the scores of all experts. Of hashed rows, ``wide`` has the original columns, and ``unhash``
+    divides the contributions of hashed columns among them.
     """
-    rows, others = TransformedRows(X, snapshot.views), TransformedRows(background, snapshot.views)
+    rows, others = TransformedRows(X, snapshot.views, wide), TransformedRows(background, snapshot.views)
     weights, n_planes = snapshot.weights, raw.shape[2]
     total = Attribution(np.zeros((*X.shape, n_planes)), np.zeros(n_planes))
+    of_wide_rows: Any = 0.0  # contributions of original columns by experts that learn rows before hashing
     for expert in _answering(snapshot, raw):
         part = _expert_part(snapshot, expert, rows, others, raw[:, expert])
         if isinstance(weights, ExpertWeights):
@@ -95,9 +106,15 @@ def explain_snapshot(
         factor = 1.0 if weights is None else weights.weights[expert]
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
-        total = Attribution(
-            total.contributions + factor * part.contributions, total.base + factor * part.base
-        )
+        contributions = total.contributions
+        if isinstance(snapshot.rules[expert], WideRule):
+            of_wide_rows = of_wide_rows + factor * part.contributions
+        else:
+            contributions = contributions + factor * part.contributions
+        total = Attribution(contributions, total.base + factor * part.base)
+    if unhash is not None:
+        total = unhash(total)
+        total = replace(total, contributions=total.contributions + of_wide_rows)
     if weights is None:
         return total
     if isinstance(weights, ExpertWeights):

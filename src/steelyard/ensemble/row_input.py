@@ -49,11 +49,13 @@ class RowInput:
     hashed: HashedView | HashedTable | None = None
     feature_names: list[str] | None = None
 
-    def started(self, width: int, seed: int, feature_names: Any = None) -> RowInput:
+    def started(
+        self, width: int, seed: int, feature_names: Any = None, *, keeps_wide: bool = True
+    ) -> RowInput:
         """Return the input of a model whose first rows have ``width`` coded columns."""
         hashed: HashedView | HashedTable | None = None
         if width > SETTINGS.max_columns:
-            hashed = HashedView(width, SETTINGS.max_columns, seed)
+            hashed = HashedView(width, SETTINGS.max_columns, seed, keeps_wide)
             if self.schema is not None:
                 hashed = HashedTable(SETTINGS.max_columns, seed, width)
         names = None if feature_names is None else list(map(str, feature_names))
@@ -128,6 +130,15 @@ class RowInput:
         if X.shape[1] < n_columns:  # a positional array after a table
             X = np.pad(X, ((0, 0), (0, n_columns - X.shape[1])), constant_values=np.nan)
         return X
+
+    def wide(self, X: Any) -> sp.csr_matrix | None:
+        """Return the rows before hashing as a sparse matrix; None if they are not hashed or are tables."""
+        return None if self.hashed is None else self.hashed.wide(X)
+
+    @property
+    def keeps_wide(self) -> bool:
+        """Whether rows are also learned as they are before hashing."""
+        return isinstance(self.hashed, HashedView) and self.hashed.keeps_wide
 
     def monitored(self, X: FloatArray, *, has_gaps: bool) -> FloatArray:
         """Return the columns of the first rows for the tests of drift; a missing value counts as 0.

@@ -61,7 +61,7 @@ class Settings:
     correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
     min_correction_rows: int = 1000  # fewer remembered rows do not correct the weights
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
-    linear_log_odds: float = 6.0  # beyond this, calibrated log-odds grow logarithmically
+    linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 
     # Weights of many classes: prior * exp(sharpness * mean recall).
     recall_sharpness: float = 20.0

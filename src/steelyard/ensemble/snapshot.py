@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
@@ -31,13 +32,15 @@ class SingleRowScorer:
     def __init__(self) -> None:
         self._native: tuple[_native.RowExperts, list[int]] | None = None
 
-    def scores(self, snapshot: EnsembleSnapshot, X: FloatArray) -> FloatArray:
+    def scores(
+        self, snapshot: EnsembleSnapshot, X: FloatArray, wide: sp.csr_matrix | None = None
+    ) -> FloatArray:
         """Return the raw scores of a single row for two classes."""
         if self._native is None:
             self._native = _joined_rules(snapshot, X.shape[1])
         scorer, others = self._native
         scores, _ = scorer.scores(X)
-        rows = TransformedRows(X, snapshot.views)
+        rows = TransformedRows(X, snapshot.views, wide)
         for number in others:
             snapshot.score_rule(number, rows, scores)
         return scores
@@ -78,12 +81,15 @@ class EnsembleSnapshot:
     views: Views
     single: SingleRowScorer = field(default_factory=SingleRowScorer, repr=False, compare=False)
 
-    def raw_scores(self, X: FloatArray) -> FloatArray:
-        """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none."""
+    def raw_scores(self, X: FloatArray, wide: sp.csr_matrix | None = None) -> FloatArray:
+        """Return the scores of every expert, (n_rows, n_experts, n_planes), NaN where an expert has none.
+
+        ``wide`` has the rows before hashing, if they are hashed.
+        """
         if len(X) == 1 and len(self.classes) == 2 and self.views.layout is None and _native.all_finite(X):
-            return self.single.scores(self, X)
+            return self.single.scores(self, X, wide)
         scores = np.full((len(X), len(self.rules), n_planes(len(self.classes))), np.nan)
-        rows = TransformedRows(X, self.views)
+        rows = TransformedRows(X, self.views, wide)
         with one_thread():
             for number in range(len(self.rules)):
                 self.score_rule(number, rows, scores)

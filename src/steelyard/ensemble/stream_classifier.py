@@ -345,7 +345,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
             self._input.check_known_categories(X)
         else:
             ensemble.extend_layout(X)
-        block = Block.from_rows(X, codes, batch.weights, times, n_first=ensemble.n_first)
+        wide = self._input.wide(batch.X)
+        block = Block.from_rows(X, codes, batch.weights, times, n_first=ensemble.n_first, wide=wide)
         if batch.weights is not None and not (batch.weights > 0.0).all():
             return block.take(batch.weights > 0.0)
         return block
@@ -408,11 +409,12 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     def _raw_scores(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray, NDArray[np.uint64]]:
         """Return the snapshot, the scores of its experts and the hashes of the rows; keep the scores."""
-        X = self._dense(validate_rows(self, X, method), method)
+        rows = validate_rows(self, X, method)
+        X, wide = self._dense(rows, method), self._input.wide(rows)
         ensemble, snapshot = self._ensemble, self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.{method}")
-        raw, keys = snapshot.raw_scores(X), row_keys(X, ensemble.n_first)
+        raw, keys = snapshot.raw_scores(X, wide), row_keys(X, ensemble.n_first, wide)
         if len(snapshot.classes) > 1:
             ensemble.predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
@@ -485,8 +487,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         -----
         Contributions are sums over the experts: exact for linear experts, TreeSHAP for boosted trees, Shapley
         values for kernels. Label frequencies do not depend on the row and are part of the base. More than 256
-        columns are hashed; contributions of hashed columns are divided among the original columns in
-        proportion to the absolute values of the row.
+        columns are hashed for all experts but "wide"; contributions of hashed columns are divided among the
+        original columns in proportion to the absolute values of the row.
         """
         check_started(self, "explain")
         if X is not None:
@@ -509,7 +511,8 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         snapshot = self._ensemble.snapshot
         if not snapshot.classes:
             raise all_forgotten_error(f"{type(self).__name__}.explain")
-        return snapshot.decide(snapshot.raw_scores(self._dense(X, "explain"))), self._ensemble.classes
+        raw = snapshot.raw_scores(self._dense(X, "explain"), self._input.wide(X))
+        return snapshot.decide(raw), self._ensemble.classes
 
     def _attribution(self, X: FloatArray, background: FloatArray | None) -> Attribution:
         others = None if background is None else self._dense(background, "explain")
@@ -582,5 +585,6 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         self._set_features(state)
         row_input = RowInput(Schema.from_state(state["schema"]) if state.get("schema") else None)
         width = int(state.get("first_width", self.n_features_in_))
-        self._input = row_input.started(width, self.random_state, state["feature_names"])
+        names, keeps_wide = state["feature_names"], bool(state.get("wide", False))
+        self._input = row_input.started(width, self.random_state, names, keeps_wide=keeps_wide)
         self._ensemble = restored_ensemble(state, self._ensemble_params(), self._input)

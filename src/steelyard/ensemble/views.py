@@ -258,6 +258,7 @@ class HashedView:
     n_features: int
     n_columns: int
     seed: int
+    keeps_wide: bool = True  # False for models from files of version 0.3, which know only hashed rows
 
     def sketch(self) -> tuple[IntArray, FloatArray]:
         """Return the hashed column and the sign of each original column."""
@@ -279,6 +280,12 @@ class HashedView:
         hashed = X @ sketch
         return np.ascontiguousarray(hashed.toarray() if sp.issparse(hashed) else hashed, dtype=np.float64)
 
+    def wide(self, X: Any) -> sp.csr_matrix | None:
+        """Return the rows before hashing as a sparse matrix; missing values count as 0."""
+        if not self.keeps_wide:
+            return None
+        return sp.csr_matrix(X if sp.issparse(X) else np.nan_to_num(X), dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class HashedTable:
@@ -287,6 +294,9 @@ class HashedTable:
     n_columns: int
     seed: int
     n_first: int  # columns of the first rows; missing values in later columns do not change the hash
+
+    def wide(self, X: FloatArray) -> None:
+        """Return None: the codes of categories are no numbers to learn from."""
 
     def apply(self, X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
         """Return the hashed rows; later columns and categories do not change the hashes of earlier ones."""
@@ -354,10 +364,14 @@ def n_mapped(n_classes: int) -> int:
 
 
 class TransformedRows:
-    """Rows with their transformations, each computed once, on first use."""
+    """Rows with their transformations, each computed once, on first use.
 
-    def __init__(self, X: FloatArray, views: Views) -> None:
+    ``wide`` has the rows before hashing, if there are too many columns.
+    """
+
+    def __init__(self, X: FloatArray, views: Views, wide: sp.csr_matrix | None = None) -> None:
         self.X = X
+        self.wide = wide
         self._views = views
         self._ranks: FloatArray | None = None
         self._inside: FloatArray | None = None

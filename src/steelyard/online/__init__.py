@@ -2,10 +2,11 @@
 
 from steelyard.online.kernel_baselines import NORMA, RBP, Forgetron, Projectron
 from steelyard.online.koil import KOIL
-from steelyard.online.linear_baselines import OAM, OPAUC, OnlinePerceptron
+from steelyard.online.linear_baselines import AROW, OAM, OPAUC, OnlinePerceptron
 from steelyard.online.multi_kernel import MultiKernelKOIL
 
 __all__ = [
+    "AROW",
     "KOIL",
     "NORMA",
     "OAM",

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -105,8 +106,9 @@ class OnlineLearner(Learner):
         """Replace each row of integer weight k by k copies."""
         if batch.weights is None:
             return batch.X, batch.codes
+        width = np.diff(batch.X.indptr).max(initial=1) if sp.issparse(batch.X) else self.n_features_in_
         check_fits_memory(
-            8 * self.n_features_in_ * int(batch.weights.sum()),
+            8 * int(width) * int(batch.weights.sum()),
             f"{type(self).__name__}: rows repeated as often as sample_weight says",
             "scale the weights down, or set C for the size of a step",
         )
@@ -121,7 +123,7 @@ class OnlineLearner(Learner):
         codes = np.repeat(batch.codes, times)
         if isinstance(batch.X, list):
             return [item for item, n in zip(batch.X, times, strict=True) for _ in range(n)], codes
-        return np.repeat(batch.X, times, axis=0), codes
+        return batch.X[np.repeat(np.arange(len(times)), times)], codes
 
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]

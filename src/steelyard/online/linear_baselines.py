@@ -1,4 +1,4 @@
-"""Online linear learners to compare KOIL with: OnlinePerceptron, OAM and OPAUC."""
+"""Online linear learners: AROW, and OnlinePerceptron, OAM and OPAUC to compare KOIL with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from steelyard import _native
@@ -22,14 +23,14 @@ from steelyard.params import MAX_COUNT, Constraint, Integer, NonNegative, Positi
 from steelyard.persistence import storable
 from steelyard.thresholds import gmean_threshold
 
-__all__ = ["OAM", "OPAUC", "OnlinePerceptron"]
+__all__ = ["AROW", "OAM", "OPAUC", "OnlinePerceptron", "sparse_arrays"]
 
 Arrays = dict[str, NDArray[Any]]
 Shapes = dict[str, tuple[tuple[int, ...], type]]
 
 
 class LinearLearner(OnlineLearner):
-    """Base class of OnlinePerceptron, OAM and OPAUC.
+    """Base class of OnlinePerceptron, OAM, OPAUC and AROW.
 
     A subclass defines the arrays of a target in ``_shapes`` (one is named "weights") and the update rule in
     ``_learn_arrays``.
@@ -71,6 +72,8 @@ class LinearLearner(OnlineLearner):
         self._learn_arrays(arrays, X, signs)
 
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
+        if sp.issparse(X):
+            return np.array([X @ arrays["weights"] for arrays in self._targets])
         # einsum per target: BLAS would make scores depend on the number of rows in the call.
         rows = X.astype(np.float64, copy=False)
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
@@ -353,6 +356,108 @@ class OPAUC(LinearLearner):
         if not arrays["seen"].all():
             return 0.0
         return float(arrays["means"].mean(axis=0) @ arrays["weights"])
+
+
+@expand_shared_text
+@storable("AROW")
+class AROW(LinearLearner):
+    r"""Adaptive regularization of weights (AROW): linear classifier for many columns and sparse rows.
+
+    A row costs its number of nonzero values, so 20,000 columns of text cost no more than the words of a row.
+    Both classes have the same influence, however rare one of them is.
+
+    Parameters
+    ----------
+    regularization : float, default=1.0
+        The larger, the smaller the steps.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_
+        As in all online linear learners.
+    n_features_in_, feature_names_in_
+        As in all learners.
+
+    See Also
+    --------
+    steelyard.StreamClassifier : Learns wide rows by the same rule, with forgetting and several experts.
+
+    Notes
+    -----
+    Every weight has a variance :math:`\sigma_j`, 1 at first. If :math:`\ell = 1 - y (w^\top x + b) > 0`,
+
+    .. math::
+
+        \beta = \frac{1}{\sum_j \sigma_j x_j^2 + r}, \qquad
+        w_j \leftarrow w_j + y \ell \beta \sigma_j x_j, \qquad
+        \sigma_j \leftarrow \sigma_j - \beta \sigma_j^2 x_j^2,
+
+    and the same for the intercept :math:`b`, the weight of a column of ones. A column with rare values keeps
+    a large variance, so its weight is learned in large steps. Here :math:`r` is ``regularization`` times
+    twice the share of the class of the row so far. Columns should have similar scales.
+
+    References
+    ----------
+    K. Crammer, A. Kulesza, M. Dredze: Adaptive regularization of weight vectors. NIPS 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from steelyard.online import AROW
+    >>> rng = np.random.default_rng(0)
+    >>> y = (rng.random(500) < 0.2).astype(int)
+    >>> words = np.where(
+    ...     rng.random((500, 20)) < 0.2,
+    ...     rng.integers(50, size=(500, 20)) + 50 * y[:, None],
+    ...     rng.integers(5000, size=(500, 20)),
+    ... )
+    >>> X = sp.csr_matrix((np.ones(10_000), (np.repeat(np.arange(500), 20), words.ravel())), (500, 5000))
+    >>> bool(AROW().partial_fit(X[:400], y[:400]).score(X[400:], y[400:]) > 0.9)
+    True
+    """
+
+    _constraints: ClassVar[dict[str, Constraint]] = {"regularization": Positive()}
+    _traits = Traits(exact=False, bounded_memory=True)
+    _accepts_sparse = True
+
+    def __init__(self, regularization: float = 1.0) -> None:
+        self.regularization = regularization
+
+    def _shapes(self, n_features: int) -> Shapes:
+        return {
+            "weights": ((n_features,), np.float64),
+            "variances": ((n_features,), np.float64),
+            "bias": ((2,), np.float64),
+            "seen": ((2,), np.float64),
+        }
+
+    def _add_target(self) -> None:
+        super()._add_target()
+        new = self._targets[-1]
+        new["variances"][:] = 1.0
+        new["bias"][1] = 1.0
+        if len(self._targets) > 1:  # all earlier rows belong to the other class of the new target
+            new["seen"][0] = self._targets[0]["seen"].sum()
+
+    def _learn_arrays(self, arrays: dict[str, Any], X: Any, signs: Signs) -> None:
+        rest = {**arrays, "regularization": float(self.regularization)}
+        if sp.issparse(X):
+            _native.sparse_arow_sweep(*sparse_arrays(X), signs, **rest)
+        else:
+            _native.arow_sweep(X.astype(np.float64, copy=False), signs, **rest)
+
+    def _target_thresholds(self) -> FloatArray:
+        return np.array([-arrays["bias"][0] for arrays in self._targets])
+
+
+def sparse_arrays(X: Any) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.int64]]:
+    """Return values, columns and row starts of a CSR matrix with the dtypes that native loops expect."""
+    return (
+        X.data.astype(np.float64, copy=False),
+        X.indices.astype(np.int32, copy=False),
+        X.indptr.astype(np.int64, copy=False),
+    )
 
 
 def _copied(targets: list[Arrays]) -> list[Arrays]:

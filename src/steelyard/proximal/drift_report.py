@@ -243,7 +243,10 @@ def event_of(row: int, report: DriftReport) -> dict[str, Any]:
 def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return an event with names for numbered columns."""
     parts = [
-        {"cause": part["cause"], "columns": [_renamed(column, names) for column in part["columns"]]}
+        {
+            "cause": part["cause"],
+            "columns": list(dict.fromkeys(_renamed(column, names) for column in part["columns"])),
+        }
         for part in (event, *event["further"])
     ]
     texts = [

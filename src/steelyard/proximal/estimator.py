@@ -67,8 +67,8 @@ __all__ = ["ProximalSVC"]
 
 _MIN_WIDE_FEATURES = 1000  # the matrices of fewer features are small
 _WIDE_HINT = (
-    "use fewer columns, for example HashingVectorizer(n_features=1000), or put "
-    "feature_map=RandomFeatures(...) in front, which has a width of your choice"
+    "use fewer columns, for example HashingVectorizer(n_features=1000); or feature_map=RandomFeatures(...), "
+    "which has a width of your choice; StreamClassifier and steelyard.online.AROW learn sparse rows directly"
 )
 
 

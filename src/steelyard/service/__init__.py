@@ -22,6 +22,10 @@ __all__ = ["Engine", "SQLiteStore", "Spec", "Writer", "open_store"]
 def open_store(where: str) -> Any:
     """Open the store at a path or at a URL like ``postgresql://learner@db.example/payments``."""
     if not where.startswith(("postgresql://", "postgres://")):
+        if "://" in where:  # may contain a password, so it is not part of the message
+            raise ParameterError(
+                f"a store is a file or begins with postgresql://; got {where.partition('://')[0]}://."
+            )
         return SQLiteStore(where)
     try:
         from steelyard.service.stores.postgres import PostgresStore

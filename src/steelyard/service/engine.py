@@ -7,11 +7,8 @@ Every event is atomic.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,28 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.ensemble import StreamClassifier
-from steelyard.evaluation.contributions import strengths_of
 from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.persistence import from_bytes, to_bytes
-from steelyard.proximal.drift_report import renamed_event
 from steelyard.service.monitor import QualityMonitor
-from steelyard.service.recent_rows import RecentRows, column_statistics
+from steelyard.service.published import (
+    REQUEST,
+    PublishedModel,
+    class_counts,
+    digest_of,
+    encoded_chunk,
+    n_features_of,
+)
+from steelyard.service.recent_rows import RecentRows
 from steelyard.service.spec import Spec
 from steelyard.streams.chunks import Chunk, padded
-from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk, rows_for_model
-from steelyard.tables.columns import ColumnBatch, Place, RowError, as_texts, near
+from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, predict_chunk
+from steelyard.tables.columns import ColumnBatch, as_texts, near
 from steelyard.tables.encoding import TableEncoder
-from steelyard.tables.explanation import explain_encoded, source_columns
 from steelyard.tables.labels import LabelReader
 
-__all__ = ["Challenger", "EarlierPredictions", "Engine", "PublishedModel"]
+__all__ = ["Challenger", "EarlierPredictions", "Engine"]
 
-_PLACE = Place("the request")
 _MAX_CLASSES = 500
 _MAX_CLASSES_TO_COMPARE = 8  # with more classes, LabelReader is faster than one comparison per class
-_SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
-_MAX_DRIFTS = 200  # maximum number of drifts in a response
 
 
 @dataclass(frozen=True)
@@ -74,198 +72,6 @@ class Challenger:
     since: float
 
 
-class PublishedModel:
-    """Read-only copy of a model; predictions use the latest one without locking."""
-
-    def __init__(self, engine: Engine) -> None:
-        rival = engine.challenger
-        self.challenger = None if rival is None else PublishedModel(rival.engine)
-        self._comparison = None if rival is None else (rival.monitor, rival.since)
-        self.challenger_ended = engine.challenger_ended
-        self.name, self.version, self.spec = engine.name, engine.version, engine.spec
-        self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
-        self.text_columns = engine.text_columns
-        self.columns = engine.column_kinds()
-        self._monitor, self._recent = engine.monitor, engine.recent
-        self._encoder, self._learner = engine.copies()
-        self._summary: dict[str, Any] | None = None
-        self._usual: str | None = None  # the most frequent class, empty if it is unknown
-        self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
-
-    def summary(self) -> dict[str, Any]:
-        """Return digest, classes, numbers of rows, and columns."""
-        if self._summary is None:
-            self._summary = {
-                "digest": digest_of(self._learner),
-                "classes": class_counts(self._learner),
-                "rows": self.n_rows,
-                "learned": self.n_learned,
-                "columns": self.columns,
-            }
-        return self._summary
-
-    @property
-    def measures(self) -> dict[str, Any]:
-        """Quality of recent predictions; computed on access, not with every change."""
-        return self._monitor.measures()
-
-    def column_statistics(self) -> dict[str, Any]:
-        """Return missing values, drift and importance of each column, over the last rows."""
-        if not self.is_ready:
-            return {"rows": 0, "columns": []}
-        return column_statistics(self._recent, self.columns, self._scores)
-
-    def agreement(self, other: PublishedModel) -> dict[str, Any]:
-        """Return the share of the last learned rows for which two versions predict the same label."""
-        rows = self._recent.recent()
-        if rows is None or not other.is_ready:
-            return {"rows": 0, "same": None}
-        labels = [model.predict(rows)[0].labels for model in (self, other)]
-        return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
-
-    def _scores(self, batch: ColumnBatch) -> FloatArray:
-        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
-
-    def comparison(self) -> dict[str, Any] | None:
-        """Return the settings and the quality of model and challenger on the same rows; None without one."""
-        if self.challenger is None or self._comparison is None:
-            return None
-        monitor, since = self._comparison
-        rival = self.challenger._monitor
-        return {
-            "since": since,
-            "rows": rival.n_counted,
-            "spec": self.challenger.spec.as_dict(),
-            "digest": self.challenger.summary()["digest"],
-            "model": monitor.measures(),
-            "challenger": rival.measures(),
-        }
-
-    def experts_and_drifts(self) -> dict[str, Any]:
-        """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
-        experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
-        if self.is_ready and isinstance(self._learner, StreamClassifier):
-            explained = self._learner.explain()
-            drifts += explained.drifts
-            experts = [
-                {
-                    "name": expert.name,
-                    "weight": float(expert.weight),
-                    "record": None if np.isnan(expert.quality) else float(expert.quality),
-                    "rows": int(expert.n_rows),
-                    "words": expert.description,
-                }
-                for expert in explained.experts
-            ]
-        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
-        names = [*self._encoder.numeric_, *self._encoder.categorical_] if changes else []
-        return {
-            "experts": experts,
-            "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],
-            "changes": [renamed_event(event, names) for event in changes],
-        }
-
-    @property
-    def drift_gauges(self) -> tuple[int, float] | None:
-        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
-        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
-            return None
-        return len(self._learner.drift_events_), self._learner.drift_evidence_
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the learner has been fitted."""
-        return is_ready(self._learner)
-
-    @property
-    def learner(self) -> Any:
-        """The learner; callers must not change it."""
-        return self._learner
-
-    @property
-    def encoder(self) -> TableEncoder:
-        """The encoder from columns to features; callers must not change it."""
-        return self._encoder
-
-    @property
-    def is_serving(self) -> bool:
-        """Whether the model has predicted recently."""
-        return time.monotonic() - self.last_predict_time < _SERVING_SECONDS
-
-    def warm_up(self, predecessor: PublishedModel) -> None:
-        """Predict once if the predecessor is serving: the first prediction of a learner fills its caches."""
-        self.last_predict_time = predecessor.last_predict_time
-        if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
-            with suppress(SteelyardError):  # the next prediction raises the same error
-                predict_chunk(
-                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
-                )
-        # A promised rate is about the alarms that users saw, whichever copy raised them.
-        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
-            self._learner._continue_predictions(predecessor.learner)
-
-    def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
-        """Return labels and scores, and probabilities if the learner has them."""
-        self.last_predict_time = time.monotonic()
-        self._check_ready("predict")
-        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        answers = predict_chunk(self._learner, chunk)
-        if not hasattr(self._learner, "predict_proba"):
-            return answers, None
-        width = _width(self._learner, chunk)
-        X = chunk.rows_for(self._learner)
-        X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
-        return answers, np.asarray(self._learner.predict_proba(X))
-
-    @property
-    def most_frequent_class(self) -> str | None:
-        """The class with most learned rows; None if the learner does not count rows."""
-        if self._usual is None:
-            counts = class_counts(self._learner)
-            self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
-        return self._usual or None
-
-    def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
-        """Return the explanation of each row as JSON values, without the values of remembered rows."""
-        self._check_ready("explain")
-        chunk = _chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
-        found = explain_encoded(
-            self._learner,
-            self._encoder,
-            rows_for_model(self._learner, chunk),
-            batch.columns,
-            is_fixed=self._is_fixed,
-        )
-        rows = found.to_dicts()
-        for row, plain in enumerate(rows):
-            plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
-            for remembered in plain.get("nearest", ()):
-                remembered.pop("values", None)
-        return rows
-
-    def importance(self) -> list[dict[str, Any]]:
-        """Return the columns with their shares of the total mean absolute contribution, largest first."""
-        strengths = strengths_of(self._learner) if self.is_ready else None
-        if strengths is None:
-            return []
-        names, sources = source_columns(self._encoder, len(strengths), is_fixed=self._is_fixed)
-        shares = np.bincount(sources, strengths, minlength=len(names)) / max(float(strengths.sum()), 1e-300)
-        order = np.argsort(-shares, kind="stable").tolist()
-        return [{"column": names[k], "share": float(shares[k])} for k in order]
-
-    @property
-    def _is_fixed(self) -> bool:
-        return not hasattr(self._learner, "grow")
-
-    def _check_ready(self, verb: str) -> None:
-        if not self.is_ready:
-            raise DataError(
-                f"the model {self.name!r} has learned no rows yet, so it cannot {verb}.",
-                hint="send rows with labels to .../learn first",
-            )
-
-
 class Engine:
     """One model that learns and forgets.
 
@@ -275,9 +81,12 @@ class Engine:
         Name of the model.
     spec : Spec
         Settings of the model.
+    own_window : bool
+        Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself; in
+        models of earlier versions the engine forgets them.
     """
 
-    def __init__(self, name: str, spec: Spec) -> None:
+    def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
         self.version = 0
@@ -288,7 +97,8 @@ class Engine:
         self.challenger: Challenger | None = None
         self.challenger_ended: str | None = None  # why the last challenger ended by itself
         self._encoder = TableEncoder(spec.missing)
-        self._learner = spec.make_learner()
+        self._learner = spec.make_learner(own_window=own_window)
+        self._newest = -math.inf  # time of the newest row
         self._text_labels: bool | None = None
         if spec.columns != "auto":
             self._fix_columns(dict(spec.columns))  # type: ignore[arg-type]
@@ -309,6 +119,18 @@ class Engine:
         return hasattr(self._learner, "forget")
 
     @property
+    def has_own_window(self) -> bool:
+        """Whether the learner drops rows outside its window by itself."""
+        return getattr(self._learner, "window", "auto") != "auto"
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of the oldest rows that the learner has dropped and :meth:`expire` was not called for."""
+        if not self.has_own_window or not is_ready(self._learner):
+            return 0
+        return self.n_rows - int(np.sum(self._learner.class_count_))
+
+    @property
     def n_features(self) -> int:
         """Number of encoded features; 0 before the first rows."""
         return int(getattr(self._learner, "n_features_in_", 0))
@@ -320,7 +142,9 @@ class Engine:
     @property
     def _encoder_learns(self) -> bool:
         """Whether learning rows changes the encoder."""
-        return not self._has_columns or bool(self._encoder.categorical_) or self.spec.missing == "mean"
+        if not self._has_columns or self._encoder.categorical_:
+            return True
+        return self.spec.missing in {"mean", "indicator"}
 
     def _fix_columns(self, kinds: Mapping[str, str]) -> None:
         empty = {
@@ -358,26 +182,31 @@ class Engine:
         add: ColumnBatch,
         *,
         at: float,
+        times: FloatArray | None = None,
         predictions: EarlierPredictions | None = None,
         pause: Callable[[], None] | None = None,
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
-        Without earlier predictions the rows are predicted now. ``pause`` is called before learning.
+        ``times`` are the times of the rows, ``at`` by default. Without earlier predictions the rows are
+        predicted now. ``pause`` is called before learning.
         """
-        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
+        times = np.full(add.n_rows, at) if times is None else times
+        # A learner expects ascending times; a row that arrives late counts as new.
+        ascending = np.maximum(np.maximum.accumulate(times), self._newest)
+        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
             if not self._has_columns:
                 self._encoder.fit_columns(add, self.feature_names(add), ())
-            labels = self._labels(add)
-            chunk = _chunk(self._encoder, add, labels, learn=True)
-            answers = self._predicted(chunk, predictions)
-            current = (
-                answers if predictions is None or self.challenger is None else self._predicted(chunk, None)
-            )
+            labels, costs = self._labels(add), self.spec.costs(add)
+            chunk = encoded_chunk(self._encoder, add, labels, learn=True, times=ascending)
+            answers = self._predicted(chunk, predictions, costs)
+            current = answers
+            if predictions is not None and self.challenger is not None:
+                current = self._predicted(chunk, None, costs)
             if pause is not None:
                 pause()
-            learn_chunk(self._learner, chunk)
+            learn_chunk(self._learner, chunk, **({} if costs is None else {"sample_cost": costs}))
         except BaseException:
             self._encoder = encoder
             raise
@@ -385,8 +214,10 @@ class Engine:
         if answers is not None:
             self.monitor.count(labels, answers, row=self.n_learned, at=at)
         if self.challenger is not None:
-            self._challenge(partial(self._learn_too, self.challenger, add, labels, current, at))
+            learn_too = partial(self._learn_too, add=add, labels=labels, answers=current, at=at, times=times)
+            self._challenge(partial(learn_too, self.challenger))
         self.recent.add(add)
+        self._newest = float(ascending[-1])
         self.n_rows += add.n_rows
         self.n_learned += add.n_rows
         return self._next()
@@ -394,13 +225,15 @@ class Engine:
     def _learn_too(
         self,
         rival: Challenger,
+        *,
         add: ColumnBatch,
         labels: NDArray[Any],
         answers: Predictions | None,
         at: float,
+        times: FloatArray,
     ) -> None:
         counted = rival.engine.monitor.n_counted
-        rival.engine.learn(add, at=at)
+        rival.engine.learn(add, at=at, times=times)
         if answers is not None and rival.engine.monitor.n_counted > counted:  # both have predicted
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
             rival.monitor.take_points()
@@ -415,6 +248,27 @@ class Engine:
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Unlearn rows, after a call of ``pause``; return the new version."""
+        n_before = self.n_rows
+        self._unlearn(batch, pause)
+        if self.challenger is not None:
+            rival = self.challenger.engine
+            self._forget_too(rival, partial(rival.forget, batch), n_before)
+        return self._next()
+
+    def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
+        """Unlearn rows that leave the sliding window, in the order of arrival; return the new version.
+
+        The first of them are those that the learner has dropped by itself.
+        """
+        n_dropped = min(self.n_dropped, batch.n_rows)
+        if n_dropped < batch.n_rows:
+            self._unlearn(batch.take(n_dropped, batch.n_rows), pause)
+        self.n_rows -= n_dropped
+        if self.challenger is not None:
+            self._challenge(partial(self.challenger.engine.expire, batch))
+        return self._next()
+
+    def _unlearn(self, batch: ColumnBatch, pause: Callable[[], None] | None) -> None:
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows; nothing was changed.",
@@ -431,19 +285,16 @@ class Engine:
         if pause is not None:
             pause()
         self._learner.forget(X, y)
-        if self.challenger is not None:
-            self._forget_too(self.challenger.engine, partial(self.challenger.engine.forget, batch))
         self.n_rows -= batch.n_rows
-        return self._next()
 
-    def _forget_too(self, rival: Engine, change: Callable[[], Any]) -> None:
-        if rival.n_rows == self.n_rows:
+    def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
+        if rival.n_rows == n_rows:
             self._challenge(change)
         else:  # it has not learned all rows of the model, so these may be unknown to it
             self.challenger, self.challenger_ended = None, "rows were forgotten"
 
     def check_correction(self, right: ColumnBatch) -> None:
-        """Raise DataError if learned rows cannot get these labels, which must be known classes."""
+        """Raise DataError if learned rows cannot get these labels: classes of the model or of its spec."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
@@ -451,6 +302,7 @@ class Engine:
                 hint="learners that can: ProximalSVC, IncrementalSVC, StreamClassifier",
             )
         known = {str(label) for label in np.asarray(self._learner.classes_).tolist()}
+        known |= self.spec.allowed_labels or set()
         unknown = next((x for x in self._labels(right).tolist() if str(x) not in known), None)
         if unknown is not None:
             expected = ", ".join(sorted(known))
@@ -462,22 +314,24 @@ class Engine:
         X, y = self._encoded(wrong)
         try:
             self._learner.forget(X, y)
-            learn_chunk(self._learner, _chunk(self._encoder, right, self._labels(right), learn=False))
+            learn_chunk(self._learner, encoded_chunk(self._encoder, right, self._labels(right), learn=False))
         except SteelyardError as error:  # the learner may have changed: the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
             rival = self.challenger.engine
-            self._forget_too(rival, partial(rival.correct, wrong, right))
+            self._forget_too(rival, partial(rival.correct, wrong, right), self.n_rows)
         return self._next()
 
     # -- challenger ---------------------------------------------------------------------------------
 
-    def start_challenger(self, spec: Spec, history: Iterable[ColumnBatch], *, at: float) -> int:
-        """Start a challenger that has learned the given rows; return the new version."""
+    def start_challenger(
+        self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
+    ) -> int:
+        """Start a challenger that has learned the given rows with their times; return the new version."""
         self.spec.check_challenger(spec)
         rival = Engine(self.name, spec)
-        for batch in history:
-            rival.learn(batch, at=at)
+        for batch, times in history:
+            rival.learn(batch, at=at, times=times)
         rival.monitor = QualityMonitor()  # both are compared from now on
         self.challenger, self.challenger_ended = Challenger(rival, QualityMonitor(), at), None
         return self._next()
@@ -515,7 +369,7 @@ class Engine:
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
         """Erase the texts of categories that no row has any more."""
-        self._encoder = copy.deepcopy(self._encoder)  # published copies keep theirs
+        self._encoder = self._encoder.copy()  # published copies keep theirs
         self._encoder.erase_categories(sorted(categories))
         if self.challenger is not None:
             self.challenger.engine.erase_categories(categories)
@@ -530,7 +384,7 @@ class Engine:
                     f"classes must contain the class {min(missing)!r}, which the model has learned.",
                     source="the spec",
                 )
-        _copy_parameters(spec.make_learner(), self._learner)
+        _copy_parameters(spec.make_learner(own_window=self.has_own_window), self._learner)
         self.spec = spec
         return self._next()
 
@@ -542,21 +396,28 @@ class Engine:
         values = batch.columns[self.spec.target]
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the usual case: integer classes
-        labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, _PLACE, 0)
+        numbers = {} if self._text_labels else self.spec.integer_classes
+        if numbers and values.dtype == object:  # another row of the request had a text as its label
+            found = [numbers.get(text or "") for text in as_texts(values)]
+            if None not in found:
+                return np.array(found, dtype=np.int64)
+        labels = LabelReader(self.spec.target, _MAX_CLASSES).read(values, REQUEST, 0)
         if self._text_labels and labels.dtype.kind != "U":
             return labels.astype(str)
         return labels
 
-    def _predicted(self, chunk: Chunk, predictions: EarlierPredictions | None) -> Predictions | None:
+    def _predicted(
+        self, chunk: Chunk, predictions: EarlierPredictions | None, costs: FloatArray | None
+    ) -> Predictions | None:
         if predictions is not None:
             return predictions.answers()
-        return predict_chunk(self._learner, chunk) if is_ready(self._learner) else None
+        return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
         """Encode rows that were learned before, with the current number of features of the learner."""
         labels = self._labels(batch)
-        chunk = _chunk(self._encoder, batch, labels, learn=False)
-        width = _width(self._learner, chunk)
+        chunk = encoded_chunk(self._encoder, batch, labels, learn=False)
+        width = n_features_of(self._learner, chunk)
         return padded(chunk.rows_for(self._learner), width), labels
 
     # -- properties ---------------------------------------------------------------------------------
@@ -567,7 +428,7 @@ class Engine:
 
     def copies(self) -> tuple[TableEncoder, Any]:
         """Return copies of encoder and learner for reading."""
-        encoder = copy.deepcopy(self._encoder) if self._encoder_learns else self._encoder
+        encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
     @property
@@ -603,6 +464,7 @@ class Engine:
             "encoder": to_bytes(self._encoder),
             "learner": to_bytes(self._learner),
             "gauge": self.monitor.state(),
+            "newest": self._newest,
             "challenger": self._challenger_state(),
             "challenger_ended": self.challenger_ended,
         }
@@ -624,6 +486,7 @@ class Engine:
         engine._text_labels = state["text_labels"]
         engine._encoder = from_bytes(state["encoder"])
         engine._learner = from_bytes(state["learner"])
+        engine._newest = float(state.get("newest", -math.inf))
         engine.monitor, engine.recent = QualityMonitor.from_state(state["gauge"]), RecentRows()
         rival = state.get("challenger")
         engine.challenger = None
@@ -644,28 +507,6 @@ def _copy_parameters(source: Any, learner: Any) -> None:
     learner.set_params(**parameters)
 
 
-def digest_of(learner: Any) -> str:
-    """Return the digest of a learner, or a hash of its serialized form if it has none."""
-    own = getattr(learner, "digest", None)
-    if callable(own) and is_ready(learner):
-        return str(own())
-    return hashlib.sha256(to_bytes(learner)).hexdigest()
-
-
-def class_counts(learner: Any) -> dict[str, float]:
-    """Return the number of rows of each class; zeros if the learner does not count them."""
-    if not is_ready(learner):
-        return {}
-    labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
-    counts = getattr(learner, "class_count_", None)
-    return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
-
-
-def _json_value(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
     """Return whether all labels are known integer classes, of which there are few."""
     if classes is None or classes.dtype.kind != "i" or len(classes) > _MAX_CLASSES_TO_COMPARE:
@@ -674,36 +515,3 @@ def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
     for label in classes[1:]:
         known |= values == label
     return bool(known.all())
-
-
-def _width(learner: Any, chunk: Chunk) -> int:
-    return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
-
-
-def _chunk(encoder: TableEncoder, batch: ColumnBatch, labels: NDArray[Any], *, learn: bool) -> Chunk:
-    X, fixed = encoder.encode(_checked_kinds(encoder, batch), _PLACE, 0, learn=learn)
-    return Chunk(X, labels, 0, None, fixed)
-
-
-def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Return rows whose numeric columns hold numbers; a text column without values becomes nan."""
-    absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
-    if absent is not None:
-        raise DataError(f"the column {absent!r} is missing.", source="the request")
-    if batch.first_text(encoder.numeric_) is None:
-        return batch
-    columns = dict(batch.columns)
-    for name in encoder.numeric_:
-        values = columns[name]
-        if values.dtype != object:
-            continue
-        row = next((i for i, value in enumerate(values) if value is not None), None)
-        if row is not None:
-            raise RowError(
-                f"expected a number; got {values[row]!r}.",
-                source=_PLACE.of_row(row, name),
-                row=row,
-                column=name,
-            )
-        columns[name] = np.full(batch.n_rows, np.nan)
-    return ColumnBatch(columns, batch.n_rows)

@@ -15,7 +15,8 @@ from steelyard.federated import Hub, SiteUpdate
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import rows as wire
 from steelyard.service.commands import Conflict, Forget, NotFoundError
-from steelyard.service.engine import Engine, PublishedModel
+from steelyard.service.engine import Engine
+from steelyard.service.published import PublishedModel
 from steelyard.service.session import ModelSession
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Snapshot
@@ -209,7 +210,7 @@ class PooledSession(ModelSession):
         engine = self.engine
         if site not in self._chunks:
             raise NotFoundError(f"there is no site {site!r}; nothing was changed.")
-        before, age = self._statement(), engine.hub.age(site)
+        before, age = self.statement(), engine.hub.age(site)
         rows = int(engine.hub.site_update(site).statistics.n_rows)
         engine.drop(site)
         self.store.drop_chunks([self._chunks.pop(site)])
@@ -223,7 +224,7 @@ class PooledSession(ModelSession):
             "at": now,
             "version": engine.version,
             "before": before,
-            "after": self._statement(),
+            "after": self.statement(),
         }
         self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
         return {"dropped": site, "model_version": engine.version, "certificate": certificate}

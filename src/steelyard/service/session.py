@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard._types import FloatArray
-from steelyard.base import forgetting_scope
 from steelyard.exceptions import DataError, FileFormatError, SteelyardError
 from steelyard.persistence.tree import decode, encode
 from steelyard.service import guards
 from steelyard.service import rows as wire
 from steelyard.service.commands import Challenge, Conflict, Forget, NotFoundError, Release
 from steelyard.service.engine import EarlierPredictions, Engine
-from steelyard.service.idempotency import ERASED_RESPONSE
+from steelyard.service.forgetting import Forgetting, SplitChunk, row_keys
 from steelyard.service.row_windows import RowRange, RowWindowIndex
 from steelyard.service.spec import Spec
 from steelyard.service.stores import Event, PendingRow, QuarantinedRow, Snapshot
@@ -32,8 +31,8 @@ __all__ = ["LearnedRows", "ModelSession"]
 _MAX_SNAPSHOTS = 24
 _MAX_QUARANTINED = 10_000  # rows of a model
 _REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
-_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
+_MIN_SIZE_RATIO = 4  # of rows to the learned state, from which on a snapshot is written instead of the rows
 
 
 class LearnedRows(NamedTuple):
@@ -45,7 +44,7 @@ class LearnedRows(NamedTuple):
     times: FloatArray
     ids: list[str | None]
     subjects: list[str | None]
-    body: bytes
+    body: bytes | None  # None if a snapshot is written instead of the rows
     batch: str | None = None  # idempotency key of the request
     batches: Mapping[str, Sequence[int]] = {}  # positions of the rows of each key, if requests share the rows
 
@@ -63,6 +62,7 @@ class ModelSession:
         self.snapshot_at = -np.inf  # time of the last snapshot
         self.n_pending = 0  # rows without labels
         self.state_bytes = 0  # size of the learned state when it was last measured
+        self._temporary_snapshot: int | None = None  # version of a snapshot that the next one replaces
 
     # -- recovery -----------------------------------------------------------------------------------
 
@@ -71,10 +71,11 @@ class ModelSession:
         """Restore a model from its last snapshot and the events after it."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            session = cls(store, Engine(name, Spec.from_store(json.loads(spec))))
+            # A learner with its own window has a snapshot from the beginning.
+            session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
-            session.snapshot_at = snapshot.at
+            session.snapshot_at, session.state_bytes = snapshot.at, len(snapshot.body)
         expired: list[RowRange] = []
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
@@ -88,10 +89,10 @@ class ModelSession:
         return session
 
     def _times(self, chunk: int) -> FloatArray:
-        _, extra = self._unpacked(chunk)
+        _, extra = self.unpacked(chunk)
         return np.asarray(extra["times"])
 
-    def _unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
+    def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
         """Return the rows of a chunk; raise FileFormatError that names the chunk if it is damaged."""
         try:
             return wire.unpack(self.store.chunk(chunk))
@@ -118,16 +119,18 @@ class ModelSession:
         n_lost, damaged = 0, []
         for chunk, n_rows, begin in store.chunks(name):
             try:
-                batch, extra = session._unpacked(chunk)
+                batch, extra = session.unpacked(chunk)
+                times = np.asarray(extra["times"])
                 if begin < batch.n_rows:
-                    session.engine.learn(batch.take(begin, batch.n_rows), at=now)
-                session.row_windows.add(chunk, np.asarray(extra["times"]), n_rows, begin)
+                    session.engine.learn(batch.take(begin, batch.n_rows), at=now, times=times[begin:])
+                session.row_windows.add(chunk, times, n_rows, begin)
             except SteelyardError:
                 n_lost += n_rows - begin
                 damaged.append(chunk)
         store.drop_chunks(damaged)
         session.engine.version = version + 1
         session.engine.monitor.take_points()
+        session.expire_rows(now)
         session.snapshot(now, keep=1)
         return {"kept": session.engine.n_rows, "lost": n_lost}
 
@@ -145,12 +148,17 @@ class ModelSession:
         body = wire.unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
-            batch, extra = self._unpacked(body["chunk"])
-            self.engine.learn(batch, at=event.at, predictions=_stored_predictions(extra.get("given")))
+            batch, extra = self.unpacked(body["chunk"])
+            self.engine.learn(
+                batch,
+                at=event.at,
+                times=np.asarray(extra["times"]),
+                predictions=_stored_predictions(extra.get("given")),
+            )
             self.rows_since_snapshot += batch.n_rows
         elif event.kind == "retire":
             ranges = [RowRange(*piece) for piece in body["pieces"]]
-            self.engine.forget(self._rows_of(ranges))
+            self.engine.expire(self._rows_of(ranges))
         elif event.kind == "configure":
             self.engine.configure(Spec.from_store(json.loads(body["spec"])))
         else:
@@ -215,28 +223,38 @@ class ModelSession:
         if spec.id is not None:
             self._check_new(ids)
         batches = _positions_by_key(sources, order) if spec.keeps_rows else {}
-        extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
-        if batches:
-            extra["batches"] = batches
         pause = partial(self._yield, batch.n_rows)
         pause()
-        body = wire.pack(batch, extra)
+        body = None
+        if not self._is_state_smaller(batch):
+            extra = {"times": times.tolist(), "given": None if predictions is None else vars(predictions)}
+            if batches:
+                extra["batches"] = batches
+            body = wire.pack(batch, extra)
         pause()
-        version = engine.learn(batch, at=now, predictions=predictions, pause=pause)
+        version = engine.learn(batch, at=now, times=times, predictions=predictions, pause=pause)
         pause()
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
+
+    def _is_state_smaller(self, batch: ColumnBatch) -> bool:
+        """Whether to write the learned state instead of rows that are only needed to learn them again."""
+        n_bytes = 8 * batch.n_rows * len(batch.columns)
+        return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
 
     def write(self, rows: LearnedRows) -> int:
         """Write learned rows to the store, expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
         # Everything that takes long is done before the first change, which locks a SQLite file.
-        expired = self._expired_by(rows) if spec.window is not None else []
+        expired = self._expired_by(rows) if self._has_window else []
         if expired:
             self._unlearn(expired)
-        chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
-        if rows.batches and spec.keeps_rows:
-            self.store.index_batches(engine.name, chunk, rows.batches)
-        self._append("learn", {"chunk": chunk}, rows.now, rows.version)
+        if rows.body is None:
+            self._write_temporary_snapshot(rows.now)
+        else:
+            chunk = self.store.add_chunk(engine.name, rows.n_rows, rows.body, rows.now, rows.batch)
+            if rows.batches and spec.keeps_rows:
+                self.store.index_batches(engine.name, chunk, list(rows.batches))
+            self._append("learn", {"chunk": chunk}, rows.now, rows.version)
         self.rows_since_snapshot += rows.n_rows
         if expired:
             version = engine.version
@@ -245,29 +263,54 @@ class ModelSession:
             if spec.id is not None or spec.subject is not None:
                 self.store.index_rows(engine.name, chunk, rows.ids, rows.subjects)
             self.row_windows.add(chunk, rows.times, rows.n_rows)
-            if spec.window is not None:
+            if self._has_window:
                 version = self.expire_rows(rows.now) or version
         points = engine.monitor.take_points()
         if points:
             self.store.add_points(engine.name, points)
         return version
 
+    @property
+    def _has_window(self) -> bool:
+        """Whether stored rows expire."""
+        return self.engine.spec.window is not None or (
+            self.engine.has_own_window and self.engine.spec.keeps_rows
+        )
+
     def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
         """Return the stored rows that leave the window when these rows enter it."""
         window = self.engine.spec.window
         if isinstance(window, int):
-            return self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
-        assert window is not None
-        newest = max(self.row_windows.newest(), float(rows.times[-1]))
-        return self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+            ranges = self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
+        elif window is not None:
+            newest = max(self.row_windows.newest(), float(rows.times[-1]))
+            ranges = self.row_windows.expired(window, rows.now if self.engine.spec.time is None else newest)
+        else:
+            ranges = []
+        return self._with_dropped(ranges)
+
+    def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
+        """Return rows that expire, and the oldest stored rows, which the learner has dropped by itself.
+
+        Both differ after rows were forgotten, because a window of n rows of a learner still counts them, and
+        if rows arrive late, because a learner with a window of time counts them as new.
+        """
+        n_dropped = self.engine.n_dropped
+        if not n_dropped:
+            return ranges
+        oldest = self.row_windows.expired(max(0, self.row_windows.n_rows - n_dropped), 0.0)
+        longest: dict[int, RowRange] = {}
+        for rows in sorted([*oldest, *ranges], key=lambda rows: (rows.chunk, rows.end)):
+            longest[rows.chunk] = rows
+        return list(longest.values())
 
     def expire_rows(self, now: float) -> int | None:
         """Forget the rows outside the window; return the new version, or None if there are none."""
         window = self.engine.spec.window
-        if window is None:
+        if not self._has_window:
             return None
         moment = now if self.engine.spec.time is None else self.row_windows.newest()
-        ranges = self.row_windows.expired(window, moment)
+        ranges = self._with_dropped([] if window is None else self.row_windows.expired(window, moment))
         if not ranges:
             return None
         version = self._unlearn(ranges)
@@ -280,7 +323,7 @@ class ModelSession:
         pause = partial(self._yield, rows.n_rows)
         pause()
         try:
-            version = self.engine.forget(rows, pause=pause)
+            version = self.engine.expire(rows, pause=pause)
         except DataError as error:  # these rows were learned before: this is not the fault of a client
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
         pause()
@@ -312,7 +355,7 @@ class ModelSession:
     def _rows_of(self, ranges: Sequence[RowRange]) -> ColumnBatch:
         parts = []
         for rows in ranges:
-            batch, _ = self._unpacked(rows.chunk)
+            batch, _ = self.unpacked(rows.chunk)
             parts.append(batch.take(rows.begin, rows.end))
         return wire.joined(parts)
 
@@ -346,22 +389,38 @@ class ModelSession:
     def correct(self, labels: Mapping[str, Any], *, now: float) -> list[str]:
         """Replace labels of learned rows; return the ids whose labels have changed.
 
-        Each row keeps its place in the window. Ids of rows that are not in the window, or that have this
-        label already, are skipped.
+        Each row keeps its place in the window; for a learner with a window of its own it is a new row. Ids of
+        rows that are not in the window, or that have this label already, are skipped.
         """
         corrections = self.corrections(labels)
         if corrections:
             wrong = wire.joined([one.split.unlearn for one in corrections])
-            self.engine.correct(wrong, wire.joined([one.right for one in corrections]))
-            for one in corrections:
-                self._rewrite(one.chunk, one.split)
+            right = wire.joined([one.right for one in corrections])
+            if self.engine.has_own_window:
+                self._learn_again(corrections, wrong, right, now)
+            else:
+                self.engine.correct(wrong, right)
+                for one in corrections:
+                    self.rewrite_chunk(one.chunk, one.split)
             self.snapshot(now)  # events before it refer to chunks with the earlier labels
         return [row_id for one in corrections for row_id in one.ids]
+
+    def _learn_again(
+        self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
+    ) -> None:
+        """Forget rows and learn them as new ones: a learner with its own window appends them to it."""
+        try:
+            self.engine.forget(wrong)
+            for one in corrections:
+                self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
+            self.learn(right, now=now, guarded=False)
+        except SteelyardError as error:  # the learner may have changed: the writer recovers the model
+            raise RuntimeError(f"labels could not be corrected: {error}") from error
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
         """Return what :meth:`correct` would change; raise DataError if it cannot."""
         engine = self.engine
-        positions = self._positions(self.store.find_rows(engine.name, ids=list(labels)))
+        positions = self.positions_by_chunk(self.store.find_rows(engine.name, ids=list(labels)))
         found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
         found = [one for one in found if one.ids]
         if found:
@@ -374,7 +433,7 @@ class ModelSession:
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
         """Return the rows of a chunk whose labels change, before and after, and the chunk with new labels."""
         spec = self.engine.spec
-        batch, extra = self._unpacked(chunk)
+        batch, extra = self.unpacked(chunk)
         begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
         active = [row for row in sorted(positions) if row >= begin]
         column = batch.columns[spec.target].copy()
@@ -385,14 +444,14 @@ class ModelSession:
         rows = [row for row, is_new in zip(active, column[active] != new, strict=True) if is_new]
         column[active] = new
         corrected = ColumnBatch({**batch.columns, spec.target: column}, batch.n_rows)
-        keep = _SplitChunk(
+        keep = SplitChunk(
             wire.select(batch, rows),
             corrected.take(begin, batch.n_rows),
             np.asarray(extra["times"])[begin:],
             len(rows),
             _kept_positions(extra, np.arange(batch.n_rows) >= begin),
         )
-        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep)
+        return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep, rows)
 
     def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
         """Put the rows that violate a guard into quarantine; return the others."""
@@ -435,8 +494,8 @@ class ModelSession:
         n_new = len(rows)
         if self.n_pending + n_new > max_pending:
             raise Conflict(
-                f"{self.n_pending:,} rows of {name!r} wait for their labels, and {max_pending:,} can; "
-                "nothing was changed.",
+                f"{self.n_pending:,} rows of {name!r} wait for their labels, and with {n_new:,} more there "
+                f"would be more than {max_pending:,}; nothing was changed.",
                 hint='send labels, or forget rows that will get none: {"before": "2026-01-31"}',
             )
         self.store.put_pending(name, rows)
@@ -484,209 +543,50 @@ class ModelSession:
         self.snapshot(now)
         return self.engine.version
 
-    def _history(self) -> Iterator[ColumnBatch]:
-        """Return the rows in the window, oldest chunk first, in batches."""
+    def _history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
+        """Return the rows in the window with their times, oldest chunk first, in batches."""
         parts: list[ColumnBatch] = []
+        times: list[FloatArray] = []
         for chunk in self.row_windows.chunks():
-            batch, _ = self._unpacked(chunk)
-            parts.append(batch.take(self.row_windows.begin_of(chunk), batch.n_rows))
+            batch, extra = self.unpacked(chunk)
+            begin = self.row_windows.begin_of(chunk)
+            parts.append(batch.take(begin, batch.n_rows))
+            times.append(np.asarray(extra["times"])[begin:])
             if sum(part.n_rows for part in parts) >= _REPLAY_ROWS:
-                yield wire.joined(parts)
-                parts = []
+                yield wire.joined(parts), np.concatenate(times)
+                parts, times = [], []
         if parts:
-            yield wire.joined(parts)
+            yield wire.joined(parts), np.concatenate(times)
 
     # -- forgetting ---------------------------------------------------------------------------------
 
     def forget(self, request: Forget, *, now: float) -> dict[str, Any]:
         """Unlearn rows and erase them from the store; return the certificate."""
-        engine = self.engine
-        before = self._statement()
-        is_complete = engine.spec.keeps_rows or request.batch is not None
-        affected = self._affected_chunks(request)
-        unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
-        n_rows = sum(batch.n_rows for batch in unlearned)
-        if request.batch is not None and not engine.spec.keeps_rows:
-            engine.forget(request.batch)
-            n_rows = request.batch.n_rows
-        elif unlearned:
-            engine.forget(wire.joined(unlearned))
-        engine.recent.clear()
-        kept_columns = self._erase_categories(affected, request)
-        is_complete = is_complete and not kept_columns
-        is_found = bool(affected) or request.batch is not None
-        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # Before the first change, because both take long.
-        after, snapshot = self._statement(), self._encoded(now) if deletes_history else None
-        for chunk, split in affected.items():
-            self._rewrite(chunk, split)
-        n_pending = self.store.drop_pending(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        self.n_pending -= n_pending
-        self.store.drop_early_labels(engine.name, request.ids or ())
-        n_quarantined = self.store.drop_quarantined(
-            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
-        )
-        n_responses = self._erase_responses(request, unlearned)
-        if deletes_history:
-            self.snapshot(now, keep=1, encoded=snapshot)
-        n_unknown = self._n_unknown(request, affected, n_pending + n_quarantined)
-        is_complete = is_complete and not n_unknown
-        has_effect = bool(n_rows or n_pending or n_quarantined or n_responses)
-        is_exact, covers = forgetting_scope(engine.learner)
-        certificate = {
-            "model": engine.name,
-            "by": request.by,
-            "forgotten": n_rows,
-            "waiting_dropped": n_pending,
-            "quarantine_dropped": n_quarantined,
-            "answers_erased": n_responses,
-            "unknown": n_unknown,
-            "categories_kept": kept_columns,
-            "found": has_effect,
-            "complete": has_effect and is_complete and is_exact,
-            "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
-            "at": now,
-            "version": engine.version,
-            "before": before,
-            "after": after,
-        }
-        if kept_columns:
-            certificate["note"] = (
-                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
-                "it could not be checked whether other rows have them."
-            )
-        elif not has_effect and engine.spec.keeps_rows:
-            certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
-        elif engine.spec.keeps_rows and not is_complete:
-            certificate["note"] = (
-                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
-                "never learned, have expired, or were forgotten before."
-            )
-        elif not is_complete:
-            certificate["note"] = (
-                "This model does not store the rows that it has learned, so they could not be found. The "
-                "model still contains them until the rows themselves are sent in a forget request."
-            )
-        if has_effect:
-            self.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
-        return certificate
+        return Forgetting(self, request, now).run()
 
-    def _erase_categories(self, affected: Mapping[int, _SplitChunk], request: Forget) -> list[str]:
-        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
-        engine, keeps_rows = self.engine, self.engine.spec.keeps_rows
-        parts = [split.unlearn for split in affected.values()]
-        if request.batch is not None and not keeps_rows:
-            parts = [request.batch]
-        left = set().union(*map(engine.categories_in, parts))
-        n_scanned = 0
-        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
-            left -= engine.categories_in(rows)
-            n_scanned += rows.n_rows
-            if not left or n_scanned > _MAX_SCANNED_ROWS:
-                break
-        if not left:
-            return []
-        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
-            return sorted({name for name, _ in left})
-        engine.erase_categories(left)
-        return []
-
-    def _remaining_rows(self, affected: Mapping[int, _SplitChunk]) -> Iterator[ColumnBatch]:
-        """Yield the active rows that are not forgotten, newest first."""
-        for chunk in reversed(self.row_windows.chunks()):
-            if chunk in affected:
-                yield affected[chunk].keep
-            else:
-                rows, _ = self._unpacked(chunk)
-                yield rows.take(self.row_windows.begin_of(chunk), rows.n_rows)
-
-    @staticmethod
-    def _n_unknown(request: Forget, affected: Mapping[int, _SplitChunk], n_dropped: int) -> int:
-        """Return how many of the given ids or subjects no learned, pending or quarantined row had."""
-        if request.ids is None and request.subject is None:
-            return 0
-        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
-        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
-
-    def _erase_responses(self, request: Forget, unlearned: Sequence[ColumnBatch]) -> int:
-        """Overwrite stored responses that mention the forgotten rows; return their number."""
-        spec = self.engine.spec
-        blank = partial(self.store.blank_responses, self.engine.name, ERASED_RESPONSE)
-        if request.request_key is not None:
-            self.store.blank_response(self.engine.name, ERASED_RESPONSE, request.request_key)
-        if request.subject is not None:
-            n_responses = blank(subject=request.subject)
-        elif request.before is not None or (request.batch is not None and spec.id is None):
-            # Rows without ids cannot be matched with responses, so all responses are erased.
-            n_responses = blank(before=np.inf if request.before is None else request.before)
-        else:
-            n_responses = blank(ids=list(request.ids or ()))
-        parts = unlearned if spec.keeps_rows or request.batch is None else [request.batch]
-        ids = [row_id for part in parts if spec.id in part.columns for row_id in wire.texts(part, spec.id)]
-        return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
-
-    def _statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, Any]:
+        """Return rows, classes and digest of the model, for a certificate."""
         engine = self.engine
         return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
 
-    def _affected_chunks(self, request: Forget) -> dict[int, _SplitChunk]:
-        """Return the chunks that lose rows, each split into rows to unlearn and rows to keep."""
-        is_undo = request.request_key is not None or request.learned is not None
-        if not self.engine.spec.keeps_rows:
-            if request.batch is None and (is_undo or self.engine.spec.rows == "none"):
-                raise Conflict(
-                    f"this model stores no rows (rows = {self.engine.spec.rows!r}), so none can be found "
-                    f"by {request.by}; nothing was changed.",
-                    hint='send the rows themselves, or create the model with rows = "window"',
-                )
-            return {}
-        positions: dict[int, list[int]] = {}
-        if is_undo:
-            return self._chunks_to_undo(request)
-        if request.batch is not None:
-            positions = self._positions_of(request.batch)
-        elif request.before is not None:
-            for rows in self.row_windows.before(request.before):
-                positions[rows.chunk] = list(range(rows.begin, rows.end))
-        else:
-            positions = self._positions(
-                self.store.find_rows(self.engine.name, ids=request.ids or (), subject=request.subject)
-            )
-        return {chunk: self._split(chunk, found) for chunk, found in positions.items()}
-
     @staticmethod
-    def _positions(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+    def positions_by_chunk(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
+        """Group (chunk, position) by chunk."""
         positions: dict[int, list[int]] = {}
         for chunk, position in found:
             positions.setdefault(chunk, []).append(position)
         return positions
 
-    def _chunks_to_undo(self, request: Forget) -> dict[int, _SplitChunk]:
-        """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
-        name, key = self.engine.name, request.request_key
-        if key is not None:
-            chunks = self.store.chunks_of_batch(name, key)
-        else:
-            assert request.learned is not None
-            chunks = self.store.chunks_learned(name, *request.learned)
-        if not chunks:
-            raise NotFoundError(
-                f"the model {name!r} has no rows of this batch or time; nothing was changed.",
-                hint="a batch is named by the Idempotency-Key of its request",
-            )
-        return {chunk: self._split(chunk, None, key) for chunk in chunks}
-
-    def _split(self, chunk: int, positions: list[int] | None, key: str | None = None) -> _SplitChunk:
+    def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
         """Split a chunk at these positions, or at the rows of a key; a chunk of one request has no keys."""
-        batch, extra = self._unpacked(chunk)
+        batch, extra = self.unpacked(chunk)
         if positions is None:
-            positions = extra.get("batches", {}).get(key, list(range(batch.n_rows)))
+            is_shared = key is not None and "batches" in extra
+            positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
         active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
-        return _SplitChunk(
+        return SplitChunk(
             wire.select(batch, selected & active),
             wire.select(batch, ~selected & active),
             np.asarray(extra["times"])[~selected & active],
@@ -694,33 +594,8 @@ class ModelSession:
             _kept_positions(extra, ~selected & active),
         )
 
-    def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
-        """Find rows with these values in the window; raise Conflict if one of them is not there."""
-        spec = self.engine.spec
-        identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
-        names = [*self.engine.column_kinds(), spec.target, *map(str, identifying)]
-        self.engine.check_rows(batch, labelled=False)
-        wanted = Counter(_row_keys(batch, names))
-        positions: dict[int, list[int]] = {}
-        for chunk in self.row_windows.chunks():
-            if not wanted:
-                break
-            rows, _ = self._unpacked(chunk)
-            begin = self.row_windows.begin_of(chunk)
-            for position, key in enumerate(_row_keys(rows, names)):
-                if position >= begin and wanted[key] > 0:
-                    positions.setdefault(chunk, []).append(position)
-                    wanted[key] -= 1
-            wanted = +wanted  # remove the rows that were found from the counter
-        if wanted:
-            raise Conflict(
-                f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
-                "nothing was changed.",
-                hint="send rows with exactly the values and labels with which they were learned",
-            )
-        return positions
-
-    def _rewrite(self, chunk: int, split: _SplitChunk) -> None:
+    def rewrite_chunk(self, chunk: int, split: SplitChunk) -> None:
+        """Replace a stored chunk by its rows to keep."""
         spec, keep = self.engine.spec, split.keep
         if not keep.n_rows:
             self.store.drop_chunks([chunk])
@@ -730,7 +605,7 @@ class ModelSession:
         if split.batches:
             extra["batches"] = split.batches
         self.store.replace_chunk(chunk, keep.n_rows, wire.pack(keep, extra))
-        self.store.index_batches(self.engine.name, chunk, split.batches)
+        self.store.index_batches(self.engine.name, chunk, list(split.batches))
         self.store.index_rows(
             self.engine.name, chunk, wire.texts(keep, spec.id), wire.texts(keep, spec.subject)
         )
@@ -738,17 +613,19 @@ class ModelSession:
 
     # -- snapshots and settings ---------------------------------------------------------------------
 
-    def _encoded(self, now: float) -> Snapshot:
+    def encoded_snapshot(self, now: float) -> Snapshot:
+        """Return a snapshot of the current state."""
         return Snapshot(self.engine.version, now, self.engine.digest(), encode(self.engine.state()))
 
     def snapshot(self, now: float, keep: int = _MAX_SNAPSHOTS, encoded: Snapshot | None = None) -> None:
         """Write a snapshot; delete the events before it and the rows that are no longer needed."""
         engine, pause = self.engine, partial(self._yield, self.rows_since_snapshot)
         pause()
-        snapshot = encoded or self._encoded(now)
+        snapshot = encoded or self.encoded_snapshot(now)
         pause()
         self.state_bytes = len(snapshot.body)
-        self.store.put_snapshot(engine.name, snapshot, keep)
+        self.store.put_snapshot(engine.name, snapshot, keep, self._temporary_snapshot)
+        self._temporary_snapshot = None
         pause()
         self.store.drop_events(engine.name, engine.version)
         if engine.spec.keeps_rows:
@@ -764,6 +641,12 @@ class ModelSession:
         self.snapshot_at = now
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
+    def _write_temporary_snapshot(self, now: float) -> None:
+        """Write a snapshot that the next one replaces: the history of versions has one per many rows."""
+        n_rows = self.rows_since_snapshot
+        self.snapshot(now)
+        self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
+
     def measure_state(self) -> None:
         """Measure the size of the learned state, for the quota."""
         self.state_bytes = len(encode(self.engine.state()))
@@ -776,14 +659,6 @@ class ModelSession:
             self.row_windows = RowWindowIndex()
             self.snapshot(now)  # deletes the stored rows
         return self.expire_rows(now) or version
-
-
-class _SplitChunk(NamedTuple):
-    unlearn: ColumnBatch
-    keep: ColumnBatch
-    times: FloatArray  # times of the rows to keep
-    n_selected: int  # selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
 
 
 def _latest_readable(store: Store, name: str) -> Engine | None:
@@ -801,7 +676,8 @@ class _Correction(NamedTuple):
     chunk: int
     ids: list[str]  # of the rows whose labels change
     right: ColumnBatch  # these rows with their new labels
-    split: _SplitChunk
+    split: SplitChunk
+    positions: list[int]  # of these rows in the chunk
 
 
 def _positions_by_key(
@@ -827,31 +703,13 @@ def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[s
     return {key: positions for key, positions in found.items() if positions}
 
 
-def _row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    missing = [name for name in names if name not in batch.columns]
-    if missing:
-        raise DataError(f"the column {missing[0]!r} is missing.", source="the request")
-    columns = []
-    for name in names:
-        values = batch.columns[name]
-        columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
-    return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
-
-
-def _comparable(value: Any) -> Any:
-    """Return a key for comparisons: missing values are equal, and the number 3 equals the text "3"."""
-    if value is None or value != value:  # noqa: PLR0124  nan
-        return None
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _is_same(row: PendingRow, other: PendingRow, spec: Spec) -> bool:
     """Return whether two pending rows have the same subject and values, apart from their time."""
     batches = [wire.unpack(pending.body)[0] for pending in (row, other)]
     names = [sorted(name for name in batch.columns if name != spec.time) for batch in batches]
     if row.subject != other.subject or names[0] != names[1]:
         return False
-    return _row_keys(batches[0], names[0]) == _row_keys(batches[1], names[0])
+    return row_keys(batches[0], names[0]) == row_keys(batches[1], names[0])
 
 
 def _stored_predictions(values: Any) -> EarlierPredictions | None:

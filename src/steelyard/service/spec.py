@@ -11,9 +11,14 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 import steelyard
-from steelyard.exceptions import ParameterError, SteelyardError
+from steelyard._types import FloatArray
+from steelyard.ensemble.row_costs import is_prices
+from steelyard.exceptions import DataError, ParameterError, SteelyardError
 from steelyard.features import RandomFeatures
+from steelyard.tables.columns import ColumnBatch
 from steelyard.windowing import AdaptiveWindows, ExponentialDecay
 from steelyard.windowing.sliding import window_size
 
@@ -68,6 +73,9 @@ class Spec:
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
         Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
+    cost : str, optional
+        The column with the factor of the price of a miss, such as the amount of a payment; it can be a
+        feature too. The learner needs a threshold such as {miss = 1, alarm = 5}.
     missing : {"refuse", "indicator", "mean", "zero"}
         How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
     sites : bool
@@ -102,6 +110,7 @@ class Spec:
     ranges: Mapping[str, Sequence[float | None]] | None = None
     violations: str = "refuse"
     quota: Mapping[str, float] | None = None
+    cost: str | None = None
 
     @classmethod
     def from_mapping(cls, values: Any) -> Spec:
@@ -126,7 +135,7 @@ class Spec:
         return cls.from_mapping({"max_future": None, **values})
 
     def _check(self) -> None:
-        for name in ("target", "time", "subject", "id"):
+        for name in ("target", "time", "subject", "id", "cost"):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and not (value is None and name != "target"):
                 raise _error(f"{name} must be the name of a column; got {value!r}.")
@@ -204,6 +213,11 @@ class Spec:
             check = getattr(candidate, "_check_params", None)
             if check is not None:
                 check()
+        if self.cost is not None and not is_prices(getattr(learner, "threshold", None)):
+            raise _error(
+                f"cost = {self.cost!r} needs a learner whose threshold has prices.",
+                hint='for example learner = {class = "StreamClassifier", threshold = {miss = 1, alarm = 5}}',
+            )
 
     def _check_sites(self) -> None:
         """Raise ParameterError if a federated model, which learns no rows, has settings about rows."""
@@ -252,6 +266,12 @@ class Spec:
         return None if self.classes is None else frozenset(map(str, self.classes))
 
     @cached_property
+    def integer_classes(self) -> dict[str, int]:
+        """Allowed labels by their texts, if all of them are integers; otherwise empty."""
+        found = {str(label): label for label in self.classes or () if isinstance(label, int)}
+        return found if len(found) == len(self.classes or ()) else {}
+
+    @cached_property
     def max_future_seconds(self) -> float:
         """Maximum number of seconds by which the time of a row may be in the future."""
         limit = None if self.max_future is None else window_size(self.max_future)
@@ -272,6 +292,18 @@ class Spec:
         """Whether rows that violate a guard are put into quarantine."""
         return self.has_guards and self.violations == "quarantine"
 
+    def costs(self, batch: ColumnBatch) -> FloatArray | None:
+        """Return the cost factors of rows; None without a column of costs."""
+        if self.cost is None:
+            return None
+        values = batch.columns.get(self.cost)
+        if values is None or values.dtype != np.float64 or not (np.isfinite(values) & (values >= 0.0)).all():
+            raise DataError(
+                f"the column {self.cost!r} must have a number >= 0 in every row: it is the cost of a row.",
+                source="the request",
+            )
+        return values
+
     def limit(self, quota: str) -> float:
         """Return a quota; infinity if it is not set."""
         return math.inf if self.quota is None else float(self.quota.get(quota, math.inf))
@@ -282,8 +314,11 @@ class Spec:
             return "decay"
         return str(self.memory) if self.window is None else "window"
 
-    def make_learner(self) -> Any:
-        """Return a new learner, with its feature map and its memory."""
+    def make_learner(self, *, own_window: bool = True) -> Any:
+        """Return a new learner, with its feature map and its memory.
+
+        With ``own_window`` a learner that has a parameter ``window`` gets the sliding window.
+        """
         settings = dict(self.learner or {"class": "ProximalSVC"})
         name = settings.pop("class", None)
         maker = getattr(steelyard, name, None) if name in LEARNERS else None
@@ -295,6 +330,8 @@ class Spec:
         known = inspect.signature(maker).parameters
         if "random_state" in known and settings.get("random_state") is None:
             settings["random_state"] = _DEFAULT_SEED
+        if own_window and self.window is not None and "window" in known:
+            settings.setdefault("window", self.memory)
         unknown = [key for key in settings if key not in known]
         if unknown:
             raise _error(f"{name} has no parameter {unknown[0]!r}; it has {', '.join(known)}.")

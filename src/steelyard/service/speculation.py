@@ -14,7 +14,7 @@ from functools import partial
 from steelyard.exceptions import SteelyardError
 from steelyard.service import rows as wire
 from steelyard.service.commands import Learn, Request
-from steelyard.service.engine import PublishedModel
+from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue
 from steelyard.service.session import LearnedRows, ModelSession
 from steelyard.tables.columns import ColumnBatch

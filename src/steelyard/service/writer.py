@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from steelyard._threads import reserve_core
 from steelyard.exceptions import FileAccessError, FileFormatError, SteelyardError
@@ -40,9 +42,9 @@ from steelyard.service.commands import (
     Unavailable,
 )
 from steelyard.service.consumption import consume
-from steelyard.service.engine import PublishedModel
 from steelyard.service.idempotency import Response, run_once, stored_response
 from steelyard.service.pool import PooledSession, new_session, recover_session, repair_model
+from steelyard.service.published import PublishedModel
 from steelyard.service.queue import RequestQueue, stopping_error
 from steelyard.service.replication import catch_up
 from steelyard.service.session import LearnedRows, ModelSession
@@ -51,6 +53,9 @@ from steelyard.service.speculation import Speculation, concatenated
 from steelyard.service.statistics import WriterStatistics
 from steelyard.service.stores import CommitOutcomeUnknown, reason_of
 from steelyard.service.stores.sql import Store
+
+if TYPE_CHECKING:
+    from steelyard.service.slow_writer import SlowWriter
 
 __all__ = ["Writer"]
 
@@ -189,6 +194,8 @@ class Writer:
 
     def _start_slow_writer(self) -> SlowWriter | None:
         if self._slow_writer is None:
+            from steelyard.service.slow_writer import SlowWriter  # a subclass of this class
+
             store = self.store.sibling()
             if store is None or not store.acquire_write_lock():
                 return None
@@ -621,6 +628,8 @@ class Writer:
                 if request.key is None:
                     response = self._run_request(request, now)
                 else:
+                    if request.model not in self._sessions:
+                        self._adopt(request.model)  # before its stored responses are read
                     run = partial(self._run_request, request, now)
                     response = run_once(self.store, request, run, now)
                 outcomes.append((request, response))
@@ -648,7 +657,8 @@ class Writer:
             except SteelyardError:
                 return None  # a request has bad rows; one call per request finds it
         responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
-        new = [(r.key, r.fingerprint, json.dumps(responses[id(r)])) for r in rows if r.key is not None]
+        encode = msgspec.json.encode
+        new = [(r.key, r.fingerprint, encode(responses[id(r)]).decode()) for r in rows if r.key is not None]
         if new:
             self.store.put_responses(model, new, at=self.clock())
         return [(r, responses.get(id(r)) or _repeated(r, known)) for r in requests]
@@ -779,8 +789,8 @@ class Writer:
             session.yield_to_readers = partial(self._yield_to_readers, name)
             self._sessions[name] = session
             former_version = self.store.former_version(name)
-            if former_version >= 0:
-                session.engine.version = former_version + 1
+            session.engine.version = former_version + 1
+            if former_version >= 0 or session.engine.has_own_window:
                 session.snapshot(now)
         elif session.engine.spec.as_dict() != spec.as_dict():
             session.configure(spec, now=now)
@@ -863,108 +873,6 @@ def _follower_error() -> Unavailable:
         "this process does not learn this model, because another process learns it; nothing was changed.",
         hint="send the request to the process whose /health/learner answers 200",
     )
-
-
-class SlowWriter(Writer):
-    """Second writer thread of a process, for models that take long to learn.
-
-    Parameters
-    ----------
-    store : Store
-        A sibling of the store of the first writer.
-    first : Writer
-        The first writer, which submits the requests for slow models.
-    """
-
-    def __init__(self, store: Store, first: Writer) -> None:
-        self._first = first
-        super().__init__(
-            store,
-            clock=first.clock,
-            max_waiting=first._queue.max_requests,
-            max_models=first.max_models,
-            max_remembered=first.max_remembered,
-            audit_days=first._audit_seconds / 86_400.0,
-        )
-        self.statistics = first.statistics
-        self.published, self.listeners, self.slow_models = first.published, first.listeners, set()
-
-    def _is_own(self, name: str) -> bool:
-        return name in self._first.slow_models
-
-    def _take_share(self) -> list[str]:
-        names = [name for name in self._first.slow_models if not self.store.holds_lease(name)]
-        taken = self.store.acquire_leases(names, len(names))
-        for name in names:
-            if not self.store.holds_lease(name):
-                self._give_up(name)
-        return taken
-
-    def _give_up(self, name: str) -> None:
-        """Stop using a model that another process has taken."""
-        self._first.slow_models.discard(name)
-        self._first.published.pop(name, None)
-
-    def _continue_with(self, request: Adopt) -> Response:
-        response = super()._continue_with(request)
-        if request.model not in self._sessions:
-            self._give_up(request.model)
-        return response
-
-    def _rebalance(self) -> None:
-        """Do nothing: the first writer takes models and gives models away."""
-
-    def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Do nothing: these models are the slow ones."""
-
-    def process(self, requests: list[Request]) -> None:
-        """Process the requests of each kind and model in a transaction of its own, then write snapshots.
-
-        A transaction in a SQLite file begins with its first change. Learning comes before it, so the first
-        writer waits for this one only while rows are written.
-        """
-        for (kind, name), same in groupby(requests, key=lambda request: (type(request), request.model)):
-            is_own = kind in {Tick, Adopt} or self._is_own(name)
-            if is_own and kind not in {Delete, Rename}:
-                super().process(list(same))
-            else:
-                self._pass_on(name, list(same))
-        with self.store.transaction():
-            super()._write_snapshots()
-
-    def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
-        """Pass requests on to the first writer, with the model if this thread has it."""
-        for request in requests:
-            try:
-                if self._is_own(name):
-                    self._hand_back(name)
-                self._first.submit(request)
-            except SteelyardError as error:
-                request.future.set_exception(error)
-
-    def _hand_back(self, name: str) -> None:
-        """Return a model to the first writer, which alone renames and deletes models."""
-        session = self._sessions.pop(name, None)
-        self._first._handed_over = name
-        self.store.release_leases([name])
-        try:
-            if session is not None:
-                self._first._queue.put(Adopt(name, session))  # before the requests that are passed on
-        except SteelyardError:
-            self._first._handed_over = None
-            raise  # the queue is full; the next request for the model loads it again
-        self._first.slow_models.discard(name)
-
-    def _background_work(self) -> Callable[[], None] | None:
-        """Return None: a group is several transactions, and rows of later requests must not be in them."""
-        return None
-
-    def _write_snapshots(self) -> None:
-        """Do nothing: :meth:`process` writes snapshots in a transaction of their own."""
-
-    def _set_problem(self, reason: str | None) -> None:
-        super()._set_problem(reason)
-        self._first.problem = reason
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:

@@ -138,7 +138,7 @@ def predict_chunk(
     classes = np.asarray(model.classes_).tolist()
     has_probabilities = probabilities and len(classes) > 1 and hasattr(model, "predict_proba")
     proba = np.asarray(model.predict_proba(X), dtype=np.float64) if has_probabilities else None
-    uses_cost = sample_cost is not None and getattr(model, "takes_cost", False)
+    uses_cost = sample_cost is not None and len(classes) == 2 and getattr(model, "takes_cost", False)
     if getattr(model, "labels_follow_scores", False) and not uses_cost:
         decision = _scores(model, X, len(classes))
         if decision is not None:

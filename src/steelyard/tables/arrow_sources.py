@@ -18,6 +18,7 @@ __all__ = [
     "ArrowSource",
     "arrow_batch",
     "arrow_file_source",
+    "arrow_stream",
     "arrow_values",
     "has_pyarrow",
     "table_source",
@@ -149,13 +150,7 @@ def table_source(table: Any) -> ArrowSource:
 
     if isinstance(table, dict):
         table = _checked_table(pa.table, table)
-    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
-        table = table.to_arrow()  # polars versions without Arrow's C interface
-    if not hasattr(table, "__arrow_c_stream__"):
-        raise DataTypeError(
-            f"expected a path or a table of pandas, polars or pyarrow; got {type(table).__name__}.",
-            source="open_stream",
-        )
+    table = arrow_stream(table, "a path or a table of pandas, polars or pyarrow", "open_stream")
     reader = _checked_table(pa.RecordBatchReader.from_stream, table)
     n_rows = len(table) if hasattr(table, "__len__") else None
 
@@ -165,6 +160,20 @@ def table_source(table: Any) -> ArrowSource:
                 yield batch.select(wanted).slice(begin, _BATCH_ROWS)
 
     return ArrowSource(batches, reader.schema, "table", n_rows, lambda: None)
+
+
+def arrow_stream(table: Any, expected: str, source: str) -> Any:
+    """Return a table with Arrow's C interface; raise DataTypeError for other objects."""
+    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "to_arrow"):
+        table = table.to_arrow()  # polars versions without Arrow's C interface
+    kind = type(table).__name__
+    if not hasattr(table, "__arrow_c_stream__") or kind == "Series":
+        hints = {
+            "LazyFrame": "call collect() first",
+            "Series": "for one row, pass a table of one row, such as frame[:1]",
+        }
+        raise DataTypeError(f"expected {expected}; got {kind}.", source=source, hint=hints.get(kind))
+    return table
 
 
 def _checked_table(make: Callable[[Any], Any], table: Any) -> Any:

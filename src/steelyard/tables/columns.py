@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 
-__all__ = ["Coded", "ColumnBatch", "Columns", "Place", "RowError", "as_texts", "near"]
+__all__ = ["Coded", "ColumnBatch", "Columns", "Place", "RowError", "as_texts", "listed", "near"]
 
 Values = NDArray[Any]
 Coded = tuple[list[Any], NDArray[np.int64]]  # distinct values, and the index of each row's value among them
@@ -220,7 +220,7 @@ class Columns:
         features = [name for name in candidates if name not in excluded]
         if not features:
             raise DataError(
-                f"no column is left as a feature; the columns are {_listed(names)}.", source=source
+                f"no column is left as a feature; the columns are {listed(names)}.", source=source
             )
         return features
 
@@ -234,7 +234,7 @@ class Columns:
             if name not in existing:
                 closest = near(str(name), names)
                 raise DataError(
-                    f"there is no {kind} column {name!r}; there are {_listed(names)}.",
+                    f"there is no {kind} column {name!r}; there are {listed(names)}.",
                     source=source,
                     hint=f"did you mean {closest!r}?" if closest else None,
                 )
@@ -262,5 +262,7 @@ def near(name: str, names: Sequence[str]) -> str | None:
     return close[0] if close else None
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+def listed(names: Iterable[str]) -> str:
+    """Return the first names for an error message, and the number of the others."""
+    texts = [repr(name) for name in names]
+    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,13 +18,13 @@ from scipy.sparse import issparse
 
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError, DataTypeError
-from steelyard.tables.columns import ColumnBatch
+from steelyard.tables.columns import ColumnBatch, listed
 
 __all__ = [
     "TableColumn",
+    "check_some_known",
     "concat_tables",
     "is_table",
-    "labels_of",
     "memory_batch",
     "numeric_frame",
     "seconds_of",
@@ -151,11 +151,7 @@ def memory_batch(
         return ColumnBatch.from_matrix(names, X)
     found = table_columns(X, source)
     n_rows = len(next(iter(found.values())).values)
-    if known and not any(name in found for name in known):
-        raise DataError(
-            f"no column of the table is known; expected {', '.join(map(repr, list(known)[:8]))}.",
-            source=source,
-        )
+    check_some_known(found, known, source)
     names = list(known)
     if extend or not known:
         names += [name for name, column in found.items() if column.kind != "unknown" and name not in known]
@@ -170,6 +166,15 @@ def memory_batch(
         else:
             columns[name] = column.values
     return ColumnBatch(columns, n_rows, coded)
+
+
+def check_some_known(found: Collection[str], known: Collection[str], source: str) -> None:
+    """Raise DataError if a table has none of the columns that are known."""
+    if known and not any(name in found for name in known):
+        raise DataError(
+            f"no column of the table is known; got {listed(found)}, expected some of {listed(known)}.",
+            source=source,
+        )
 
 
 def _matrix(X: Any, source: str) -> FloatArray:
@@ -199,19 +204,6 @@ def _wrong_array(X: FloatArray, known: list[str]) -> str:
         return f"X has {X.shape[1]} features, but TableModel is expecting {len(known)} features as input."
     missing = next((name for name in known if name not in _array_names(X.shape[1])), known[0])
     return f"an array of numbers has no column {missing!r}, which was learned from a table."
-
-
-def labels_of(column: TableColumn, name: str) -> NDArray[Any]:
-    """Return the labels of a column of a table: text, or numbers, as integers if they all are."""
-    if column.kind == "category":
-        missing, labels = column.values < 0, np.array(column.texts)[column.values]
-    else:
-        missing, labels = np.isnan(column.values), column.values
-    if missing.any():
-        raise DataError(f"row {int(missing.argmax())}, column {name!r}: the label is missing.")
-    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
-        return labels.astype(np.int64)
-    return labels
 
 
 def _array_names(n_columns: int) -> list[str]:
@@ -322,22 +314,10 @@ def _pandas_objects(series: Any, name: Any) -> TableColumn:
 def _arrow_columns(X: Any, source: str) -> tuple[list[Any], Iterable[TableColumn]]:
     import pyarrow as pa
 
-    from steelyard.tables.arrow_sources import arrow_values
+    from steelyard.tables.arrow_sources import arrow_stream, arrow_values
 
-    if not hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_arrow"):
-        X = X.to_arrow()  # polars versions without Arrow's C interface
-    if not hasattr(X, "__arrow_c_stream__") or type(X).__name__ == "Series":
-        hints = {
-            "LazyFrame": "call collect() first",
-            "Series": "for one row, pass a table of one row, such as frame[:1]",
-        }
-        raise DataTypeError(
-            f"expected a table of pandas, polars or pyarrow, a list of dictionaries or an array; got "
-            f"{type(X).__name__}.",
-            source=source,
-            hint=hints.get(type(X).__name__),
-        )
-    table = pa.RecordBatchReader.from_stream(X).read_all()
+    expected = "a table of pandas, polars or pyarrow, a list of dictionaries or an array"
+    table = pa.RecordBatchReader.from_stream(arrow_stream(X, expected, source)).read_all()
 
     def column(name: str, values: Any) -> TableColumn:
         kind, values = values.type, values.combine_chunks()

@@ -19,7 +19,13 @@ import numpy as np
 from steelyard._types import FloatArray
 from steelyard.exceptions import DataError
 from steelyard.tables.column_checks import contains_sentences
-from steelyard.tables.frames import TableColumn, numeric_frame, seconds_of, table_columns
+from steelyard.tables.frames import (
+    TableColumn,
+    check_some_known,
+    numeric_frame,
+    seconds_of,
+    table_columns,
+)
 
 __all__ = ["Schema"]
 
@@ -105,12 +111,7 @@ class Schema:
         if plain is not None and self._is_plain(plain[0]):
             return np.array(plain[1], order="C")
         columns = {name: self._with_times(name, x) for name, x in table_columns(X, source).items()}
-        if self.kinds and not any(name in self.kinds for name in columns):
-            raise DataError(
-                f"no column of the table is known; got {_listed(columns)}, expected some of "
-                f"{_listed(self.kinds)}.",
-                source=source,
-            )
+        check_some_known(columns, self.kinds, source)
         if learn:
             for name, column in columns.items():
                 self._extend(name, column)
@@ -265,8 +266,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _listed(names: Mapping[str, Any]) -> str:
-    shown = ", ".join(map(repr, list(names)[:8]))
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

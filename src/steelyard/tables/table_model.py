@@ -30,13 +30,15 @@ from steelyard.streams.predictions import Predictions, is_ready, learn_chunk, pr
 from steelyard.tables.columns import Place
 from steelyard.tables.encoding import TableEncoder
 from steelyard.tables.explanation import explain_encoded
-from steelyard.tables.frames import concat_tables, is_table, labels_of, memory_batch, table_columns
+from steelyard.tables.frames import concat_tables, is_table, memory_batch, table_columns
+from steelyard.tables.labels import LabelReader
 from steelyard.tables.row_digest import RowDigest
 from steelyard.tables.table_stream import TableStream, open_stream
 
 __all__ = ["TableModel"]
 
 _MAX_ROWS_PER_CHUNK = 1 << 20  # chunk size for tables in memory
+_MAX_CLASSES = 500  # distinct labels of a column; more raise an error
 
 
 @storable("TableModel", former_parameters={"learner": "estimator"})
@@ -276,7 +278,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.predict(self._rows_for_prediction(X, "predict")))
 
-    @available_if(lambda self: _check_has(self.estimator, "decision_function"))
+    @available_if(lambda self: _check_has(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of the rows of a table, as the estimator returns them.
@@ -292,7 +294,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.decision_function(self._rows_for_prediction(X, "decision_function")))
 
-    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))
+    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     @snapshot_read
     def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
         """Return the class probabilities of the rows of a table, as the estimator returns them.
@@ -417,8 +419,10 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
             stream.learning = learn
             return list(stream), stream.name  # reads all rows before learning
         if y is None:
-            columns = table_columns(X, f"TableModel.{method}")
-            y = labels_of(columns.pop(self.target), self.target)
+            source = f"TableModel.{method}"
+            columns = table_columns(X, source)
+            target = memory_batch({self.target: columns.pop(self.target)}, source).columns[self.target]
+            y = LabelReader(self.target, _MAX_CLASSES).read(target, Place(source), 0)
             X = columns
         return [self._memory_chunk(X, y, method, learn=learn)], "table"
 

@@ -15,6 +15,7 @@ from steelyard.ensemble.experts.kernel import KernelExpert
 from steelyard.ensemble.experts.labels import LabelFrequencyExpert
 from steelyard.ensemble.experts.linear import LinearExpert, MappedLinearExpert, RecentLinearExpert
 from steelyard.ensemble.experts.neighbors import NearestNeighborExpert
+from steelyard.ensemble.experts.wide import WideExpert
 
 __all__ = ["EXPERTS", "Expert", "ExpertConfig", "Rule", "Stream"]
 
@@ -83,5 +84,11 @@ EXPERTS = (
             max_bins=255,
             share=0.15,
         ),
+    ),
+    ExpertConfig(
+        "wide",
+        "linear SVM over rows with more than 256 columns, before they are hashed",
+        12.0,
+        WideExpert,
     ),
 )

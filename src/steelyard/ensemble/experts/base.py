@@ -134,6 +134,11 @@ class Expert:
         """Rows that the expert remembers."""
         raise NotImplementedError
 
+    @property
+    def is_applicable(self) -> bool:
+        """Whether the expert can learn rows like those of the stream."""
+        return True
+
     def copy(self, rows: RowBuffer, views: Views) -> Self:  # noqa: ARG002  some repair their learner
         """Return a copy that can be updated without changing this expert."""
         return shallow_copy(self)

@@ -33,7 +33,7 @@ from steelyard.service import rows as wire
 from steelyard.service.audit import AuditEntry
 from steelyard.service.commands import RequestFuture
 from steelyard.service.consumption import TopicConsumer, pending_rows
-from steelyard.service.engine import Engine, PublishedModel
+from steelyard.service.engine import Engine
 from steelyard.service.http import bodies, explanations, federated, inference, operations, page
 from steelyard.service.http.answers import columns_of, prediction
 from steelyard.service.http.forwarding import Forwarder
@@ -45,6 +45,7 @@ from steelyard.service.http.openapi import description
 from steelyard.service.http.problems import Problem, respond
 from steelyard.service.http.protocol import ON_SHUTDOWN
 from steelyard.service.http.quotas import RateLimits
+from steelyard.service.published import PublishedModel
 from steelyard.service.spec import Spec
 from steelyard.service.writer import Writer
 from steelyard.streams.predictions import Predictions
@@ -315,6 +316,7 @@ class Service:
         # In a thread: the digest of a model with thousands of columns takes seconds.
         summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
+        more["realised_rates"] = self.model(name).realised_rates()
         more["topics"] = [consumer.describe() for consumer in self.consumers if consumer.model == name]
         return JSONResponse({**summary, **more})
 

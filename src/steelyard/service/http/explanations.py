@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from steelyard.service.engine import PublishedModel
 from steelyard.service.http import bodies
 from steelyard.service.http.problems import Problem
+from steelyard.service.published import PublishedModel
 from steelyard.streams.predictions import Predictions
 from steelyard.tables.columns import ColumnBatch
 

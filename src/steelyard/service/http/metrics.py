@@ -225,6 +225,7 @@ class _Models(Collector):
             "Evidence for a drift since the last one; a drift is reported at 1.",
             labels=["model"],
         )
+        rates = _Rates()
         for name, published in list(self._writer.published.items()):
             measures = published.measures
             learned.add_metric(
@@ -238,7 +239,8 @@ class _Models(Collector):
             if (gauges := published.drift_gauges) is not None:
                 drifts.add_metric([name], gauges[0])
                 evidence.add_metric([name], gauges[1])
-        yield from (learned, rows, versions, g_mean, auc, drifts, evidence)
+            rates.add(name, published.realised_rates())
+        yield from (learned, rows, versions, g_mean, auc, drifts, evidence, *rates.families)
         yield _by_model(
             "steelyard_labels_waiting", "Rows that wait for labels.", self._writer.waiting_labels()
         )
@@ -251,6 +253,27 @@ class _Models(Collector):
             yield _by_model(
                 "steelyard_rows_quarantined", "Rows in quarantine.", self._writer.store.quarantine_sizes()
             )
+
+
+class _Rates:
+    """Realised rates of models that promise one, with the limits of a 95 % interval."""
+
+    def __init__(self) -> None:
+        names = ["model", "rate"]
+        of_rate = "alarms, recall or precision since the model was created"
+        self.families = (
+            GaugeMetricFamily("steelyard_model_realised_rate", f"Realised rate of {of_rate}.", labels=names),
+            GaugeMetricFamily("steelyard_model_realised_rate_low", "Lower limit of the rate.", labels=names),
+            GaugeMetricFamily("steelyard_model_realised_rate_high", "Upper limit of the rate.", labels=names),
+            GaugeMetricFamily("steelyard_model_promised_rate", "Promised rate.", labels=names),
+        )
+
+    def add(self, model: str, rates: Iterable[Mapping[str, Any]]) -> None:
+        for one in rates:
+            values = (one["rate"], *one["interval"], one["promised"])
+            for family, value in zip(self.families, values, strict=True):
+                if value is not None:
+                    family.add_metric([model, one["name"]], value)
 
 
 def _by_model(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:

@@ -7,6 +7,10 @@ const SLOW_SECONDS = 20; // columns and versions are computed on request, so the
 // A card with `isSlow` is loaded when the page opens and then every SLOW_SECONDS. Add new cards to this list.
 const EXTRA_CARDS = [
   {
+    load: (page) => (page.model.realised_rates?.length ? page.model.realised_rates : null),
+    draw: (rates) => card("Promised and realised rates", "Since the model was created, with intervals of 95 % that are valid at any time.", rateTable(rates)),
+  },
+  {
     load: (page) => (page.model.topics?.length ? page.model.topics : null),
     draw: (topics) => card("Topics", "Message brokers that feed the model. Lag: messages that were not read yet.", topicTable(topics)),
   },
@@ -21,7 +25,7 @@ const EXTRA_CARDS = [
   },
   {
     load: (page) => (page.model.has_challenger ? optional(`${page.path}/challenger`) : null),
-    draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(1000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
+    draw: (compared, page) => card("Challenger", `Learns the same rows in shadow since ${moment(compared.since)}; both evaluated on the last ${number(Math.min(4000, compared.rows))} of them. POST ${page.path}/promote exchanges the two, and again rolls back.`,
       comparisonTable(compared), el("div", `challenger: ${JSON.stringify(compared.spec.learner)}`, "quiet small wrap")),
   },
   {
@@ -36,6 +40,12 @@ const EXTRA_CARDS = [
     draw: (found, page) => (found.versions.length ? card("Versions", "Versions with a snapshot. Compare: how often a version predicts the same label as the current one, on the last rows.", versionTable(found.versions, page)) : null),
   },
 ];
+
+function rateTable(rates) {
+  const percent = (x) => (x === null ? "–" : (100 * x).toFixed(x < 0.1 ? 2 : 1));
+  return scrolled(table(["percent", "promised", "realised", "interval", "rows"], rates.map((r) => [
+    r.name, percent(r.promised), percent(r.rate), r.interval.map(percent).join("\u2060\u2013\u2060"), number(r.rows)])));
+}
 
 function topicTable(topics) {
   return scrolled(table(["topic", "state", "lag", "rows/s", "rows", "dead letters"], topics.map((t) => [
@@ -141,6 +151,7 @@ class ModelPage {
     const { points } = this.activity;
     const draw = (name, series, isEmpty) => {
       const holder = this.curves[name];
+      holder.classList.toggle("empty", points.length < 2 || isEmpty);
       if (points.length > 1 && !isEmpty) lineChart(holder, points, series);
       else {
         holder.chart?.destroy();
@@ -168,6 +179,7 @@ class ModelPage {
       tile(number(model.rows), "rows in the model"), tile(number(model.waiting_for_labels), "waiting for labels"),
       tile(this.rate === null ? "–" : number(this.rate), "rows per second"));
     if (this.points.length > 1) {
+      for (const holder of [this.course, this.shares]) holder.classList.remove("empty");
       const drifts = (model.drifts ?? []).map((row) => (this.points.find((p) => p.row >= row) ?? {}).at).filter((at) => at !== undefined);
       const curves = [{ name: "G-mean", value: (p) => p.g_mean, colour: "--a", show: (v) => v.toFixed(3), top: 1 }];
       if (this.points.some((p) => p.auc !== null)) curves.push({ name: "AUC", value: (p) => p.auc, colour: "--b", show: (v) => v.toFixed(3) });
@@ -180,6 +192,7 @@ class ModelPage {
       for (const holder of [this.course, this.shares]) {
         holder.chart?.destroy();
         Object.assign(holder, { chart: null, appearance: null });
+        holder.classList.add("empty");
         holder.replaceChildren(el("p", "No labels in this time; the curve begins after 200 labels.", "quiet"));
       }
     }

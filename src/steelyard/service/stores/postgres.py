@@ -115,6 +115,7 @@ class PostgresStore(Store):
         self._reader: psycopg.Connection[Any] | None = None
         self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
         self._leases: set[str] = set()  # models that this session may change
+        self._key_indexes = {}
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
@@ -151,7 +152,7 @@ class PostgresStore(Store):
         """Return the session of the writer; reconnect if it is closed."""
         if self._db is None or self._db.closed:
             self._lock_holder = None
-            self._leases = set()
+            self._leases, self._key_indexes = set(), {}
             self._db = self._connect()
             self._db.execute(f"LISTEN {_CHANNEL}")
         return self._db
@@ -212,7 +213,7 @@ class PostgresStore(Store):
 
     def sibling(self) -> PostgresStore | None:
         other = PostgresStore(self._url)
-        other.advertise(self._url_of_process)
+        other.advertise(self.address)  # otherwise its leases would count as those of another learner
         return other
 
     def holds_lease(self, model: str) -> bool:
@@ -228,9 +229,11 @@ class PostgresStore(Store):
             if self._do("SELECT pg_try_advisory_lock(?)", _lease_key(model)) == [(True,)]:
                 acquired.append(model)
         self._leases.update(acquired)
+        self._drop_key_indexes(acquired)
         return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
+        super().release_leases(models)
         for model in models:
             self._leases.discard(model)
             self._do("SELECT pg_advisory_unlock(?)", _lease_key(model))
@@ -289,6 +292,7 @@ class PostgresStore(Store):
             yield
             self._commit(db)
         except BaseException:
+            self._key_indexes = {}  # they may contain keys that were not committed
             with suppress(psycopg.Error):  # a closed session has rolled back already
                 db.execute("ROLLBACK")
             raise

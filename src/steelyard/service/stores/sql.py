@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
+import msgspec
+
 from steelyard.exceptions import FileFormatError
 from steelyard.service.stores import (
     BackgroundWork,
@@ -18,6 +20,7 @@ from steelyard.service.stores import (
     RowReference,
     Snapshot,
 )
+from steelyard.service.stores.key_index import KeyIndex, key_hashes
 
 __all__ = ["Store"]
 
@@ -31,10 +34,12 @@ _TABLES_BY_MODEL = (
     "waiting",
     "answers",
     "answer_index",
+    "answer_groups",
     "points",
     "certificates",
     "quarantine",
     "batches",
+    "chunk_keys",
     "positions",
     "early_labels",
 )
@@ -52,6 +57,7 @@ class Store:
     path: str  # names the store in error messages
     errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
+    _key_indexes: dict[str, KeyIndex]  # of models whose lease this process holds; empty after a rollback
 
     def __enter__(self) -> Self:
         return self
@@ -84,10 +90,18 @@ class Store:
 
     def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
         """Acquire leases of models that no other process changes, at most ``limit``; return their names."""
-        return list(models)[:limit]
+        acquired = list(models)[:limit]
+        self._drop_key_indexes(acquired)
+        return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
-        """Let other processes change these models."""
+        """Let other processes, or another writer thread of this one, change these models."""
+        self._drop_key_indexes(models)
+
+    def _drop_key_indexes(self, models: Iterable[str]) -> None:
+        """Load the keys of these models again when they are needed."""
+        for model in models:
+            self._key_indexes.pop(model, None)
 
     def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
         """Return the learners of models; None if this process learns all of them."""
@@ -174,11 +188,13 @@ class Store:
         for table in _TABLES_BY_MODEL:
             self._do(f"DELETE FROM {table} WHERE model = ?", name)  # noqa: S608  a constant name
         self._do("DELETE FROM models WHERE name = ?", name)
+        self._drop_key_indexes([name])
 
     def rename_model(self, name: str, new_name: str) -> None:
         for table in _TABLES_BY_MODEL:
             self._do(f"UPDATE {table} SET model = ? WHERE model = ?", new_name, name)  # noqa: S608  constant
         self._do("UPDATE models SET name = ? WHERE name = ?", new_name, name)
+        self._drop_key_indexes([name, new_name])
 
     def put_former_version(self, name: str, version: int) -> None:
         """Store the last version of a deleted or renamed model, so that its name never repeats a version."""
@@ -205,8 +221,12 @@ class Store:
     def drop_events(self, model: str, until: int) -> None:
         self._do("DELETE FROM events WHERE model = ? AND version <= ?", model, until)
 
-    def put_snapshot(self, model: str, snapshot: Snapshot, keep: int) -> None:
-        self._do("DELETE FROM snapshots WHERE model = ? AND version = ?", model, snapshot.version)
+    def put_snapshot(
+        self, model: str, snapshot: Snapshot, keep: int, replaced_version: int | None = None
+    ) -> None:
+        """Store a snapshot in place of one of the same or the given version; keep the newest ones."""
+        versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
+        self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
         sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
         self._do(sql, model, snapshot.version, snapshot.at, snapshot.digest, snapshot.body)
         sql = (
@@ -259,17 +279,21 @@ class Store:
         return int(self._do(sql, model, n_rows, body, at, batch)[0][0])
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
-        """Return the chunks with rows of a request, which it may share with other requests."""
+        """Return the chunks that may have rows of a request, which it may share with other requests."""
         sql = (
             "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
             "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
         )
-        return [chunk for (chunk,) in self._do(sql, model, batch, model, batch)]
+        found = [chunk for (chunk,) in self._do(sql, model, batch, model, batch)]
+        shared = KeyIndex()
+        shared.add(self._do("SELECT chunk, keys FROM chunk_keys WHERE model = ?", model))
+        return [*found, *shared.groups_of(key_hashes([batch]))]
 
-    def index_batches(self, model: str, chunk: int, batches: Iterable[str]) -> None:
+    def index_batches(self, model: str, chunk: int, batches: Sequence[str]) -> None:
         """Store the idempotency keys of the requests that share a chunk."""
-        sql = "INSERT INTO batches (model, batch, chunk) VALUES (?, ?, ?)"
-        self._do_many(sql, [(model, batch, chunk) for batch in batches])
+        if batches:
+            sql = "INSERT INTO chunk_keys (chunk, model, keys) VALUES (?, ?, ?)"
+            self._do(sql, chunk, model, key_hashes(batches))
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
         """Return the chunks that arrived in a range of time, both ends included."""
@@ -286,15 +310,15 @@ class Store:
         self._do("UPDATE chunks SET n = ?, retired = 0, body = ? WHERE chunk = ?", n_rows, body, chunk)
         self._do("DELETE FROM row_index WHERE chunk = ?", chunk)
         self._do("DELETE FROM batches WHERE chunk = ?", chunk)
+        self._do("DELETE FROM chunk_keys WHERE chunk = ?", chunk)
 
     def retire_rows(self, chunk: int, begin: int) -> None:
         self._do("UPDATE chunks SET retired = ? WHERE chunk = ?", begin, chunk)
 
     def drop_chunks(self, chunks: Iterable[int]) -> None:
         parameters = [(chunk,) for chunk in chunks]
-        self._do_many("DELETE FROM chunks WHERE chunk = ?", parameters)
-        self._do_many("DELETE FROM row_index WHERE chunk = ?", parameters)
-        self._do_many("DELETE FROM batches WHERE chunk = ?", parameters)
+        for table in ("chunks", "row_index", "batches", "chunk_keys"):
+            self._do_many(f"DELETE FROM {table} WHERE chunk = ?", parameters)  # noqa: S608  a constant name
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
         """Return (chunk, number of rows, number of expired rows at its beginning), oldest chunk first."""
@@ -431,19 +455,37 @@ class Store:
     # -- responses to requests with an idempotency key ----------------------------------------------
 
     def response_to(self, model: str, key: str) -> tuple[str, str] | None:
-        sql = "SELECT fingerprint, body FROM answers WHERE model = ? AND key = ?"
-        found = self._do(sql, model, key)
-        return found[0] if found else None
+        """Return fingerprint and body of a stored response; None if the key is unknown."""
+        return self.responses_to(model, [key]).get(key)
 
     def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return fingerprint and body of the stored responses, by key."""
-        sql = "SELECT key, fingerprint, body FROM answers WHERE model = ? AND key IN (...)"
-        return {key: (fingerprint, body) for key, fingerprint, body in self._do_in(sql, model, keys)}
+        sql, wanted = "SELECT key, fingerprint, body FROM answers WHERE model = ? AND key IN (...)", set(keys)
+        found = {key: (fingerprint, body) for key, fingerprint, body in self._do_in(sql, model, keys)}
+        for number in self._key_index(model).groups_of(key_hashes(keys)):
+            for key, fingerprint, body in self._response_group(number):
+                if key in wanted:
+                    found[key] = fingerprint, body
+        return found
+
+    def _key_index(self, model: str) -> KeyIndex:
+        if model not in self._key_indexes:
+            index = self._key_indexes[model] = KeyIndex()
+            index.add(self._do("SELECT number, keys FROM answer_groups WHERE model = ?", model))
+        return self._key_indexes[model]
+
+    def _response_group(self, number: int) -> list[list[str]]:
+        """Return key, fingerprint and body of the responses of a group; empty if it is deleted."""
+        found = self._do("SELECT body FROM answer_groups WHERE number = ?", number)
+        return msgspec.msgpack.decode(found[0][0]) if found else []
 
     def put_responses(self, model: str, responses: Sequence[tuple[str, str, str]], *, at: float) -> None:
-        """Store responses that mention no rows, as (key, fingerprint, body)."""
-        sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
-        self._do_many(sql, [(model, *response, at) for response in responses])
+        """Store responses that mention no rows, as (key, fingerprint, body), in one record."""
+        hashes = key_hashes(key for key, _, _ in responses)
+        sql = "INSERT INTO answer_groups (model, at, n, keys, body) VALUES (?, ?, ?, ?, ?) RETURNING number"
+        body, index = msgspec.msgpack.encode(responses), self._key_index(model)
+        ((number,),) = self._do(sql, model, at, len(responses), hashes, body)
+        index.add([(number, hashes)])
 
     def put_response(
         self,
@@ -455,6 +497,10 @@ class Store:
         at: float,
         rows: Sequence[RowReference] = (),
     ) -> None:
+        """Store one response; forgetting one of the given rows erases it."""
+        if not rows:
+            self.put_responses(model, [(key, fingerprint, body)], at=at)
+            return
         sql = "INSERT INTO answers (model, key, fingerprint, body, at) VALUES (?, ?, ?, ?, ?)"
         self._do(sql, model, key, fingerprint, body, at)
         self._index_response(model, key, rows)
@@ -496,16 +542,33 @@ class Store:
     def blank_response(self, model: str, blank: str, key: str) -> None:
         """Overwrite the stored response to one request."""
         self._do("UPDATE answers SET body = ? WHERE model = ? AND key = ?", blank, model, key)
+        for number in self._key_index(model).groups_of(key_hashes([key])):
+            group = [[k, f, blank if k == key else body] for k, f, body in self._response_group(number)]
+            sql = "UPDATE answer_groups SET body = ? WHERE number = ?"
+            self._do(sql, msgspec.msgpack.encode(group), number)
 
     def drop_responses(self, model: str, before: float, limit: int = _MAX_DROPPED) -> bool:
-        """Delete old responses of a model, at most ``limit``; return whether there may be more."""
+        """Delete old responses of a model, about ``limit`` at most; return whether there may be more."""
         sql = (
             "DELETE FROM answers WHERE model = ? AND key IN "
             "(SELECT key FROM answers WHERE model = ? AND at < ? ORDER BY at LIMIT ?) RETURNING model, key"
         )
         dropped = self._do(sql, model, model, before, limit)
         self._do_many("DELETE FROM answer_index WHERE model = ? AND key = ?", dropped)
-        return len(dropped) == limit
+        return self._drop_groups(model, before, limit - len(dropped))
+
+    def _drop_groups(self, model: str, before: float, limit: int) -> bool:
+        sql = "SELECT number, n FROM answer_groups WHERE model = ? AND at < ? ORDER BY at, number LIMIT ?"
+        numbers = []
+        for number, n in self._do(sql, model, before, max(limit, 0)):
+            if limit <= 0:
+                break
+            limit -= n
+            numbers.append((number,))
+        self._do_many("DELETE FROM answer_groups WHERE number = ?", numbers)
+        if model in self._key_indexes:
+            self._key_indexes[model].delete(number for (number,) in numbers)
+        return limit <= 0
 
     def index_old_responses(self) -> None:
         """Build the index of responses in a store of schema version 1, which had none."""

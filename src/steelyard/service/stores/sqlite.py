@@ -109,6 +109,7 @@ class SQLiteStore(Store):
         self._owner: SQLiteStore | None = None  # the store of the first writer thread of this process
         self._turn = threading.Lock()  # held by the writer thread that changes the file
         self._must_begin = False  # whether the first change of the transaction must begin it
+        self._key_indexes = {}
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
         # The writer thread and the request threads use different connections; request threads share one.
         self._reader_lock = threading.Lock()
@@ -199,6 +200,7 @@ class SQLiteStore(Store):
                 finally:
                     committed.result()
         except BaseException:
+            self._key_indexes = {}  # they may contain keys that were not committed
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise

@@ -44,6 +44,15 @@ CREATE TABLE early_labels (
   model TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, label TEXT NOT NULL, reason TEXT,
   PRIMARY KEY (model, id)) STRICT;
 """,
+    # Responses of a group of requests, and the keys of the requests that share a chunk, each in one record.
+    8: """
+CREATE TABLE answer_groups (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, at REAL NOT NULL, n INTEGER NOT NULL,
+  keys BLOB NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE INDEX answer_groups_by_time ON answer_groups (model, at);
+CREATE TABLE chunk_keys (chunk INTEGER PRIMARY KEY, model TEXT NOT NULL, keys BLOB NOT NULL) STRICT;
+CREATE INDEX chunk_keys_by_model ON chunk_keys (model);
+""",
 }
 SCHEMA_VERSION = max(UPGRADES)
 _POSTGRES_WORDS = (

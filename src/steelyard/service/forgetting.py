@@ -1,0 +1,279 @@
+"""Forgetting: finds the rows of a request, unlearns them, erases them and makes the certificate."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from steelyard._types import FloatArray
+from steelyard.base import forgetting_scope
+from steelyard.exceptions import DataError
+from steelyard.service import rows as wire
+from steelyard.service.commands import Conflict, Forget, NotFoundError
+from steelyard.service.idempotency import ERASED_RESPONSE
+from steelyard.tables.columns import ColumnBatch
+
+if TYPE_CHECKING:
+    from steelyard.service.session import ModelSession
+
+__all__ = ["Forgetting", "SplitChunk", "row_keys"]
+
+_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
+
+
+class SplitChunk(NamedTuple):
+    """A stored chunk, divided into rows to unlearn and rows to keep."""
+
+    unlearn: ColumnBatch
+    keep: ColumnBatch
+    times: FloatArray  # times of the rows to keep
+    n_selected: int  # selected rows, including expired ones
+    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
+
+
+class Forgetting:
+    """One request to forget rows of a model.
+
+    Parameters
+    ----------
+    session : ModelSession
+        The model and its part of the store.
+    request : Forget
+        The selection of the rows.
+    now : float
+        Time in seconds.
+    """
+
+    def __init__(self, session: ModelSession, request: Forget, now: float) -> None:
+        self.session, self.request, self.now = session, request, now
+
+    def run(self) -> dict[str, Any]:
+        """Unlearn the rows and erase them from the store; return the certificate."""
+        request, now = self.request, self.now
+        engine = self.session.engine
+        before = self.session.statement()
+        is_complete = engine.spec.keeps_rows or request.batch is not None
+        affected = self._affected_chunks()
+        unlearned = [chunk.unlearn for chunk in affected.values() if chunk.unlearn.n_rows]
+        n_rows = sum(batch.n_rows for batch in unlearned)
+        if request.batch is not None and not engine.spec.keeps_rows:
+            engine.forget(request.batch)
+            n_rows = request.batch.n_rows
+        elif unlearned:
+            engine.forget(wire.joined(unlearned))
+        engine.recent.clear()
+        kept_columns = self._erase_categories(affected)
+        is_complete = is_complete and not kept_columns
+        is_found = bool(affected) or request.batch is not None
+        deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
+        # Before the first change, because both take long.
+        after, snapshot = (
+            self.session.statement(),
+            self.session.encoded_snapshot(now) if deletes_history else None,
+        )
+        for chunk, split in affected.items():
+            self.session.rewrite_chunk(chunk, split)
+        n_pending = self.session.store.drop_pending(
+            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
+        )
+        self.session.n_pending -= n_pending
+        self.session.store.drop_early_labels(engine.name, request.ids or ())
+        n_quarantined = self.session.store.drop_quarantined(
+            engine.name, ids=request.ids or (), subject=request.subject, before=request.before
+        )
+        n_responses = self._erase_responses(unlearned)
+        if deletes_history:
+            self.session.snapshot(now, keep=1, encoded=snapshot)
+        n_unknown = self._n_unknown(affected, n_pending + n_quarantined)
+        is_complete = is_complete and not n_unknown
+        has_effect = bool(n_rows or n_pending or n_quarantined or n_responses)
+        is_exact, covers = forgetting_scope(engine.learner)
+        certificate = {
+            "model": engine.name,
+            "by": request.by,
+            "forgotten": n_rows,
+            "waiting_dropped": n_pending,
+            "quarantine_dropped": n_quarantined,
+            "answers_erased": n_responses,
+            "unknown": n_unknown,
+            "categories_kept": kept_columns,
+            "found": has_effect,
+            "complete": has_effect and is_complete and is_exact,
+            "covers": covers if has_effect else "Nothing was found, so nothing was forgotten.",
+            "at": now,
+            "version": engine.version,
+            "before": before,
+            "after": after,
+        }
+        if kept_columns:
+            certificate["note"] = (
+                f"Texts of the columns {', '.join(kept_columns)} may still be names of categories, because "
+                "it could not be checked whether other rows have them."
+            )
+        elif not has_effect and engine.spec.keeps_rows:
+            certificate["note"] = f"No learned row, waiting row or stored response was found by {request.by}."
+        elif engine.spec.keeps_rows and not is_complete:
+            certificate["note"] = (
+                f"Rows of {n_unknown} {'subject' if request.subject else 'ids'} are not stored: they were "
+                "never learned, have expired, or were forgotten before."
+            )
+        elif not is_complete:
+            certificate["note"] = (
+                "This model does not store the rows that it has learned, so they could not be found. The "
+                "model still contains them until the rows themselves are sent in a forget request."
+            )
+        if has_effect:
+            self.session.store.add_certificate(engine.name, engine.version, now, json.dumps(certificate))
+        return certificate
+
+    def _erase_categories(self, affected: Mapping[int, SplitChunk]) -> list[str]:
+        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
+        request = self.request
+        engine, keeps_rows = self.session.engine, self.session.engine.spec.keeps_rows
+        parts = [split.unlearn for split in affected.values()]
+        if request.batch is not None and not keeps_rows:
+            parts = [request.batch]
+        left = set().union(*map(engine.categories_in, parts))
+        n_scanned = 0
+        for rows in self._remaining_rows(affected) if keeps_rows and left else ():
+            left -= engine.categories_in(rows)
+            n_scanned += rows.n_rows
+            if not left or n_scanned > _MAX_SCANNED_ROWS:
+                break
+        if not left:
+            return []
+        if not keeps_rows or n_scanned > _MAX_SCANNED_ROWS:
+            return sorted({name for name, _ in left})
+        engine.erase_categories(left)
+        return []
+
+    def _remaining_rows(self, affected: Mapping[int, SplitChunk]) -> Iterator[ColumnBatch]:
+        """Yield the active rows that are not forgotten, newest first."""
+        for chunk in reversed(self.session.row_windows.chunks()):
+            if chunk in affected:
+                yield affected[chunk].keep
+            else:
+                rows, _ = self.session.unpacked(chunk)
+                yield rows.take(self.session.row_windows.begin_of(chunk), rows.n_rows)
+
+    def _n_unknown(self, affected: Mapping[int, SplitChunk], n_dropped: int) -> int:
+        """Return how many of the given ids or subjects no learned, pending or quarantined row had."""
+        request = self.request
+        if request.ids is None and request.subject is None:
+            return 0
+        n_found = sum(split.n_selected for split in affected.values()) + n_dropped
+        return max(0, len(set(request.ids)) - n_found) if request.ids is not None else int(not n_found)
+
+    def _erase_responses(self, unlearned: Sequence[ColumnBatch]) -> int:
+        """Overwrite stored responses that mention the forgotten rows; return their number."""
+        request = self.request
+        spec = self.session.engine.spec
+        blank = partial(self.session.store.blank_responses, self.session.engine.name, ERASED_RESPONSE)
+        if request.request_key is not None:
+            self.session.store.blank_response(self.session.engine.name, ERASED_RESPONSE, request.request_key)
+        if request.subject is not None:
+            n_responses = blank(subject=request.subject)
+        elif request.before is not None or (request.batch is not None and spec.id is None):
+            # Rows without ids cannot be matched with responses, so all responses are erased.
+            n_responses = blank(before=np.inf if request.before is None else request.before)
+        else:
+            n_responses = blank(ids=list(request.ids or ()))
+        parts = unlearned if spec.keeps_rows or request.batch is None else [request.batch]
+        ids = [row_id for part in parts if spec.id in part.columns for row_id in wire.texts(part, spec.id)]
+        return n_responses + blank(ids=[row_id for row_id in ids if row_id is not None])
+
+    def _affected_chunks(self) -> dict[int, SplitChunk]:
+        """Return the chunks that lose rows, each split into rows to unlearn and rows to keep."""
+        request = self.request
+        is_undo = request.request_key is not None or request.learned is not None
+        if not self.session.engine.spec.keeps_rows:
+            if request.batch is None and (is_undo or self.session.engine.spec.rows == "none"):
+                raise Conflict(
+                    f"this model stores no rows (rows = {self.session.engine.spec.rows!r}), so none can be "
+                    f"found by {request.by}; nothing was changed.",
+                    hint='send the rows themselves, or create the model with rows = "window"',
+                )
+            return {}
+        positions: dict[int, list[int]] = {}
+        if is_undo:
+            return self._chunks_to_undo()
+        if request.batch is not None:
+            positions = self._positions_of(request.batch)
+        elif request.before is not None:
+            for rows in self.session.row_windows.before(request.before):
+                positions[rows.chunk] = list(range(rows.begin, rows.end))
+        else:
+            positions = self.session.positions_by_chunk(
+                self.session.store.find_rows(
+                    self.session.engine.name, ids=request.ids or (), subject=request.subject
+                )
+            )
+        return {chunk: self.session.split_chunk(chunk, found) for chunk, found in positions.items()}
+
+    def _chunks_to_undo(self) -> dict[int, SplitChunk]:
+        """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
+        request = self.request
+        name, key = self.session.engine.name, request.request_key
+        if key is not None:
+            chunks = self.session.store.chunks_of_batch(name, key)
+        else:
+            assert request.learned is not None
+            chunks = self.session.store.chunks_learned(name, *request.learned)
+        splits = {chunk: self.session.split_chunk(chunk, None, key) for chunk in chunks}
+        splits = {chunk: split for chunk, split in splits.items() if split.n_selected}
+        if not splits:
+            raise NotFoundError(
+                f"the model {name!r} has no rows of this batch or time; nothing was changed.",
+                hint="a batch is named by the Idempotency-Key of its request",
+            )
+        return splits
+
+    def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
+        """Find rows with these values in the window; raise Conflict if one of them is not there."""
+        spec = self.session.engine.spec
+        identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
+        names = [*self.session.engine.column_kinds(), spec.target, *map(str, identifying)]
+        self.session.engine.check_rows(batch, labelled=False)
+        wanted = Counter(row_keys(batch, names))
+        positions: dict[int, list[int]] = {}
+        for chunk in self.session.row_windows.chunks():
+            if not wanted:
+                break
+            rows, _ = self.session.unpacked(chunk)
+            begin = self.session.row_windows.begin_of(chunk)
+            for position, key in enumerate(row_keys(rows, names)):
+                if position >= begin and wanted[key] > 0:
+                    positions.setdefault(chunk, []).append(position)
+                    wanted[key] -= 1
+            wanted = +wanted  # remove the rows that were found from the counter
+        if wanted:
+            raise Conflict(
+                f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
+                "nothing was changed.",
+                hint="send rows with exactly the values and labels with which they were learned",
+            )
+        return positions
+
+
+def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the values of each row in these columns, for comparisons; raise DataError if one is missing."""
+    missing = [name for name in names if name not in batch.columns]
+    if missing:
+        raise DataError(f"the column {missing[0]!r} is missing.", source="the request")
+    columns = []
+    for name in names:
+        values = batch.columns[name]
+        columns.append(wire.texts(batch, name) if values.dtype == object else values.tolist())
+    return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
+
+
+def _comparable(value: Any) -> Any:
+    """Return a key for comparisons: missing values are equal, and the number 3 equals the text "3"."""
+    if value is None or value != value:  # noqa: PLR0124  nan
+        return None
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,323 @@
+"""Published model: the read-only copy of a model that answers predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard._types import FloatArray
+from steelyard.ensemble import StreamClassifier
+from steelyard.ensemble.online_threshold import RealisedRate
+from steelyard.evaluation.contributions import strengths_of
+from steelyard.exceptions import DataError, SteelyardError
+from steelyard.persistence import to_bytes
+from steelyard.proximal.drift_report import renamed_event
+from steelyard.service.recent_rows import column_statistics
+from steelyard.streams.chunks import Chunk, padded
+from steelyard.streams.predictions import Predictions, is_ready, predict_chunk, rows_for_model
+from steelyard.tables.columns import ColumnBatch, Place, RowError
+from steelyard.tables.encoding import TableEncoder
+from steelyard.tables.explanation import explain_encoded, source_columns
+
+if TYPE_CHECKING:
+    from steelyard.service.engine import Engine
+
+__all__ = ["REQUEST", "PublishedModel", "class_counts", "digest_of", "encoded_chunk", "n_features_of"]
+
+REQUEST = Place("the request")
+_SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
+_MAX_DRIFTS = 200  # maximum number of drifts in a response
+
+
+class PublishedModel:
+    """Read-only copy of a model; predictions use the latest one without locking."""
+
+    def __init__(self, engine: Engine) -> None:
+        rival = engine.challenger
+        self.challenger = None if rival is None else PublishedModel(rival.engine)
+        self._comparison = None if rival is None else (rival.monitor, rival.since)
+        self.challenger_ended = engine.challenger_ended
+        self.name, self.version, self.spec = engine.name, engine.version, engine.spec
+        self.n_rows, self.n_learned = engine.n_rows, engine.n_learned
+        self.text_columns = engine.text_columns
+        self.columns = engine.column_kinds()
+        self._monitor, self._recent = engine.monitor, engine.recent
+        self._encoder, self._learner = engine.copies()
+        self._rates_of_learning = _realised_rates(self._learner)  # alarms among the rows that were learned
+        self._summary: dict[str, Any] | None = None
+        self._usual: str | None = None  # the most frequent class, empty if it is unknown
+        self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
+
+    def summary(self) -> dict[str, Any]:
+        """Return digest, classes, numbers of rows, and columns."""
+        if self._summary is None:
+            self._summary = {
+                "digest": digest_of(self._learner),
+                "classes": class_counts(self._learner),
+                "rows": self.n_rows,
+                "learned": self.n_learned,
+                "columns": self.columns,
+            }
+        return self._summary
+
+    @property
+    def measures(self) -> dict[str, Any]:
+        """Quality of recent predictions; computed on access, not with every change."""
+        return self._monitor.measures()
+
+    def column_statistics(self) -> dict[str, Any]:
+        """Return missing values, drift and importance of each column, over the last rows."""
+        if not self.is_ready:
+            return {"rows": 0, "columns": []}
+        return column_statistics(self._recent, self.columns, self._scores)
+
+    def agreement(self, other: PublishedModel) -> dict[str, Any]:
+        """Return the share of the last learned rows for which two versions predict the same label."""
+        rows = self._recent.recent()
+        if rows is None or not other.is_ready:
+            return {"rows": 0, "same": None}
+        labels = [model.predict(rows)[0].labels for model in (self, other)]
+        return {"rows": rows.n_rows, "same": float(np.mean(labels[0] == labels[1]))}
+
+    def _scores(self, batch: ColumnBatch) -> FloatArray:
+        chunk = encoded_chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
+
+    def comparison(self) -> dict[str, Any] | None:
+        """Return the settings and the quality of model and challenger on the same rows; None without one."""
+        if self.challenger is None or self._comparison is None:
+            return None
+        monitor, since = self._comparison
+        rival = self.challenger._monitor
+        return {
+            "since": since,
+            "rows": rival.n_counted,
+            "spec": self.challenger.spec.as_dict(),
+            "digest": self.challenger.summary()["digest"],
+            "model": monitor.measures(),
+            "challenger": rival.measures(),
+        }
+
+    def experts_and_drifts(self) -> dict[str, Any]:
+        """Return the experts of an ensemble with their weights, and the rows at which drift was detected."""
+        experts, drifts = [], list(getattr(self._learner, "drifts_", ()))
+        if self.is_ready and isinstance(self._learner, StreamClassifier):
+            explained = self._learner.explain()
+            drifts += explained.drifts
+            experts = [
+                {
+                    "name": expert.name,
+                    "weight": float(expert.weight),
+                    "record": None if np.isnan(expert.quality) else float(expert.quality),
+                    "rows": int(expert.n_rows),
+                    "words": expert.description,
+                }
+                for expert in explained.experts
+            ]
+        changes = getattr(self._learner, "drift_events_", []) if self.is_ready else []
+        names: list[str] = []
+        if changes:
+            n_features = int(self._learner.n_features_in_)
+            columns, sources = source_columns(self._encoder, n_features, is_fixed=self._is_fixed)
+            names = [columns[source] for source in sources]
+        return {
+            "experts": experts,
+            "drifts": [int(row) for row in drifts[-_MAX_DRIFTS:]],
+            "changes": [renamed_event(event, names) for event in changes],
+        }
+
+    def realised_rates(self) -> list[dict[str, Any]]:
+        """Return the realised rates of alarms, recall and precision if one of them is promised.
+
+        Alarms are counted among the rows that clients asked for or, if there were more, the learned rows.
+        """
+        pairs = zip(_realised_rates(self._learner), self._rates_of_learning, strict=False)
+        found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
+        return [
+            {
+                "name": one.name,
+                "rate": one.rate,
+                "interval": list(one.interval),
+                "promised": one.target,
+                "rows": one.n_rows,
+            }
+            for one in found
+            if one.n_rows
+        ]
+
+    @property
+    def drift_gauges(self) -> tuple[int, float] | None:
+        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
+        if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
+            return None
+        return len(self._learner.drift_events_), self._learner.drift_evidence_
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the learner has been fitted."""
+        return is_ready(self._learner)
+
+    @property
+    def learner(self) -> Any:
+        """The learner; callers must not change it."""
+        return self._learner
+
+    @property
+    def encoder(self) -> TableEncoder:
+        """The encoder from columns to features; callers must not change it."""
+        return self._encoder
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the model has predicted recently."""
+        return time.monotonic() - self.last_predict_time < _SERVING_SECONDS
+
+    def warm_up(self, predecessor: PublishedModel) -> None:
+        """Predict once if the predecessor is serving: the first prediction of a learner fills its caches."""
+        self.last_predict_time = predecessor.last_predict_time
+        if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
+            with suppress(SteelyardError):  # the next prediction raises the same error
+                predict_chunk(
+                    self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
+                )
+        # A promised rate is about the alarms that users saw, whichever copy raised them.
+        if hasattr(self._learner, "_continue_predictions") and self.is_ready:
+            self._learner._continue_predictions(predecessor.learner)
+
+    def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
+        """Return labels and scores, and probabilities if the learner has them."""
+        self.last_predict_time = time.monotonic()
+        self._check_ready("predict")
+        times = batch.columns.get(self.spec.time or "")
+        is_timed = times is not None and times.dtype == np.float64 and bool(np.isfinite(times).all())
+        chunk = encoded_chunk(
+            self._encoder, batch, np.zeros(batch.n_rows), learn=False, times=times if is_timed else None
+        )
+        answers = predict_chunk(self._learner, chunk, sample_cost=self.spec.costs(batch))
+        if not hasattr(self._learner, "predict_proba"):
+            return answers, None
+        width = n_features_of(self._learner, chunk)
+        X = chunk.rows_for(self._learner)
+        X = padded(X, width) if X.shape[1] <= width else np.ascontiguousarray(X[:, :width])
+        return answers, np.asarray(self._learner.predict_proba(X))
+
+    @property
+    def most_frequent_class(self) -> str | None:
+        """The class with most learned rows; None if the learner does not count rows."""
+        if self._usual is None:
+            counts = class_counts(self._learner)
+            self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
+        return self._usual or None
+
+    def explain(self, batch: ColumnBatch) -> list[dict[str, Any]]:
+        """Return the explanation of each row as JSON values, without the values of remembered rows."""
+        self._check_ready("explain")
+        chunk = encoded_chunk(self._encoder, batch, np.zeros(batch.n_rows), learn=False)
+        found = explain_encoded(
+            self._learner,
+            self._encoder,
+            rows_for_model(self._learner, chunk),
+            batch.columns,
+            is_fixed=self._is_fixed,
+        )
+        rows = found.to_dicts()
+        for row, plain in enumerate(rows):
+            plain["values"] = dict(zip(found.column_names, map(_json_value, found.values[row]), strict=True))
+            for remembered in plain.get("nearest", ()):
+                remembered.pop("values", None)
+        return rows
+
+    def importance(self) -> list[dict[str, Any]]:
+        """Return the columns with their shares of the total mean absolute contribution, largest first."""
+        strengths = strengths_of(self._learner) if self.is_ready else None
+        if strengths is None:
+            return []
+        names, sources = source_columns(self._encoder, len(strengths), is_fixed=self._is_fixed)
+        shares = np.bincount(sources, strengths, minlength=len(names)) / max(float(strengths.sum()), 1e-300)
+        order = np.argsort(-shares, kind="stable").tolist()
+        return [{"column": names[k], "share": float(shares[k])} for k in order]
+
+    @property
+    def _is_fixed(self) -> bool:
+        return not hasattr(self._learner, "grow")
+
+    def _check_ready(self, verb: str) -> None:
+        if not self.is_ready:
+            raise DataError(
+                f"the model {self.name!r} has learned no rows yet, so it cannot {verb}.",
+                hint="send rows with labels to .../learn first",
+            )
+
+
+def digest_of(learner: Any) -> str:
+    """Return the digest of a learner, or a hash of its serialized form if it has none."""
+    own = getattr(learner, "digest", None)
+    if callable(own) and is_ready(learner):
+        return str(own())
+    return hashlib.sha256(to_bytes(learner)).hexdigest()
+
+
+def class_counts(learner: Any) -> dict[str, float]:
+    """Return the number of rows of each class; zeros if the learner does not count them."""
+    if not is_ready(learner):
+        return {}
+    labels = [str(label) for label in np.asarray(learner.classes_).tolist()]
+    counts = getattr(learner, "class_count_", None)
+    return dict(zip(labels, [0.0] * len(labels) if counts is None else map(float, counts), strict=True))
+
+
+def _realised_rates(learner: Any) -> list[RealisedRate]:
+    return learner.realised_rates_ if is_ready(learner) and hasattr(learner, "realised_rates_") else []
+
+
+def _json_value(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def n_features_of(learner: Any, chunk: Chunk) -> int:
+    """Return the number of features that a learner has learned; that of the chunk if it has none."""
+    return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
+
+
+def encoded_chunk(
+    encoder: TableEncoder,
+    batch: ColumnBatch,
+    labels: NDArray[Any],
+    *,
+    learn: bool,
+    times: FloatArray | None = None,
+) -> Chunk:
+    """Return rows of a request as a chunk; ``learn`` extends the encoder by new categories."""
+    X, fixed = encoder.encode(_checked_kinds(encoder, batch), REQUEST, 0, learn=learn)
+    return Chunk(X, labels, 0, times, fixed)
+
+
+def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
+    """Return rows whose numeric columns hold numbers; a text column without values becomes nan."""
+    absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
+    if absent is not None:
+        raise DataError(f"the column {absent!r} is missing.", source="the request")
+    if batch.first_text(encoder.numeric_) is None:
+        return batch
+    columns = dict(batch.columns)
+    for name in encoder.numeric_:
+        values = columns[name]
+        if values.dtype != object:
+            continue
+        row = next((i for i, value in enumerate(values) if value is not None), None)
+        if row is not None:
+            raise RowError(
+                f"expected a number; got {values[row]!r}.",
+                source=REQUEST.of_row(row, name),
+                row=row,
+                column=name,
+            )
+        columns[name] = np.full(batch.n_rows, np.nan)
+    return ColumnBatch(columns, batch.n_rows)

@@ -1,0 +1,73 @@
+"""Index of idempotency keys in memory: in which group of stored responses a key may be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KeyIndex", "key_hashes"]
+
+_MAX_DELETED = 10_000  # groups; then they are removed from the arrays
+Hashes = NDArray[np.uint64]
+
+
+def key_hashes(keys: Iterable[str]) -> bytes:
+    """Return the 64-bit hashes of keys, 8 bytes each."""
+    return b"".join(hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys)
+
+
+class KeyIndex:
+    """Hashes of the keys of a model and the groups that contain them, 16 bytes per key.
+
+    Keys are random, so a database index by key would be changed on another page for every key, and a group of
+    64 requests would write a megabyte. Here keys are in sorted arrays. An array is merged with the one
+    before it when both have about the same length, so there are few arrays, and each key is merged few times.
+    A group that the index names may contain another key with the same hash.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[tuple[Hashes, NDArray[np.int64]]] = []  # sorted hashes, and their groups
+        self._deleted: set[int] = set()  # groups to be removed from the arrays
+
+    def add(self, groups: Iterable[tuple[int, bytes]]) -> None:
+        """Add groups, each with the hashes of its keys."""
+        numbers: list[int] = []
+        hashes = []
+        for number, part in groups:
+            hashes.append(part)
+            numbers += [number] * (len(part) // 8)
+        added = np.frombuffer(b"".join(hashes), dtype="<u8")
+        self._arrays.append(_sorted(added, np.array(numbers, dtype=np.int64)))
+        while len(self._arrays) > 1 and len(self._arrays[-2][0]) <= 2 * len(self._arrays[-1][0]):
+            self._arrays[-2:] = [_merged(self._arrays[-2:])]
+
+    def delete(self, groups: Iterable[int]) -> None:
+        """Remove groups."""
+        self._deleted.update(groups)
+        if len(self._deleted) > _MAX_DELETED:
+            hashes, numbers = _merged(self._arrays)
+            keep = ~np.isin(numbers, list(self._deleted))
+            self._arrays, self._deleted = [(hashes[keep], numbers[keep])], set()
+
+    def groups_of(self, hashes: bytes) -> list[int]:
+        """Return the groups that may contain one of these keys."""
+        wanted = np.frombuffer(hashes, dtype="<u8")
+        found: set[int] = set()
+        for known, groups in self._arrays:
+            begins, ends = known.searchsorted(wanted, "left"), known.searchsorted(wanted, "right")
+            for k in np.flatnonzero(begins < ends).tolist():
+                found.update(groups[begins[k] : ends[k]].tolist())
+        return sorted(found - self._deleted)
+
+
+def _merged(arrays: Iterable[tuple[Hashes, NDArray[np.int64]]]) -> tuple[Hashes, NDArray[np.int64]]:
+    hashes, groups = zip(*arrays, strict=True)
+    return _sorted(np.concatenate(hashes), np.concatenate(groups))
+
+
+def _sorted(hashes: Hashes, groups: NDArray[np.int64]) -> tuple[Hashes, NDArray[np.int64]]:
+    order = np.argsort(hashes, kind="stable")  # linear if the array consists of two sorted parts
+    return hashes[order], groups[order]
