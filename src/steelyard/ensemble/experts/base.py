@@ -84,6 +84,7 @@ class Rule:
     """
 
     classes: list[int]
+    uses_wide_rows: ClassVar[bool] = False  # whether it contributes to the columns before hashing
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return one column per class; for two classes a single one, larger for the second class."""
