@@ -217,6 +217,8 @@ def _transformed(X: sp.csr_matrix, shift: FloatArray, factor: FloatArray) -> sp.
 class WideRule(LinearRule):
     """Planes over the rows before hashing."""
 
+    uses_wide_rows = True
+
     mean: FloatArray  # of the remembered rows
 
     def scores(self, rows: TransformedRows) -> FloatArray:
