@@ -1,12 +1,13 @@
-"""Number of threads of native loops and of BLAS."""
+"""Number of threads of native loops and of BLAS, and tasks on several threads."""
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from math import ceil
 from numbers import Integral
@@ -17,15 +18,23 @@ from threadpoolctl import ThreadpoolController
 
 from steelyard.exceptions import ParameterError
 
-__all__ = ["check_threads", "limit_blas", "num_threads", "one_blas_thread", "one_thread", "reserve_core"]
+__all__ = [
+    "check_threads",
+    "limit_blas",
+    "num_threads",
+    "one_blas_thread",
+    "one_thread",
+    "reserve_core",
+    "run_tasks",
+]
 
 # Below this order of the matrices a second BLAS thread gains little on a quiet machine. On a busy one the
 # threads wait for each other: decompositions of order 1,000 were seen to take 10 times as long.
 _MIN_BLAS_ORDER_FOR_THREADS = 3000
 _CGROUP = Path("/sys/fs/cgroup")
 
-_single_threaded: ContextVar[bool] = ContextVar("_single_threaded", default=False)
-_reserved_cores: ContextVar[int] = ContextVar("_reserved_cores", default=0)
+_single_threaded: contextvars.ContextVar[bool] = contextvars.ContextVar("_single_threaded", default=False)
+_reserved_cores: contextvars.ContextVar[int] = contextvars.ContextVar("_reserved_cores", default=0)
 
 
 @contextmanager
@@ -153,3 +162,63 @@ def check_threads(n_threads: Any, source: str) -> int:
             f"n_threads must be a positive integer or None; got {n_threads!r}.", source=source
         )
     return int(n_threads)
+
+
+_Task = tuple[int, Callable[[], None]]
+
+
+def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
+    """Run independent tasks; if several fail, raise the error of the first in the list.
+
+    The result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    tasks : sequence of callables
+        The tasks, longest first. The calling thread runs the first task. A signal may end this call while the
+        other threads still run, so their tasks must not change objects that outlive the call.
+    parallel : bool
+        Whether there is enough work to pay for threads.
+    """
+    n_threads = min(num_threads(), len(tasks)) if parallel else 1
+    if n_threads < 2:
+        for task in tasks:
+            task()
+        return
+    queue, errors = deque(enumerate(tasks)), dict[int, BaseException]()
+    first = queue.popleft()
+    # New threads instead of a pool, so that no idle threads exist during a fork or at process exit.
+    others = [
+        threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(_run_queue, queue.popleft(), queue, errors),
+            daemon=True,
+        )
+        for _ in range(n_threads - 1)
+    ]
+    for other in others:
+        other.start()
+    try:
+        _run_queue(first, queue, errors)
+    finally:
+        for other in others:
+            other.join()
+    if errors:
+        raise errors[min(errors)]
+
+
+def _run_queue(current: _Task, queue: deque[_Task], errors: dict[int, BaseException]) -> None:
+    """Run a task, then tasks from the queue until it is empty or some task has failed."""
+    with one_thread():
+        while True:
+            number, task = current
+            try:
+                task()
+            except BaseException as error:  # noqa: BLE001  run_tasks raises it in the calling thread
+                errors[number] = error
+            if errors or not queue:
+                return
+            try:
+                current = queue.popleft()
+            except IndexError:  # another thread took the last task
+                return

@@ -185,7 +185,7 @@ class LandmarkMap:
         places = _places(landmarks, rate, euclidean=euclidean)
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
-        _halvings(_rows(places.T), np.zeros(d), np.ones(d), places, kernel, euclidean=euclidean)
+        _write_halvings(_rows(places.T), _halving(np.zeros(d), np.ones(d), places, euclidean), kernel)
         with one_blas_thread:  # the rounding depends on the number of threads
             values, vectors = eigh(kernel * 2.0**-KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
@@ -219,7 +219,7 @@ class LandmarkMap:
         for begin in range(0, len(rows), _BLOCK_ROWS):
             block = out[begin : begin + _BLOCK_ROWS]
             kernel = values[: len(block)]
-            self._kernel_values(rows[begin : begin + _BLOCK_ROWS], kernel)
+            _write_halvings(rows[begin : begin + _BLOCK_ROWS], self._halving, kernel)
             # All partial sums are integers below 2**53, so every BLAS returns the same bits.
             np.matmul(kernel, self.root, out=block)
             self._round(block)
@@ -228,12 +228,16 @@ class LandmarkMap:
     def inside(self, X: FloatArray) -> FloatArray:
         """Return the kernel values at the landmarks; before rounding, output features are linear in them."""
         out = np.empty((len(X), len(self.root)))
-        self._kernel_values(_rows(X), out)
+        _write_halvings(np.ascontiguousarray(X, dtype=np.float64), self._halving, out)
         return out
 
     def native_inside(self) -> tuple[Any, ...]:
         """Return the arguments of the native call behind :meth:`inside`: function, arrays and numbers."""
-        return _halving(self.shift, self.scale, self.landmarks, euclidean=self.euclidean)
+        return self._halving
+
+    @cached_property
+    def _halving(self) -> _Halving:
+        return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
         """Return coefficients of kernel values with the same scores; saves the product with ``root``."""
@@ -251,9 +255,6 @@ class LandmarkMap:
     @cached_property
     def _root_columns(self) -> FloatArray:
         return np.ascontiguousarray(self.root.T)
-
-    def _kernel_values(self, rows: FloatArray, out: FloatArray) -> None:
-        _halvings(rows, self.shift, self.scale, self.landmarks, out, euclidean=self.euclidean)
 
     def _round(self, out: FloatArray) -> None:
         factor = self.step * 2.0**-KERNEL_BITS / self.quantum
@@ -313,27 +314,19 @@ def _places(landmarks: FloatArray, rate: float, *, euclidean: bool) -> FloatArra
     return np.clip(rounded, -_MAX_COORDINATE, _MAX_COORDINATE)
 
 
-def _halvings(
-    rows: FloatArray,
-    shift: FloatArray,
-    scale: FloatArray,
-    places: FloatArray,
-    out: FloatArray,
-    *,
-    euclidean: bool,
-) -> None:
-    """Write ``2**-distance`` as integers of 23 bits."""
-    arguments = _halving(shift, scale, places, euclidean=euclidean)
-    threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
-    _native.map_rows(arguments[0], rows, *arguments[1:5], out, *arguments[5:], threads)
+_Halving = tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]
 
 
-def _halving(
-    shift: FloatArray, scale: FloatArray, places: FloatArray, *, euclidean: bool
-) -> tuple[str, FloatArray, FloatArray, FloatArray, FloatArray, float, float, float]:
+def _halving(shift: FloatArray, scale: FloatArray, places: FloatArray, euclidean: bool) -> _Halving:
     """Return the arguments of the native function that computes ``2**-distance``."""
     function, starts = "halving_2" if euclidean else "halving", np.zeros(places.shape[1])
     return function, shift, scale, places, starts, 2.0**KERNEL_BITS, 1.0, 1.0
+
+
+def _write_halvings(rows: FloatArray, halving: _Halving, out: FloatArray) -> None:
+    """Write ``2**-distance`` as integers of 23 bits."""
+    threads = num_threads() if len(rows) >= _MIN_ROWS_FOR_THREADS else 1
+    _native.map_rows(halving[0], rows, *halving[1:5], out, *halving[5:], threads)
 
 
 FittedMap = FourierMap | ReluMap | SigmoidMap | LandmarkMap

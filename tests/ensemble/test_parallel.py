@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from steelyard import StreamClassifier
-from steelyard.ensemble import parallel as module
-from steelyard.ensemble.parallel import run_tasks
+from steelyard import _threads as module
+from steelyard._threads import run_tasks
 from steelyard.persistence import to_bytes
 from steelyard.streams import ImbalanceSchedule, KOILMixture
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from inspect import unwrap
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,40 +15,35 @@ from steelyard import _native
 from steelyard._concurrency import VersionedValue, lock_of, shallow_copy, synchronized, transactional
 from steelyard._deprecation import renamed_attribute, renamed_parameters
 from steelyard._labels import positive_class
-from steelyard._types import FloatArray
+from steelyard._types import FloatArray, IntArray
 from steelyard._validation import (
     check_finite,
-    check_started,
     checked_times,
     validate_plain_rows,
     validate_rows,
 )
-from steelyard.base import BatchLearner, Label, Learner, Traits, sorted_classes
+from steelyard.base import BatchLearner, Label, Traits, sorted_classes
 from steelyard.ensemble.mixing import weigh
 from steelyard.ensemble.online_threshold import (
     OnlineThreshold,
-    RealisedRate,
-    continue_log,
-    is_promise,
     plain_scores,
 )
-from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
-from steelyard.ensemble.row_costs import RowCosts, cost_alarms, is_prices
+from steelyard.ensemble.row_costs import RowCosts, is_prices
 from steelyard.ensemble.score_buffer import ScoreBuffer, align
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.snapshot import EnsembleSnapshot
+from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.ensemble.views import Views
 from steelyard.exceptions import NotFittedError, ParameterError, SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.params import Constraint, LabelOrNone, prior_factors
 from steelyard.persistence import storable
-from steelyard.thresholds import ThresholdChoice, alarm_indices, choose_threshold, mirrored_threshold
+from steelyard.thresholds import ThresholdChoice, choose_threshold, mirrored_threshold
 
 __all__ = ["AdaptiveThresholdClassifier"]
 
 _FORMER_PARAMETERS = {"classifier": "estimator"}
-_predict_unlocked = unwrap(Learner.predict)  # for methods that already hold the lock
 
 
 class _Known(NamedTuple):
@@ -64,7 +58,7 @@ class _Known(NamedTuple):
 
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("AdaptiveThresholdClassifier", former_name="MovingCut", former_parameters=_FORMER_PARAMETERS)
-class AdaptiveThresholdClassifier(Learner):
+class AdaptiveThresholdClassifier(ThresholdedClassifier):
     """Adaptive decision threshold for any classifier with scores.
 
     A classifier may rank rows well and still predict badly, because its threshold suits another class balance
@@ -137,7 +131,6 @@ class AdaptiveThresholdClassifier(Learner):
             "fit_equals_partial_fit": "fit() learns rows in ten parts, so that nine of them are scored first",
         },
     )
-    takes_time = predict_takes_time = True
     _finds_nonfinite = True  # this class checks rows before it passes them to the classifier
 
     estimator_: Any
@@ -311,8 +304,8 @@ class AdaptiveThresholdClassifier(Learner):
             thresholds = [goal.sign * goal.threshold(plain_scores)]
         return np.array(thresholds)
 
-    def _is_mirrored(self, classes: list[Any]) -> bool:
-        """Return whether the first of two classes is the positive one."""
+    def _is_mirrored(self) -> bool:
+        classes = self.classes_.tolist()
         return len(classes) == 2 and bool(classes[0] == self._now.positive)
 
     def _find_positive(self, buffer: ScoreBuffer, held: Label | None) -> Label | None:
@@ -343,28 +336,9 @@ class AdaptiveThresholdClassifier(Learner):
         self._need("thresholds_")
         return self._now.thresholds
 
-    @property
     @synchronized
-    def realised_rates_(self) -> list[RealisedRate]:
-        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
-        self._need("realised_rates_")
-        promise = self._now.promise
-        return [] if promise is None else promise.realised()
-
-    def _continue_predictions(self, predecessor: Any) -> None:
-        """Count further predictions together with those of an earlier copy of this model."""
-        if isinstance(predecessor, AdaptiveThresholdClassifier) and predecessor._is_started():
-            continue_log(self._now.promise, predecessor._now.promise)
-
-    @property
-    def takes_cost(self) -> bool:
-        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
-        return is_prices(self.threshold)
-
-    @property
-    def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
-        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+    def _promise(self) -> OnlineThreshold | None:
+        return self._now.promise
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -376,7 +350,11 @@ class AdaptiveThresholdClassifier(Learner):
         return "estimator_" in self.__dict__
 
     # The classifier may be updated in place, so readers wait for the lock.
-    decision_function = synchronized(Learner.decision_function)
+    decision_function = synchronized(ThresholdedClassifier.decision_function)
+    predict = synchronized(ThresholdedClassifier.predict)
+    predict_proba = synchronized(ThresholdedClassifier.predict_proba)
+    predict_set = synchronized(ThresholdedClassifier.predict_set)
+    explain = synchronized(ThresholdedClassifier.explain)
 
     def _checked_finite(self, X: Any, method: str) -> FloatArray:
         rows = check_finite(self, validate_rows(self, X, method), method)
@@ -397,8 +375,6 @@ class AdaptiveThresholdClassifier(Learner):
             scores = scores - np.where(np.isnan(thresholds), own, thresholds)
         return scores, self.classes_
 
-    explain = synchronized(Learner.explain)
-
     def _remembered_rows(self) -> RememberedRows | None:
         estimator = self.estimator_
         return estimator._remembered_rows() if isinstance(estimator, BatchLearner) else None
@@ -410,109 +386,37 @@ class AdaptiveThresholdClassifier(Learner):
         part, reference = estimator._attribution(X, background), np.zeros((1, X.shape[1]))
         return part.shifted((self._scored(reference, "explain")[0] - _scores(estimator, reference))[0])
 
-    @synchronized
-    def predict(
-        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
-    ) -> NDArray[Any]:
-        """Return the predicted labels of rows.
+    def _scores_for_alarms(
+        self, X: Any
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
+        rows = self._checked_finite(X, "predict")
+        scores = _scores(self.estimator_, rows)
+        return scores[:, 0], scores[:, None], _native.row_hashes(rows), plain_scores
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, oldest first.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
-            are assumed to arrive at the recent rate.
-        sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
-            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-
-        Notes
-        -----
-        With a promised rate of alarms every row that is passed to this method counts, in this order.
-        """
-        check_started(self, "predict")
-        if sample_cost is not None:
-            source = f"{type(self).__name__}.predict"
-            is_mirrored = self._is_mirrored(self.classes_.tolist())
-            probabilities = self.predict_proba(X)
-            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
+    def _predicted_labels(self, X: Any) -> NDArray[Any]:
         _, thresholds, promise, *_ = self._now
-        if promise is not None and promise.decides_rows and len(self.classes_) == 2:
-            rows = self._checked_finite(X, "predict")
-            times = None if time is None else checked_times(time, len(rows))
-            scores = _scores(self.estimator_, rows)
-            keys = _native.row_hashes(rows)
-            alarms = promise.alarms(scores[:, 0], scores[:, None], keys, plain_scores, times)
-            return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
         promises_precision = promise is not None and promise.levels is not None
         if len(self.classes_) > 1 and (promises_precision or not np.isnan(thresholds).any()):
-            return _predict_unlocked(self, X)
+            return super()._predicted_labels(X)
         return np.asarray(self.estimator_.predict(self._checked_finite(X, "predict")))
 
-    @synchronized
-    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of recent rows, equal ones, or the given proportions.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            The class frequencies for all rows while there are too few recent scores.
-        """
-        check_started(self, "predict_proba")
-        classes, buffer = self.classes_.tolist(), self._now.buffer
-        factors = prior_factors(prior, classes, buffer.shares, f"{type(self).__name__}.predict_proba")
-        rows = self._checked_finite(X, "predict_proba")
-        log_odds = np.zeros((len(rows), len(classes)))
-        calibrated = self._calibrated_scores(buffer)
-        if calibrated is not None:
-            log_odds = calibrated.log_odds(calibrated.decide(_scores(self.estimator_, rows)[:, None]))
+    def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
+        classes, shares = self.classes_.tolist(), self._now.buffer.shares
+        factors = prior_factors(prior, classes, shares, f"{type(self).__name__}.predict_proba")
+        log_odds, _ = self._log_odds(X, "predict_proba")
         return softmax(log_odds if factors is None else log_odds + np.log(np.maximum(factors, 1e-9)), axis=1)
 
-    @synchronized
-    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
-        """Return prediction sets: the classes that cannot be ruled out, for every row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        coverage : float, default=0.95
-            Wanted probability that the set contains the true class, for every class.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Whether each class of ``classes_`` belongs to the set. A class with fewer than
-            ``1 / (1 - coverage)`` recent rows belongs to all sets.
-        """
-        check_started(self, "predict_set")
-        coverage = check_coverage(coverage, f"{type(self).__name__}.predict_set")
-        rows, buffer = self._checked_finite(X, "predict_set"), self._now.buffer
-        calibrated = self._calibrated_scores(buffer)
-        if calibrated is None:
-            return np.ones((len(rows), len(self.classes_)), dtype=bool)
+    def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
+        rows, buffer = self._checked_finite(X, method), self._now.buffer
+        weights = weigh(buffer, "gmean", np.ones(1)) if buffer.classes == _classes(self.estimator_) else None
+        if weights is None:
+            return np.zeros((len(rows), len(self.classes_))), None
+        # An ensemble with the scores of the classifier as its only expert.
+        snapshot = EnsembleSnapshot(list(buffer.classes), [], weights, Views())
         places, recent = buffer.recent()
         new = _scores(self.estimator_, rows)[:, None]
-        recent, new = (calibrated.log_odds(calibrated.decide(scores)) for scores in (recent, new))
-        return prediction_sets(recent, places, new, coverage)
-
-    def _calibrated_scores(self, buffer: ScoreBuffer) -> EnsembleSnapshot | None:
-        """Return an ensemble with the scores of the classifier as its only expert; None without scores."""
-        weights = weigh(buffer, "gmean", np.ones(1)) if buffer.classes == _classes(self.estimator_) else None
-        return None if weights is None else EnsembleSnapshot(list(buffer.classes), [], weights, Views())
+        recent, new = (snapshot.log_odds(snapshot.decide(scores)) for scores in (recent, new))
+        return new, (recent, places)
 
     # -- files --------------------------------------------------------------------------------------
 

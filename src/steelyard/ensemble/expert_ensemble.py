@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard import _native
-from steelyard._concurrency import FrozenState, shallow_copy
+from steelyard._concurrency import FrozenState
 from steelyard._labels import Label, positive_class, sorted_classes
-from steelyard._threads import one_thread
+from steelyard._threads import one_thread, run_tasks
 from steelyard._types import FloatArray, IntArray
 from steelyard._validation import checked_times
 from steelyard.ensemble.change_monitor import ChangeMonitor
@@ -26,7 +26,6 @@ from steelyard.ensemble.experts.labels import LabelRun
 from steelyard.ensemble.layout import Layout
 from steelyard.ensemble.mixing import ExpertWeights, weigh
 from steelyard.ensemble.multiclass import MulticlassWeights
-from steelyard.ensemble.parallel import run_tasks
 from steelyard.ensemble.pending import PendingRows
 from steelyard.ensemble.row_buffer import Block, RowBuffer
 from steelyard.ensemble.row_input import RowInput
@@ -58,7 +57,7 @@ class EnsembleParams(NamedTuple):
 class ExpertEnsemble:
     """Everything that a StreamClassifier has learned from coded rows.
 
-    A call that learns works on a copy (:meth:`copy`). Attributes are replaced, never changed in place, so the
+    A call that learns works on a shallow copy. Attributes are replaced, never changed in place, so the
     original stays valid when the call fails, and predictions of other threads may use it meanwhile.
 
     Attributes
@@ -107,19 +106,6 @@ class ExpertEnsemble:
         self.changes = ChangeMonitor()
         self.snapshot = EnsembleSnapshot([], [None] * len(EXPERTS), None, self.views)
         self._known_budget: CostBudget | None = None
-
-    def copy(self, params: EnsembleParams, row_input: RowInput) -> ExpertEnsemble:
-        """Return a copy with the current parameters that can learn without changing this ensemble."""
-        other = shallow_copy(self)
-        other.params, other.input = params, row_input
-        return other
-
-    def with_costs(self, sample_cost: ArrayLike, y: ArrayLike, source: str) -> ExpertEnsemble:
-        """Return a copy that has recorded the costs of rows; raise DataError if they are not valid."""
-        other = shallow_copy(self)
-        costs = self.decision.row_costs.after(sample_cost, y, source)
-        other.decision = replace(self.decision, row_costs=costs)
-        return other
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.expert_ensemble import ExpertEnsemble
-from steelyard.ensemble.experts.wide import WideRule
 from steelyard.ensemble.mixing import ExpertWeights
 from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.score_buffer import align
@@ -107,7 +106,8 @@ def explain_snapshot(
         if weights is not None and not isinstance(weights, ExpertWeights):
             factor /= weights.scales[expert]
         contributions = total.contributions
-        if isinstance(snapshot.rules[expert], WideRule):
+        rule = snapshot.rules[expert]
+        if rule is not None and rule.uses_wide_rows:
             of_wide_rows = of_wide_rows + factor * part.contributions
         else:
             contributions = contributions + factor * part.contributions

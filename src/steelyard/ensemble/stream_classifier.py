@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -11,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from steelyard._concurrency import FrozenState, lock_of
+from steelyard._concurrency import FrozenState, lock_of, shallow_copy
 from steelyard._deprecation import renamed_parameters
-from steelyard._labels import all_forgotten_error, winners
-from steelyard._types import FloatArray
+from steelyard._labels import all_forgotten_error
+from steelyard._types import FloatArray, IntArray
 from steelyard._validation import (
     check_not_infinite,
     check_started,
@@ -27,14 +28,13 @@ from steelyard.ensemble.decision import prior_log_odds
 from steelyard.ensemble.drift_report import labelled_report, unlabelled_report
 from steelyard.ensemble.expert_ensemble import EnsembleParams, ExpertEnsemble
 from steelyard.ensemble.explanation import explain_ensemble
-from steelyard.ensemble.online_threshold import RealisedRate, continue_log, is_promise
-from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.online_threshold import OnlineThreshold
 from steelyard.ensemble.row_buffer import Block, row_keys
-from steelyard.ensemble.row_costs import cost_alarms, is_prices
 from steelyard.ensemble.row_explanation import attribution, remembered_rows, with_table_values
 from steelyard.ensemble.row_input import RowInput, has_feature_names
 from steelyard.ensemble.snapshot import EnsembleSnapshot
 from steelyard.ensemble.state import get_state, restored_ensemble
+from steelyard.ensemble.thresholded import ThresholdedClassifier
 from steelyard.exceptions import SteelyardError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.explain import dense_rows, explain_rows
@@ -52,7 +52,7 @@ from steelyard.params import (
 from steelyard.persistence import storable
 from steelyard.proximal import DriftReport, ProximalSVC
 from steelyard.tables.schema import Schema
-from steelyard.thresholds import ThresholdChoice, alarm_indices
+from steelyard.thresholds import ThresholdChoice
 from steelyard.windowing.sliding import window_size
 
 __all__ = ["StreamClassifier"]
@@ -83,7 +83,7 @@ class _WindowChoice:
 )
 @renamed_parameters(**_FORMER_PARAMETERS)
 @storable("StreamClassifier", former_parameters=_FORMER_PARAMETERS)
-class StreamClassifier(ForgettingMixin):
+class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
     r"""Ensemble of experts for imbalanced streams.
 
     The experts differ in their memory (all rows, the last 20,000, 5,000, 1,000 or 200 rows, the last labels)
@@ -177,7 +177,6 @@ class StreamClassifier(ForgettingMixin):
     True
     """
 
-    takes_time = predict_takes_time = True
     describes_itself = True  # explain() without rows describes the model
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -269,8 +268,9 @@ class StreamClassifier(ForgettingMixin):
         if first:
             self._start(batch)
         if sample_cost is not None:
-            source = f"{type(self).__name__}.partial_fit"
-            self._ensemble = self._ensemble.with_costs(sample_cost, y, source)
+            ensemble = self._ensemble = self._copied_ensemble()
+            costs = ensemble.decision.row_costs.after(sample_cost, y, f"{type(self).__name__}.partial_fit")
+            ensemble.decision = replace(ensemble.decision, row_costs=costs)
         self._apply(batch, None, "partial_fit", time)
         return self
 
@@ -286,7 +286,9 @@ class StreamClassifier(ForgettingMixin):
 
     def _copied_ensemble(self) -> ExpertEnsemble:
         """Return a copy of the ensemble with the current parameters."""
-        return self._ensemble.copy(self._ensemble_params(), self._input)
+        ensemble = shallow_copy(self._ensemble)
+        ensemble.params, ensemble.input = self._ensemble_params(), self._input
+        return ensemble
 
     def _encode_table(self, X: Any, source: str, *, reset: bool, learn: bool) -> FloatArray | None:
         """Return a table as coded rows, and extend the schema by new columns and categories if ``learn``."""
@@ -325,8 +327,7 @@ class StreamClassifier(ForgettingMixin):
             ensemble = self._ensemble = self._copied_ensemble()
             added = None if add is None else self._block(add, method, time)
             forgotten = None if forget is None else self._block(forget, "forget")
-            is_mirrored = ensemble.decision.is_mirrored(ensemble.labels_of(ensemble.snapshot.classes))
-            ensemble.decision = ensemble.decision.with_goal(self.threshold, is_mirrored)
+            ensemble.decision = ensemble.decision.with_goal(self.threshold, self._is_mirrored())
             promise = ensemble.decision.online_threshold
             if promise is not None and added is not None and time is not None:
                 promise.log.note_times(checked_times(time, len(added)), predicted=False)
@@ -418,76 +419,20 @@ class StreamClassifier(ForgettingMixin):
             ensemble.predicted.keep(keys, snapshot.classes, raw)
         return snapshot, raw, keys
 
-    @property
-    def takes_cost(self) -> bool:
-        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
-        return is_prices(self.threshold)
+    def _promise(self) -> OnlineThreshold | None:
+        return self._ensemble.decision.online_threshold
 
-    @property
-    def labels_follow_scores(self) -> bool:  # type: ignore[override]
-        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
-        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+    def _is_mirrored(self) -> bool:
+        ensemble = self._ensemble
+        return ensemble.decision.is_mirrored(ensemble.labels_of(ensemble.snapshot.classes))
 
-    @snapshot_read
-    def predict(
-        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
-    ) -> NDArray[Any]:
-        """Return the predicted labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows, oldest first.
-        time : array-like of shape (n_samples,), optional
-            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
-            are assumed to arrive at the recent rate.
-        sample_cost : array-like of shape (n_samples,), optional
-            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
-            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-
-        Notes
-        -----
-        With a promised rate of alarms every row that is passed to this method counts, in this order, and
-        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
-        counting them.
-        """
-        check_started(self, "predict")
-        ensemble, snapshot = self._ensemble, self._ensemble.snapshot
-        if sample_cost is not None:
-            source = f"{type(self).__name__}.predict"
-            is_mirrored = ensemble.decision.is_mirrored(ensemble.labels_of(snapshot.classes))
-            probabilities = self.predict_proba(X)
-            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
-            return ensemble.classes[alarm_indices(alarms, is_mirrored=is_mirrored)]
-        promise = ensemble.decision.online_threshold
-        if promise is None or not promise.decides_rows or len(snapshot.classes) != 2:
-            scores, classes = self._scored(X, "predict")
-            return classes[winners(scores, len(classes))]
+    def _scores_for_alarms(
+        self, X: Any
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
         snapshot, raw, keys = self._raw_scores(X, "predict")
-        times = None if time is None else checked_times(time, len(keys))
-        totals, _ = snapshot.score_and_threshold(raw)
-        alarms = promise.alarms(totals, raw, keys, snapshot.totals, times)
-        return ensemble.classes[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+        return snapshot.totals(raw), raw, keys, snapshot.totals
 
-    @snapshot_read
-    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
-        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of recent rows, equal ones, or the given proportions.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
+    def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
         snapshot, scores = self._decide(X, "predict_proba")
         ensemble = self._ensemble
         labels = ensemble.labels_of(snapshot.classes)
@@ -501,46 +446,13 @@ class StreamClassifier(ForgettingMixin):
         result: FloatArray = powers / powers.sum(axis=1, keepdims=True)
         return result
 
-    @snapshot_read
-    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
-        """Return prediction sets: the classes that cannot be ruled out, for every row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
-            Rows.
-        coverage : float, default=0.95
-            Wanted probability that the set contains the true class, for every class.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Whether each class of ``classes_`` belongs to the set. A class with fewer than
-            ``1 / (1 - coverage)`` recent rows belongs to all sets.
-        """
-        source = f"{type(self).__name__}.predict_set"
-        coverage = check_coverage(coverage, source)
-        snapshot, decisions = self._decide(X, "predict_set")
-        n_classes, recent = len(snapshot.classes), self._ensemble.recent_scores
-        if n_classes == 1 or recent.classes != snapshot.classes:
-            return np.ones((len(decisions), n_classes), dtype=bool)
+    def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
+        snapshot, decisions = self._decide(X, method)
+        recent = self._ensemble.recent_scores
+        if len(snapshot.classes) == 1 or recent.classes != snapshot.classes:
+            return np.zeros((len(decisions), len(snapshot.classes))), None
         places, raw = recent.recent()
-        log_odds = snapshot.log_odds(snapshot.decide(raw))
-        return prediction_sets(log_odds, places, snapshot.log_odds(decisions), coverage)
-
-    def _continue_predictions(self, predecessor: Any) -> None:
-        """Count further predictions together with those of an earlier copy of this model."""
-        if isinstance(predecessor, StreamClassifier) and self._is_started() and predecessor._is_started():
-            earlier = predecessor._ensemble.decision.online_threshold
-            continue_log(self._ensemble.decision.online_threshold, earlier)
-
-    @property
-    @snapshot_read
-    def realised_rates_(self) -> list[RealisedRate]:
-        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
-        self._need("realised_rates_")
-        promise = self._ensemble.decision.online_threshold
-        return [] if promise is None else promise.realised()
+        return snapshot.log_odds(decisions), (snapshot.log_odds(snapshot.decide(raw)), places)
 
     # -- explanation --------------------------------------------------------------------------------
 

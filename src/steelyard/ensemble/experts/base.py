@@ -84,6 +84,7 @@ class Rule:
     """
 
     classes: list[int]
+    uses_wide_rows: ClassVar[bool] = False  # whether it contributes to the columns before hashing
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         """Return one column per class; for two classes a single one, larger for the second class."""
@@ -242,8 +243,10 @@ class WindowExpert(Expert):
         raise NotImplementedError
 
     def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards."""
-        raise NotImplementedError
+        """Learn and unlearn rows; ``self.held`` lists the rows to remember afterwards.
+
+        An expert whose rule is computed from these rows has no learner and does nothing here.
+        """
 
     def update(self, stream: Stream) -> None:
         before, self.held = self.held, self.select(stream)

@@ -17,7 +17,6 @@ from steelyard.ensemble.row_buffer import Block, RowBuffer, last_rows
 from steelyard.ensemble.views import TransformedRows, Views
 from steelyard.exceptions import DataError
 from steelyard.explanation.attribution import Attribution, explain_kernel_sum
-from steelyard.kernels import Kernel
 from steelyard.svm import IncrementalSVC
 from steelyard.svm.expansion import KernelExpansion
 
@@ -141,9 +140,7 @@ class KernelExpert(WindowExpert):
         learner = self.learner
         if learner is None or len(classes := learner.classes_.tolist()) < 2:
             return None
-        kernel = Kernel(learner.kernel, gamma=learner.gamma)
-        vectors, coef = learner.support_vectors_, learner.dual_coef_
-        return KernelRule(classes, KernelExpansion(kernel, vectors, coef, learner.intercept_))
+        return KernelRule(classes, learner._expansion("support_vectors_"))
 
     def held_rows(self) -> list[IntArray]:
         return [self.sampled]

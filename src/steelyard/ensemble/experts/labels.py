@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import ExpertConfig, Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.settings import SETTINGS
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution
@@ -40,9 +39,6 @@ class LabelFrequencyExpert(WindowExpert):
 
     def select(self, stream: Stream) -> IntArray:
         return stream.rows.last(_WINDOW_ROWS, low=stream.low)
-
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        pass  # the rule is computed from the list of rows
 
     def make_rule(self, stream: Stream) -> Rule | None:
         codes = stream.rows.codes_at(self.held)[::-1]

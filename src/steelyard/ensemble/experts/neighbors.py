@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 
+from steelyard import _native
 from steelyard._types import FloatArray, IntArray
 from steelyard.ensemble.experts.base import Rule, Stream, WindowExpert
-from steelyard.ensemble.row_buffer import Block
 from steelyard.ensemble.views import TransformedRows
 from steelyard.explanation.attribution import Attribution, explain_function
 from steelyard.kernels import Kernel
@@ -30,9 +30,6 @@ class NearestNeighborExpert(WindowExpert):
     def select(self, stream: Stream) -> IntArray:
         per_class = min(_ROWS_OF_CLASS, 2 * _WINDOW_ROWS // max(stream.budget.n_classes, 1))
         return stream.rows.last(_WINDOW_ROWS, per_class, stream.low)
-
-    def learn(self, new: Block, leaving: Block | None, stream: Stream) -> None:
-        pass  # the rule contains the rows
 
     def make_rule(self, stream: Stream) -> Rule | None:
         block = stream.rows.at(self.held)
@@ -61,7 +58,9 @@ class NearestNeighborRule(Rule):
         return rows.by_ranked_column(part)
 
     def _rank_scores(self, ranks: FloatArray) -> FloatArray:
-        similarity = _kernel(self.vectors.shape[1]).block(ranks, self.vectors, n_threads=1)
+        similarity = np.empty((len(ranks), len(self.vectors)))
+        kernel = _laplacian(self.vectors.shape[1])
+        _native.kernel_block(kernel, np.ascontiguousarray(ranks), self.vectors, similarity, 1)
         k = min(_N_NEIGHBORS, len(self.vectors))
         nearest = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
         weights = np.take_along_axis(similarity, nearest, axis=1)
@@ -72,5 +71,5 @@ class NearestNeighborRule(Rule):
 
 
 @cache
-def _kernel(n_columns: int) -> Kernel:
-    return Kernel("laplacian", gamma=1.0 / n_columns)
+def _laplacian(n_columns: int) -> _native.KernelSpec:
+    return Kernel("laplacian", gamma=1.0 / n_columns).spec()

@@ -1,0 +1,165 @@
+"""Base class of classifiers whose decision threshold follows recent scores and a goal."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steelyard._labels import Label, winners
+from steelyard._types import FloatArray, IntArray
+from steelyard._validation import check_started, checked_times
+from steelyard.base import Learner, snapshot_read
+from steelyard.ensemble.online_threshold import OnlineThreshold, RealisedRate, continue_log, is_promise
+from steelyard.ensemble.prediction_sets import check_coverage, prediction_sets
+from steelyard.ensemble.row_costs import cost_alarms, is_prices
+from steelyard.thresholds import alarm_indices
+
+__all__ = ["ThresholdedClassifier"]
+
+
+class ThresholdedClassifier(Learner):
+    """Predictions for a goal of the threshold: plain labels, labels at a promised rate, or by costs of rows.
+
+    A subclass has the parameters ``threshold`` and ``positive`` and defines how it scores rows.
+    """
+
+    takes_time = predict_takes_time = True
+    threshold: Any
+
+    @property
+    def takes_cost(self) -> bool:
+        """Whether partial_fit() and predict() use ``sample_cost``: the goal of the threshold is prices."""
+        return is_prices(self.threshold)
+
+    @property
+    def labels_follow_scores(self) -> bool:  # type: ignore[override]
+        """Whether predict() is the sign or argmax of decision_function(); not for a promised alarm rate."""
+        return not (is_promise(self.threshold) and {"alarms", "alarms_per_day"} & set(self.threshold))
+
+    @snapshot_read
+    def predict(
+        self, X: ArrayLike, *, time: ArrayLike | None = None, sample_cost: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """Return the predicted labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows, oldest first; sparse matrices and tables if the classifier learns them.
+        time : array-like of shape (n_samples,), optional
+            Times of the rows in seconds, for ``threshold={"alarms_per_day": ...}``. Without times the rows
+            are assumed to arrive at the recent rate.
+        sample_cost : array-like of shape (n_samples,), optional
+            Factor of the price of a miss for each row. A row is an alarm if this has the lower expected cost
+            by :meth:`predict_proba`. The goal ``threshold`` must be prices.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+
+        Notes
+        -----
+        With a promised rate of alarms every row that is passed to this method counts, in this order, and
+        each decision depends on the alarms before. Use :meth:`decision_function` to score rows without
+        counting them.
+        """
+        check_started(self, "predict")
+        if sample_cost is not None:
+            source, is_mirrored = f"{type(self).__name__}.predict", self._is_mirrored()
+            probabilities = self.predict_proba(X)
+            alarms = cost_alarms(probabilities, sample_cost, self.threshold, source, is_mirrored=is_mirrored)
+            return self.classes_[alarm_indices(alarms, is_mirrored=is_mirrored)]
+        promise = self._promise()
+        if promise is None or not promise.decides_rows or len(self.classes_) != 2:
+            return self._predicted_labels(X)
+        scores, raw, keys, combine = self._scores_for_alarms(X)
+        times = None if time is None else checked_times(time, len(keys))
+        alarms = promise.alarms(scores, raw, keys, combine, times)
+        return self.classes_[alarm_indices(alarms, is_mirrored=promise.sign < 0.0)]
+
+    def _predicted_labels(self, X: Any) -> NDArray[Any]:
+        """Return the labels by the threshold alone."""
+        scores, classes = self._scored(X, "predict")
+        return classes[winners(scores, len(classes))]
+
+    @snapshot_read
+    def predict_proba(self, X: ArrayLike, *, prior: str | Mapping[Label, float] = "observed") -> FloatArray:
+        """Return the probabilities of the classes, calibrated on recent out-of-sample scores.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        prior : {"observed", "balanced"} or mapping of label to float, default="observed"
+            Class frequencies: those of recent rows, equal ones, or the given proportions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            The class frequencies for all rows while there are too few recent scores.
+        """
+        check_started(self, "predict_proba")
+        return self._probabilities(X, prior)
+
+    @snapshot_read
+    def predict_set(self, X: ArrayLike, *, coverage: float = 0.95) -> NDArray[np.bool_]:
+        """Return prediction sets: the classes that cannot be ruled out, for every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
+            Rows.
+        coverage : float, default=0.95
+            Wanted probability that the set contains the true class, for every class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Whether each class of ``classes_`` belongs to the set. A class with fewer than
+            ``1 / (1 - coverage)`` recent rows belongs to all sets.
+        """
+        check_started(self, "predict_set")
+        coverage = check_coverage(coverage, f"{type(self).__name__}.predict_set")
+        new, recent = self._log_odds(X, "predict_set")
+        return np.ones(new.shape, dtype=bool) if recent is None else prediction_sets(*recent, new, coverage)
+
+    @property
+    def realised_rates_(self) -> list[RealisedRate]:
+        """Realised rates of alarms, recall and precision, if a rate is promised; otherwise empty."""
+        self._need("realised_rates_")
+        promise = self._promise()
+        return [] if promise is None else promise.realised()
+
+    def _continue_predictions(self, predecessor: Any) -> None:
+        """Count further predictions together with those of an earlier copy of this model."""
+        if isinstance(predecessor, type(self)) and self._is_started() and predecessor._is_started():
+            continue_log(self._promise(), predecessor._promise())
+
+    @abstractmethod
+    def _promise(self) -> OnlineThreshold | None:
+        """Return the threshold that keeps a promised rate; None if no rate is promised."""
+
+    @abstractmethod
+    def _is_mirrored(self) -> bool:
+        """Return whether the first of two classes is the positive one."""
+
+    @abstractmethod
+    def _scores_for_alarms(
+        self, X: Any
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.uint64], Callable[[FloatArray], FloatArray]]:
+        """Return the first four arguments of :meth:`OnlineThreshold.alarms` for rows of two classes."""
+
+    @abstractmethod
+    def _probabilities(self, X: Any, prior: str | Mapping[Label, float]) -> FloatArray:
+        """Return the probabilities of the classes."""
+
+    @abstractmethod
+    def _log_odds(self, X: Any, method: str) -> tuple[FloatArray, tuple[FloatArray, IntArray] | None]:
+        """Return log-odds of rows, one column per class, and those of recent rows with their class indices.
+
+        The second part is None if there are no recent scores of the current classes.
+        """
