@@ -30,7 +30,7 @@ CPP := $(shell find src/native -name '*.cpp' -o -name '*.hpp')
 
 help:
 	@echo "make demo             find 1 % fraud among card payments and print the results"
-	@echo "make test             run all tests"
+	@echo "make test             run all tests (WORKERS=processes)"
 	@echo "make lint             check style, types and the import order of the layers"
 	@echo "make format           format all code"
 	@echo "make docs             build the documentation into docs/_build/html"
@@ -120,20 +120,31 @@ $(VENV)/.brokers: $(VENV)/.built pyproject.toml
 broker-demo: $(VENV)/.brokers
 	$(BIN)/python examples/broker.py || test $$? = 130  # 130: stopped with Ctrl-C
 
-test: $(VENV)/.dev test-native
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+# An extension that is built for tests or lint is compiled with -Werror.
+test test-native lint: export CMAKE_ARGS := $(CMAKE_ARGS) -DSTEELYARD_WERROR=ON
 
-# $(call native_tests,FOLDER,OPTIONS): build the native tests in build/FOLDER; they need no Python.
+# Each worker has one BLAS thread: threads of BLAS that wait for each other take processor time.
+WORKERS ?= 2
+test: $(VENV)/.dev test-native
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+# $(call native_tests,FOLDER,OPTIONS): build the native tests in build/FOLDER without Python.
 define native_tests
 	$(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DSTEELYARD_PYTHON=OFF -DSTEELYARD_TESTS=ON $(2) > /dev/null
-	$(BIN)/cmake --build build/$(1)
+	  -DSTEELYARD_PYTHON=OFF $(2) > /dev/null
+	$(BIN)/cmake --build build/$(1) --target steelyard_native_tests
 endef
 NATIVE_TESTS = build/$(1)/src/native/steelyard_native_tests
 
-test-native: $(VENV)/.tools
-	$(call native_tests,native,-DSTEELYARD_WERROR=ON)
-	$(call NATIVE_TESTS,native)
+# The folder in which the extension was built, so that the native tests share its object files.
+WHEEL_TAG = $$($(BIN)/python -c 'import sys, sysconfig; \
+  version = "cp312-abi3" if sys.version_info >= (3, 12) else "cp311-cp311"; \
+  print(version, sysconfig.get_platform().translate(str.maketrans("-.", "__")), sep="-")')
+
+test-native: $(VENV)/.built
+	$(BIN)/cmake build/$(WHEEL_TAG) $(CMAKE_ARGS) > /dev/null
+	$(BIN)/cmake --build build/$(WHEEL_TAG) --target steelyard_native_tests
+	build/$(WHEEL_TAG)/src/native/steelyard_native_tests
 
 # Another compiler and another processor. Debian packages: clang, g++-aarch64-linux-gnu, qemu-user.
 test-clang: $(VENV)/.tools
@@ -250,8 +261,8 @@ test-lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet $(BUILD_TOOLS) $(OLD_BUILD_TOOLS) -r tests/lowest-requirements.txt
 	build/lowest/bin/python -m pip install --quiet --no-build-isolation --no-deps .
-	build/lowest/bin/python -m pytest -n 2 --dist loadgroup -p no:cacheprovider -o testpaths=tests \
-	  --ignore=tests/test_stubs.py
+	OPENBLAS_NUM_THREADS=1 build/lowest/bin/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider \
+	  -o testpaths=tests --ignore=tests/test_stubs.py
 
 # Wheels in clean environments of every installed Python, both compilers and both processors; prints a table.
 .PHONY: release-check lock

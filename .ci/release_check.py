@@ -39,7 +39,7 @@ EMULATED = (
     "tests/svm/test_incremental_svc.py",
     "tests/online/test_koil.py",
     "tests/enclosing/test_bodies.py",
-    "tests/ensemble/test_trees.py",
+    "tests/ensemble/test_gradient_boosting.py",
     "tests/persistence/test_earlier_versions.py",
 )
 EXTRAS = "tables,service,sites,sql,postgresql,river,plots"

@@ -23,8 +23,8 @@ from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 MODEL = "payments"
-MIN_ROWS = 40_000
-HEIGHT = 900
+MIN_ROWS = 25_000
+HEIGHT = 480
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def wait_for_rows(url: str, n_rows: int) -> None:
 
 
 def take(page: Page, url: str, folder: Path, suffix: str, *, whole: bool) -> None:
-    """Take the pictures of the overview, of the model's page, and of its lower part."""
+    """Take the pictures of the overview, of the curves of a model, and of its cards below."""
     page.goto(f"{url}/")
     page.get_by_role("link", name=MODEL).first.wait_for()
     time.sleep(2.0)
@@ -57,13 +57,13 @@ def take(page: Page, url: str, folder: Path, suffix: str, *, whole: bool) -> Non
     page.goto(f"{url}/models/{MODEL}")
     page.get_by_role("heading", name="Experts").wait_for()
     time.sleep(3.0)
-    page.screenshot(path=folder / f"service-model{suffix}.png", full_page=whole)
+    cards = page.locator(".details")
+    top = cards.bounding_box()
+    assert top is not None
+    clip = None if whole else {"x": 0, "y": 0, "width": top["width"] + 2 * top["x"], "height": top["y"]}
+    page.screenshot(path=folder / f"service-model{suffix}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
     if not whole:
-        page.locator(".details").scroll_into_view_if_needed()
-        page.get_by_role("heading", name="Confusion matrix").scroll_into_view_if_needed()
-        page.mouse.wheel(0, HEIGHT - 200)
-        time.sleep(2.0)
-        page.screenshot(path=folder / f"service-ensemble{suffix}.png")
+        cards.screenshot(path=folder / f"service-ensemble{suffix}.png")
 
 
 def main() -> None:

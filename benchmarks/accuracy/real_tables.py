@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ GAP_STREAMS = (
 
 def _table(
     name: str, is_positive: Callable[[pd.Series], pd.Series], *, shuffle: bool = False
-) -> Callable[[Path, int], tuple[pd.DataFrame, IntArray]]:
-    def load(folder: Path, limit: int) -> tuple[pd.DataFrame, IntArray]:
+) -> Callable[[Path, int, int], tuple[pd.DataFrame, IntArray]]:
+    def load(folder: Path, limit: int, seed: int) -> tuple[pd.DataFrame, IntArray]:
         frame = pd.read_csv(folder / f"{name}.csv.gz")
         if shuffle:
-            frame = frame.iloc[np.random.default_rng(0).permutation(len(frame))]
+            frame = frame.iloc[np.random.default_rng(seed).permutation(len(frame))]
         frame = frame.iloc[:limit].reset_index(drop=True)
         y = is_positive(frame.pop("target")).to_numpy().astype(np.int64)
         texts = {name: "category" for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
@@ -112,12 +113,12 @@ def with_running_means(X: FloatArray) -> FloatArray:
     return np.where(known, X, sums / np.maximum(counts, 1.0))
 
 
-def categories(folder: Path, limit: int) -> None:
+def categories(folder: Path, limit: int, seed: int = 0) -> None:
     """Print one line for each table with columns of text."""
     print("| table | rows | positive | StreamClassifier | in windows | LightGBM | in windows |")
     print("|---|---|---|---|---|---|---|")
     for name, load in TABLES.items():
-        X, y = load(folder, limit)
+        X, y = load(folder, limit, seed)
         cells = []
         for run in (ours, boosted):
             scores = run(X, y)
@@ -190,9 +191,11 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--part", choices=["categories", "gaps", "bounds"])
     parser.add_argument("--limit", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of shuffled tables with categories")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
-    for name, part in (("categories", categories), ("gaps", gaps), ("bounds", bounds)):
+    parts = {"categories": partial(categories, seed=given.seed), "gaps": gaps, "bounds": bounds}
+    for name, part in parts.items():
         if given.part in {None, name}:
             part(given.data_dir, given.limit)
 

@@ -75,6 +75,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ensemble", action="store_true", help="run StreamClassifier too")
     options = parser.parse_args()
+    X, y = texts(100, 0)
+    for model in (AROW(), SGDClassifier()):  # imports and first calls are not measured
+        model.fit(X, y).decision_function(X)
     for seed in range(options.seeds):
         X, y = texts(options.rows, seed)
         print(f"seed {seed}: {X.shape[0]:,} x {X.shape[1]:,}, {X.nnz / X.shape[0]:.0f} values a row")

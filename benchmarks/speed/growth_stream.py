@@ -53,8 +53,9 @@ def run(path: Path, model: str, seconds: float) -> None:
     command = [sys.executable, "-m", "steelyard", "stream", str(path), "--target", "label", "--json"]
     command += ["--model", model] if model != "default" else []
     before, started, memory = getrusage(RUSAGE_CHILDREN), time.perf_counter(), []
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    interrupted = False
+    report, interrupted = path.with_suffix(".json"), False
+    with report.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         memory.append(resident_mb(process.pid))
         if not interrupted and time.perf_counter() - started > seconds:
@@ -63,9 +64,8 @@ def run(path: Path, model: str, seconds: float) -> None:
         time.sleep(0.5)
     elapsed, after = time.perf_counter() - started, getrusage(RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    output = process.stdout.read() if process.stdout else ""
-    result = json.loads(output[output.index("{") :])
-    n_rows = int(result.get("rows") or result.get("n_rows") or next(iter(result["models"].values()))["rows"])
+    text = report.read_text(encoding="utf-8")
+    n_rows = int(json.loads(text[text.index("{") :])["rows"])
     tenth = max(len(memory) // 10, 1)
     early, late = max(memory[tenth : 2 * tenth] or memory), max(memory[-tenth:])
     print(

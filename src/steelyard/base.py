@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import FrozenState, lock_of, snapshot_read, synchronized, transactional
@@ -55,6 +56,8 @@ __all__ = [
     "validate_rows",
 ]
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -78,6 +81,12 @@ class Traits:
     rounding: bool = False
     bounded_memory: bool = True
     exempt: Mapping[str, str] = ()  # type: ignore[assignment]
+
+
+def estimator_has(name: str) -> Callable[[Method], Method]:
+    """Return a decorator for a method that a wrapper has if its estimator has the method ``name``."""
+    has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
+    return has
 
 
 class BatchLearner(ClassifierMixin, BaseEstimator):

@@ -19,7 +19,8 @@ WIDTH = 40  # features; the model is larger than the file size limit
 
 
 @pytest.fixture
-def rows(tmp_path):
+def rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(600, WIDTH)).round(3), columns=[f"x{k}" for k in range(WIDTH)])
     table["y"] = np.where(rng.random(600) < 0.2, "bad", "ok")
@@ -41,6 +42,12 @@ def run(folder, *words, room):
     )
 
 
+def run_without_limit(*words):
+    """Run the command in this process, because the imports of another one take longer than the command."""
+    result = cli_runner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+
+
 def test_stream_on_full_disk_prints_measures_and_leaves_no_partial_file(rows):
     words = ["stream", "rows.csv", "--target", "y", "--model", "proximal"]
     done = run(rows, *words, "--save", "m.model", "--report", "r.html", "--table", "t.csv", room=2000)
@@ -51,7 +58,7 @@ def test_stream_on_full_disk_prints_measures_and_leaves_no_partial_file(rows):
 
 
 def test_predict_on_full_disk_keeps_previous_file(rows):
-    assert run(rows, "fit", "rows.csv", "--target", "y", "-o", "m.model", room=10**8).returncode == 0
+    run_without_limit("fit", "rows.csv", "--target", "y", "-o", "m.model")
     (rows / "p.csv").write_text("earlier\n")
     done = run(rows, "predict", "m.model", "rows.csv", "-o", "p.csv", room=1000)
     assert done.returncode == 1
@@ -61,8 +68,7 @@ def test_predict_on_full_disk_keeps_previous_file(rows):
 
 @pytest.mark.parametrize("earlier", [None, "an earlier certificate"])
 def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
-    words = ["fit", "rows.csv", "--target", "y", "--model", "proximal", "-o", "m.model"]
-    assert run(rows, *words, room=10**8).returncode == 0
+    run_without_limit("fit", "rows.csv", "--target", "y", "--model", "proximal", "-o", "m.model")
     before = (rows / "m.model").read_bytes()
     if earlier is not None:
         (rows / "c.json").write_text(earlier)
@@ -72,8 +78,7 @@ def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
     assert done.stdout == ""  # no receipt, because nothing was forgotten
     assert (rows / "m.model").read_bytes() == before
     assert ((rows / "c.json").read_text() if (rows / "c.json").exists() else None) == earlier
-    done = run(rows, "forget", "m.model", "removed.csv", "--certificate", "c.json", room=10**8)
-    assert done.returncode == 0
+    run_without_limit("forget", "m.model", "removed.csv", "--certificate", "c.json")
     certificate = json.loads((rows / "c.json").read_text())
     assert load(rows / "m.model").estimator.digest() in str(certificate)
 

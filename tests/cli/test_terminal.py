@@ -71,12 +71,21 @@ def test_terminal_commands_cover_every_command():
     assert {name.split()[0] for name in _commands()} == set(main.list_commands(None)) - groups
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_every_command_succeeds_on_a_terminal(folder, columns):
-    commands = _commands()
-    for name, ended in zip(
-        commands, in_terminal(*commands.values(), columns=columns, folder=folder), strict=True
-    ):
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(width, marks=pytest.mark.xdist_group(f"terminal of width {width}")) for width in WIDTHS
+    ],
+)
+def session(request, folder):
+    """Return the width of a terminal and how every command ended on it; one interpreter runs all commands."""
+    commands = {**_commands(), "stream of the demo": ["stream", "--limit", "3000"]}
+    ended = in_terminal(*commands.values(), columns=request.param, folder=folder)
+    return request.param, dict(zip(commands, ended, strict=True))
+
+
+def test_every_command_succeeds_on_a_terminal(session, folder):
+    for name, ended in session[1].items():
         assert ended.exit_code == 0, f"{name}: {ended.text}"
         assert "Traceback" not in ended.text, name
     assert "<svg" in (folder / "r.html").read_text(encoding="utf-8")
@@ -96,18 +105,18 @@ def test_stream_reads_every_file_format_on_a_terminal(folder):
         assert (folder / f"{name}.model").exists()
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_live_display_fits_the_terminal(folder, columns):
-    (ended,) = in_terminal(["stream", "--limit", "3000"], columns=columns, folder=folder)
+def test_live_display_fits_the_terminal(session):
+    columns, ended_by_name = session
+    ended = ended_by_name["stream of the demo"]
     display = ended.text[: ended.text.rindex("╯") + 1]
     # A terminal prints ^C behind the display; a full line would wrap.
     assert max(len(line) for line in display.replace("\r", "\n").split("\n")) <= columns - 2
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_summary_is_complete_at_any_terminal_width(folder, columns):
+def test_summary_is_complete_at_any_terminal_width(session):
     """A table that is too wide is transposed; no name and no number is truncated."""
-    (ended,) = in_terminal(["stream", "rows.csv", "--target", "label"], columns=columns, folder=folder)
+    columns, ended_by_name = session
+    ended = ended_by_name["stream"]
     summary = ended.text[ended.text.rindex("╯") + 1 :]
     for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
         assert name in summary

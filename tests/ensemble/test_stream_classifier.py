@@ -226,7 +226,8 @@ def test_explanation_has_text_table_and_plot(learned):
     _, model = learned
     explanation = model.explain()
     text, html = str(explanation), explanation._repr_html_()
-    for name in NAMES:
+    assert "wide" not in text  # it learns only rows with more than 256 columns
+    for name in NAMES[:-1]:
         assert name in text
         assert name in html
     assert sum(expert.weight for expert in explanation.experts) == pytest.approx(1.0)
@@ -234,7 +235,7 @@ def test_explanation_has_text_table_and_plot(learned):
     matplotlib = pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     matplotlib.use("Agg")
     ax = explanation.plot()
-    assert [label.get_text() for label in ax.get_yticklabels()] == NAMES
+    assert [label.get_text() for label in ax.get_yticklabels()] == NAMES[:-1]
     early = StreamClassifier().partial_fit([[0.0], [1.0]], ["<no>", "<yes>"]).explain()
     assert "Too few rows" in str(early)
     assert "&lt;yes&gt;" in early._repr_html_()

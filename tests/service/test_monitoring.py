@@ -68,6 +68,27 @@ def test_metrics_have_values_of_process_writer_store_and_models(http):
     assert 'store="sqlite"' in text
 
 
+def test_realised_rates_of_a_promise_are_in_the_metrics_and_in_the_model(http):
+    model = "/v1/models/promised"
+    learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
+    http.put(model, json={**SPEC, "learner": learner}).raise_for_status()
+    for first in range(0, 400, 100):
+        rows = records(100, seed=first, first=1_000 + first)
+        http.post(f"{model}/learn", json={"rows": rows}).raise_for_status()
+    rates = {rate["name"]: rate for rate in http.get(model).json()["realised_rates"]}
+    assert list(rates) == ["alarms", "recall", "precision"]
+    assert rates["alarms"]["promised"] == 0.1
+    assert rates["alarms"]["rows"] == 300  # the first rows were learned before there was a prediction
+    text = http.get("/metrics").text
+    for name, rate in rates.items():
+        labels = f'{{model="promised",rate="{name}"}}'
+        found = [value(text, f"steelyard_model_realised_rate{end}{labels}") for end in ("", "_low", "_high")]
+        assert found == [rate["rate"], *rate["interval"]]
+        assert found[1] <= found[0] <= found[2]
+    assert value(text, 'steelyard_model_promised_rate{model="promised",rate="alarms"}') == 0.1
+    assert http.get(MODEL).json()["realised_rates"] == []
+
+
 def names_of(expressions):
     return {name for e in expressions for name in re.findall(r"\b(?:steelyard|process)_\w+", e)}
 

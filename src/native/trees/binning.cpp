@@ -14,7 +14,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kSampleRowsPerBin = 32;
-constexpr std::size_t kBlockRows = 1024;  // rows that are binned column by column while they are in the cache
+constexpr std::size_t kBinningBlockRows = 1024;  // rows that are binned column by column while they are in the cache
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Returns evenly spaced rows of every class, the same number from each class that is large enough.
@@ -160,8 +160,8 @@ BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::si
     }
     out.bins.resize(X.n_rows * n_narrow);
     out.wide_bins.resize(X.n_rows * n_wide);
-    parallel_for((X.n_rows + kBlockRows - 1) / kBlockRows, settings.n_threads, [&](std::size_t block) {
-        const std::size_t begin = block * kBlockRows, n = std::min(kBlockRows, X.n_rows - begin);
+    parallel_for((X.n_rows + kBinningBlockRows - 1) / kBinningBlockRows, settings.n_threads, [&](std::size_t block) {
+        const std::size_t begin = block * kBinningBlockRows, n = std::min(kBinningBlockRows, X.n_rows - begin);
         for (std::size_t c = 0; c < width; ++c) {
             const double* values = X.data + begin * X.n_features + out.columns[c].feature;
             const std::size_t at = out.place[c] * X.n_rows + begin;

@@ -189,6 +189,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
 
     def _learn(self, batch: Batch) -> None:
         self._state.add(self._keyed_rows(batch, "partial_fit"), "KeyedClassifier.partial_fit")
+        self._select_borrow()
 
     def _apply(self, add: Batch | None, forget: Batch | None, method: str) -> None:
         source = f"KeyedClassifier.{method}"
@@ -200,6 +201,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
             self._state.add(added, source)
         if forgotten is not None:
             self._state.remove(forgotten, source)
+        self._select_borrow()
 
     @transactional
     def forget_key(self, key: Key) -> Self:
@@ -223,6 +225,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         """
         check_started(self, "forget_key")
         self._state.remove_key(_plain_key(key), "KeyedClassifier.forget_key")
+        self._select_borrow()
         return self
 
     @transactional
@@ -251,6 +254,7 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         self._check_same_features(other, "merge")
         self._check_key_type("merge", is_text=other._has_text_keys)
         self._state.merge(other._state, "KeyedClassifier.merge")
+        self._select_borrow()
         return self
 
     # -- keys ---------------------------------------------------------------------------------------
@@ -416,16 +420,32 @@ class KeyedClassifier(ForgettingMixin, MergingMixin):
         return cache[name][1]
 
     def _borrowed(self) -> float:
+        """Return the number of borrowed rows."""
         if self.borrow != "auto":
             return float(self.borrow)
         sums = self._state.frozen()
         if sums.n_folds == 1 or len(sums.classes()) < 2:
             return float("inf")
-        n_rows = float(self.group_.class_count_.sum())
+        self._select_borrow()
+        if self._state.selected is not None:
+            return self._state.selected[0]
+        return float(self._cached("borrow", lambda: self._system().select_borrow()))
+
+    def _select_borrow(self) -> None:
+        """Select the number of borrowed rows if the number of rows has doubled or halved.
+
+        Every call that learns or forgets does this, so the number does not depend on predictions; a
+        prediction selects only after an interrupted call. On the first rows, before there is a quantizer, the
+        number is selected at a prediction and not kept.
+        """
         state = self._state
-        if state.selected is None or not state.selected[1] <= n_rows < 2.0 * state.selected[1]:
-            state.selected = self._system().select_borrow(), n_rows
-        return state.selected[0]
+        if self.borrow != "auto" or state.quantizer is None or state.n_folds == 1:
+            return
+        n_rows = float(state.n_rows)
+        if state.selected is not None and 0.5 * state.selected[1] < n_rows < 2.0 * state.selected[1]:
+            return
+        is_possible = len(state.classes()) > 1
+        state.selected = (self._system().select_borrow(), n_rows) if is_possible else None
 
     # -- prediction ---------------------------------------------------------------------------------
 

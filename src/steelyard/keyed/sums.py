@@ -216,7 +216,6 @@ class KeyedSums:
     def _frozen(self, rows: KeyedRows, source: str) -> KeyedSums:
         quantizer = fitted_quantizer(rows.X)
         frozen = KeyedSums(self.n_features, self.n_folds, quantizer)
-        frozen.selected = self.selected
         frozen._change(rows, 1, source)
         return frozen
 
@@ -302,6 +301,11 @@ class KeyedSums:
         """Return the labels of the classes that have rows, sorted."""
         counts = self.gather(np.zeros(1, dtype=np.intp))[0, :, :, -1].sum(axis=1)
         return sorted(label for label, count in zip(self.labels, counts.tolist(), strict=True) if count)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, by weight."""
+        return int(self.gather(np.zeros(1, dtype=np.intp))[..., -1].sum())
 
     def gather(self, numbers: IntArray, labels: Sequence[Label] | None = None) -> Sums:
         """Return the sums of some keys, of shape (n_keys, n_classes, n_folds, n_sums)."""

@@ -352,6 +352,7 @@ def _model_details(result: PrequentialResult, name: str) -> dict[str, Any]:
         "folded": by_class[_SHOWN_CLASSES:],
         "confusion": _confusion(result, name),
         "has_scores": has_scores,
+        "follows_scores": getattr(result.models[name], "labels_follow_scores", True),
         "histogram": charts.histogram_chart(result, name) if has_scores else None,
         "roc": charts.roc_chart(result, name) if has_scores else None,
         "precision_recall": charts.precision_recall_chart(result, name) if has_scores else None,

@@ -216,7 +216,7 @@ class Spec:
         if self.cost is not None and not is_prices(getattr(learner, "threshold", None)):
             raise _error(
                 f"cost = {self.cost!r} needs a learner whose threshold has prices.",
-                hint='for example learner = {class = "StreamClassifier", threshold = {miss = 1, alarm = 5}}',
+                hint='set learner.threshold = {"miss": 1, "alarm": 5}',
             )
 
     def _check_sites(self) -> None:

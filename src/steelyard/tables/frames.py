@@ -185,9 +185,10 @@ def _matrix(X: Any, source: str) -> FloatArray:
             source=source,
             hint="pass X.toarray(), or learn sparse rows without a TableModel",
         )
-    if np.iscomplexobj(X):
-        raise DataTypeError("expected real numbers; complex data are not supported.", source=source)
-    matrix = np.ascontiguousarray(X, dtype=np.float64)
+    values = np.asarray(X)
+    if values.dtype.kind == "c":
+        raise DataError("Complex data not supported: expected real numbers.", source=source)
+    matrix = np.ascontiguousarray(values, dtype=np.float64)
     if matrix.ndim != 2:
         raise DataError(
             f"expected a table or a 2D array; got an array of shape {matrix.shape}.",

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d
 
 from steelyard._concurrency import snapshot_read, state_without_lock, transactional
 from steelyard._deprecation import renamed_method, renamed_parameters
 from steelyard._labels import numpy_labels
-from steelyard.base import BatchLearner
+from steelyard.base import BatchLearner, estimator_has
 from steelyard.exceptions import DataError, FileFormatError, NotFittedError, SteelyardError
 from steelyard.explanation import RowExplanations
 from steelyard.persistence import from_bytes, storable, to_bytes
@@ -278,7 +277,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.predict(self._rows_for_prediction(X, "predict")))
 
-    @available_if(lambda self: _check_has(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
+    @estimator_has("decision_function")
     @snapshot_read
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of the rows of a table, as the estimator returns them.
@@ -294,7 +293,7 @@ class TableModel(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return np.asarray(self.estimator.decision_function(self._rows_for_prediction(X, "decision_function")))
 
-    @available_if(lambda self: _check_has(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
+    @estimator_has("predict_proba")
     @snapshot_read
     def predict_proba(self, X: Any, *, prior: Any = None) -> NDArray[np.float64]:
         """Return the class probabilities of the rows of a table, as the estimator returns them.
@@ -753,10 +752,3 @@ def _has_column(X: Any, name: str) -> bool:
     if isinstance(X, list) and X and isinstance(X[0], Mapping):
         X = X[0]
     return _is_source(X) or name in getattr(X, "column_names", getattr(X, "columns", X))
-
-
-def _check_has(estimator: Any, method: str) -> bool:
-    """Return True, or raise AttributeError, with which hasattr() of a TableModel is False."""
-    if not hasattr(estimator, method):
-        raise AttributeError(f"a model of class {type(estimator).__name__} has no {method}().")
-    return True

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
 from steelyard._concurrency import lock_of, shallow_copy, snapshot_read, transactional
 from steelyard._deprecation import renamed_attribute
 from steelyard._types import FloatArray
 from steelyard._validation import check_started, validate_plain_rows, validate_rows
-from steelyard.base import BatchLearner, GrowingMixin, Learner, Traits, check_parameters, traits_of
+from steelyard.base import (
+    BatchLearner,
+    GrowingMixin,
+    Learner,
+    Traits,
+    check_parameters,
+    estimator_has,
+    traits_of,
+)
 from steelyard.exceptions import ParameterError
 from steelyard.explanation.attribution import Attribution
 from steelyard.explanation.neighbors import RememberedRows
 from steelyard.features import RandomFeatures
 from steelyard.streams.chunks import padded
 
-__all__ = ["RowBuffer", "WindowWrapper", "estimator_has"]
-
-Method = TypeVar("Method", bound=Callable[..., Any])
+__all__ = ["RowBuffer", "WindowWrapper"]
 
 
 @dataclass(slots=True, eq=False)
@@ -65,12 +69,6 @@ class RowBuffer:
         """Return the newer rows; few rows are copied, because a view would keep all rows in memory."""
         newer = self.X[n_rows:], self.y[n_rows:], self.time[n_rows:]
         return RowBuffer(*(array.copy() for array in newer) if 2 * n_rows > len(self) else newer)
-
-
-def estimator_has(name: str) -> Callable[[Method], Method]:
-    """Return a decorator for a method that a wrapper has if its estimator has the method ``name``."""
-    has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
-    return has
 
 
 class WindowWrapper(GrowingMixin, Learner):

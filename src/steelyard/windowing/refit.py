@@ -13,11 +13,11 @@ from steelyard._concurrency import snapshot_read, transactional
 from steelyard._labels import sorted_classes
 from steelyard._types import FloatArray
 from steelyard._validation import validate_batch, validate_rows
-from steelyard.base import GrowingMixin, Traits
+from steelyard.base import GrowingMixin, Traits, estimator_has
 from steelyard.exceptions import DataError, NotFittedError, ParameterError
 from steelyard.params import Integer
 from steelyard.streams.chunks import padded
-from steelyard.windowing.base import RowBuffer, WindowWrapper, estimator_has
+from steelyard.windowing.base import RowBuffer, WindowWrapper
 from steelyard.windowing.sliding import n_leaving, validated_times, window_size
 
 __all__ = ["Refit"]

@@ -31,8 +31,8 @@ _MAX_FINE_COLUMNS = 24  # columns up to which more than 64 bins are used
 _MIN_CATEGORIES = 5  # splits of a column with fewer categories compare codes
 _MIN_FINE_ROWS = 5000  # rows from which on more than 64 bins are used
 _FORGET_COST_US = 15_000.0  # if a refit takes longer, forget() fits fewer trees to a sample of the rows
-_SAMPLE_ROWS = 6000  # rows of this sample
-_SAMPLE_TREES = 25
+_SAMPLE_ROWS = 4000  # rows of this sample
+_SAMPLE_TREES = 20
 _SAMPLE_LEAVES = 16
 
 
@@ -200,14 +200,15 @@ class BoostingExpert(WindowExpert):
         self.trees = None
         if not len(self.held):
             return
-        X, y, *given = stream.rows.at(self.held).training_rows()
-        self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
-        weights = given[0] if given else None
-        n_trees, max_leaves = self.n_trees, self.max_leaves
+        n_trees, max_leaves, numbers, factors = self.n_trees, self.max_leaves, self.held, None
         if self.is_sampled:
             n_trees, max_leaves = min(n_trees, _SAMPLE_TREES), min(max_leaves, _SAMPLE_LEAVES)
-            rows, factors = _sample(self.held, y, stream.seed)
-            X, y, weights = X[rows], y[rows], factors if weights is None else factors * weights[rows]
+            rows, factors = _sample(numbers, stream.rows.codes_at(numbers), stream.seed)
+            numbers = numbers[rows]
+        X, y, *weights = stream.rows.at(numbers).training_rows()
+        self.n_varying = int(np.count_nonzero((X[0] != X).any(axis=0)))
+        if factors is not None:
+            weights = [factors * weights[0] if weights else factors]
         n_trees = trees_per_output(n_trees, stream.budget.n_planes)
         trees = BoostedTrees(
             n_trees=n_trees,
@@ -218,7 +219,7 @@ class BoostingExpert(WindowExpert):
             class_weight=None,
             categories=_category_columns(X, stream),
         )
-        self.trees = trees.fit(X, y, weights)
+        self.trees = trees.fit(X, y, *weights)
 
     def forget(self, block: Block, stream: Stream) -> None:
         keep = ~np.isin(self.memory, block.numbers)

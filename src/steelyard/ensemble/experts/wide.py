@@ -200,10 +200,10 @@ def _standardization(X: sp.csr_matrix, mean: FloatArray) -> tuple[FloatArray, Fl
 
 
 def _transformed(X: sp.csr_matrix, shift: FloatArray, factor: FloatArray) -> sp.csr_matrix:
-    if not shift.any():
-        return sp.csr_matrix((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape)
+    others = sp.csr_matrix((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape, copy=True)
     columns = np.flatnonzero(shift)
-    others = X.copy()
+    if not len(columns):
+        return others
     others.data[shift[others.indices] != 0.0] = 0.0
     others.eliminate_zeros()
     dense = (X[:, columns].toarray() - shift[columns]) * factor[columns]
