@@ -290,7 +290,7 @@ def test_worker_scores_rows_before_learning(bench, file, tmp_path, chunk, late):
     [([], 0.5), ([3.0], 0.0), ([1.0, 3.0], 0.75), ([0.0, 0.0], 0.5), ([float("nan"), 2.0], 1.0)],
 )
 def test_votes_of_a_model_are_converted_to_share_of_positive_class(bench, votes, share):
-    assert bench.worker.share_of_positive(votes) == share
+    assert bench.worker.shares(votes, 2) == [1.0 - share, share]
 
 
 # -- the survey ---------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ _MAX_NAME_WIDTH = 22  # characters
 _RANKING = {
     "average_precision": ("AP", 74),
     "brier": ("Brier", 74),
-    "log_loss": ("logl.", 88),
-    "precision_at_k": ("P@k", 96),
-    "recall_at_k": ("R@k", 96),
+    "log_loss": ("logl.", 100),
+    "precision_at_k": ("P@k", 114),
+    "recall_at_k": ("R@k", 114),
 }
 _RANKING_WIDTH = 7  # characters of a column
 _ALARM_DROP = 0.1  # a running measure this far below the total is shown in red
