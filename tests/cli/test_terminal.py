@@ -181,7 +181,13 @@ def test_wrap_lines_with_unknown_terminal_width_keeps_text(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"), [(70, []), (80, ["AP", "Brier"]), (108, ["AP", "Brier", "logl.", "P@k", "R@k"])]
+    ("width", "shown"),
+    [
+        (70, []),
+        (80, ["AP", "Brier"]),
+        (108, ["AP", "Brier", "logl."]),
+        (120, ["AP", "Brier", "logl.", "P@k", "R@k"]),
+    ],
 )
 def test_live_display_shows_more_measures_on_wider_terminals(width, shown):
     evaluator = PrequentialEvaluator({"linear": steelyard.ProximalSVC()}, window=200)
