@@ -22,7 +22,7 @@ from steelyard.kernels.sequences import SequenceKernel, sequence_key
 __all__ = ["ItemTable", "SequenceStore", "distinct", "is_sequence_kernel", "restored_items", "take"]
 
 
-_SWEEP_SEQUENCES = 64  # number of sequences that are added to a table at a time
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned at a time
 
 
 def is_sequence_kernel(kernel: object) -> bool:
@@ -104,7 +104,7 @@ class ItemTable(SequenceStore):
     Parameters
     ----------
     kernels : list of Kernel
-        Resolved sequence kernels.
+        Sequence kernels whose parameters are numbers.
     items : iterable
         Initial sequences, in slots 0, 1, 2, ... if they are distinct.
     """
