@@ -213,7 +213,7 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Convert labels of extension types that scikit-learn would reject or round to NumPy labels.
+    """Convert labels of extension types to NumPy types, if scikit-learn would reject or round them.
 
     Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
     """

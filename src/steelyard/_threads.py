@@ -131,7 +131,7 @@ class _OneBlasThread:
 
     def _set(self, numbers: list[int]) -> None:
         for library, number in zip(self._libraries or (), numbers, strict=True):
-            # In new threadpoolctl, set_num_threads() has no effect while another thread controls the number.
+            # Recent threadpoolctl ignores set_num_threads() while another thread controls the number.
             getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
 
 

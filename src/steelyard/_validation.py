@@ -65,8 +65,8 @@ class Batch:
 
     X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
     labels: list[Label]  # the distinct labels of this batch, sorted
-    codes: NDArray[np.int32]  # for each row, the position of its label in `labels`
-    weights: FloatArray | None  # None: every row has weight 1
+    codes: NDArray[np.int32]  # for each row, the index of its label in `labels`
+    weights: FloatArray | None  # None if every row has weight 1
 
 
 def check_started(learner: BatchLearner, method: str) -> None:

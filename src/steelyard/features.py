@@ -42,7 +42,7 @@ from steelyard.persistence import storable
 
 __all__ = ["RandomFeatures"]
 
-_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # values of gamma for Fourier features, in multiples of 1 / median distance**2
+_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # gamma of Fourier features, in multiples of 1 / median_distance**2
 _MAX_SAMPLE_ROWS = 2000  # maximum number of rows to which a map is fitted
 _MAX_SQUARED_VALUE = 1e100  # sums of squares of smaller values are finite
 _MAX_DISTANCE_ROWS = 500  # number of rows from which the median distance is computed
@@ -382,7 +382,7 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and inverse standard deviation of each feature; 0 instead of the inverse for constants."""
+    """Return the mean and the inverse standard deviation of each feature; 0 for a constant's inverse."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
     unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # the squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit

@@ -1,6 +1,6 @@
-"""Decision thresholds that maximize the G-mean, the geometric mean of both recalls.
+"""Decision thresholds that maximize the G-mean (the geometric mean of both recalls) or another goal.
 
-All functions take the scores of the negative class first and return a threshold: scores above it are
+The G-mean functions take the scores of the negative class first and return a threshold: scores above it are
 predicted positive. They differ in their input: the scores themselves (:func:`gmean_threshold`), a few scores
 whose distributions are smoothed first (:func:`smooth_gmean_threshold`), or means and variances of normal
 distributions (:func:`normal_gmean_threshold`).
@@ -33,7 +33,7 @@ __all__ = [
 _PROMISES = ("alarms", "alarms_per_day", "recall", "precision")
 _ROUNDING = 1e-12  # tolerance when shares are compared
 _MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
-_GRID_THRESHOLDS = 65  # thresholds in each grid search
+_GRID_THRESHOLDS = 65  # number of thresholds in each grid search
 
 
 def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:

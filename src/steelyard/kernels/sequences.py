@@ -97,7 +97,7 @@ class SequenceKernel(BaseEstimator):
             self.resolve(items).diagonal(items)
         return items
 
-    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols have none
+    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols are numbers
         """Return the number of components of an element of a sequence."""
         return 1
 

@@ -65,7 +65,7 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1."""
+        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1 for row i."""
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:

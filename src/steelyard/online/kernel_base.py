@@ -70,7 +70,7 @@ class KernelRowsMixin:
 
     @abstractmethod
     def _used_kernels(self) -> list[Kernel]:
-        """Return the resolved kernels."""
+        """Return the kernels, each with a numeric gamma."""
 
     @abstractmethod
     def _convert_rows(self, X: NDArray[Any]) -> Any:

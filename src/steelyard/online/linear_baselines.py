@@ -363,9 +363,8 @@ class OPAUC(LinearLearner):
 class AROW(LinearLearner):
     r"""Adaptive regularization of weights (AROW): linear classifier for many columns and sparse rows.
 
-    Time per row is proportional to its number of nonzero values, so wide rows of text (20,000 columns) are
-    cheap.
-    Both classes have the same influence, however rare one of them is.
+    The time per row is proportional to its number of nonzero values, so sparse rows with 20,000 columns of
+    text are fast. Both classes have the same influence, however rare one of them is.
 
     Parameters
     ----------

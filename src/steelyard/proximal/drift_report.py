@@ -1,4 +1,4 @@
-"""Causes of a change between two periods, from class-wise sums: prior, features or concept."""
+"""Drift report: tells from class-wise sums whether class frequencies, features or the concept changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ClassMoments:
 
     @classmethod
     def of(cls, statistics: ClassStatistics) -> ClassMoments:
-        """Return the moments of exact statistics."""
+        """Convert exact class statistics to moments."""
         grams = {label: statistics.gram(label) for label in statistics.classes}
         return cls(
             {label: float(gram[-1, -1]) for label, gram in grams.items()},
@@ -56,7 +56,7 @@ class ClassMoments:
 
     @classmethod
     def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
-        """Return the moments of rows with class codes."""
+        """Return the moments of rows; ``labels[codes[i]]`` is the class of row ``i``."""
         parts = {label: X[codes == code] for code, label in enumerate(labels)}
         parts = {label: rows for label, rows in parts.items() if len(rows)}
         return cls(

@@ -294,7 +294,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
         self._warn_of_wide_rows(state, batch)
-        if not state.is_plain:  # rows are learned in blocks, and an error cannot undo earlier blocks
+        if not state.is_plain:  # rows are learned in blocks, so all values are checked first
             self._check_range(batch.X, method)
         try:
             state.add(batch)

@@ -327,7 +327,7 @@ class FoldState:
         return self._with(self.statistics.permute_features(places, n_features))
 
     def decayed(self, factor: float, drop_below: float) -> FoldState:
-        """Return the state with weights multiplied by ``factor``, without classes below ``drop_below``."""
+        """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
         result = self._with(self.statistics.copy().scale(factor))
         total = result.total
         for label in [label for label in total.classes if total.count(label) < drop_below]:

@@ -124,7 +124,7 @@ class Quantizer:
         """Return all arrays with the types of the native code."""
         return self.exponents, self.origins, self.rounds.view(np.uint8), self.mixed
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - as scikit-learn asks
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - signature of scikit-learn
         """Return the parameters of the constructor."""
         return {
             "exponents": self.exponents,
@@ -136,7 +136,7 @@ class Quantizer:
     def _get_state(self) -> dict[str, Any]:
         return {}
 
-    def _set_state(self, state: dict[str, Any]) -> None:  # noqa: ARG002 - there is none
+    def _set_state(self, state: dict[str, Any]) -> None:  # noqa: ARG002 - a quantizer has no learned state
         raise ValueError("a quantizer has no state beside its parameters")
 
     def to_dict(self) -> dict[str, list[Any]]:

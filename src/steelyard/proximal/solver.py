@@ -37,7 +37,7 @@ _REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
 
 @dataclass
 class PlaneEquations:
-    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``."""
+    """Linear systems of all planes: ``(a[p] total + kappa[p] own(classes[p]) + penalty / C) u = rhs[p]``."""
 
     classes: list[int]  # index of the positive class of each plane
     total: FloatArray  # lower triangle of the matrix that all planes share
@@ -360,7 +360,7 @@ class _Tridiagonal(_Eigen):
 
 
 class _Factor:
-    """Pivoted Cholesky factor: few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
+    """Pivoted Cholesky factor: a few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
 
     def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
         self._lower = lower  # F' with its rows in `order`
@@ -369,7 +369,7 @@ class _Factor:
     @classmethod
     def of(cls, lower: FloatArray) -> _Factor | None:
         """Return the factor of a lower triangle; None if its rank is 1 or too large."""
-        # A row-major lower triangle is a column-major upper one, which LAPACK expects.
+        # LAPACK reads a row-major lower triangle as a column-major upper triangle.
         factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
         if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
             return None
@@ -399,7 +399,7 @@ ArrayOfC = list[float] | FloatArray
 def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
     """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size).
 
-    Planes that share a matrix, or differ from the common one by few rows, share one decomposition.
+    Planes share one decomposition if their matrices are equal or differ from ``total`` by a few rows.
     """
     paths = np.empty((len(Cs), *equations.rhs.shape))
     alone, families = _families(equations)

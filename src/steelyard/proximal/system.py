@@ -48,7 +48,7 @@ def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
 class Regularizer:
     """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if ``b`` is penalized."""
 
-    scale: FloatArray  # standard deviations of the features, or ones
+    scale: FloatArray  # standard deviations of the features; 1 / unit if they are not standardized
     center: FloatArray | None  # point relative to the origin; None if the intercept ``b`` is not penalized
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:

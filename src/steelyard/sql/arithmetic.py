@@ -1,4 +1,4 @@
-"""Integer arithmetic of database engines, and the largest sums of products that fit into its types."""
+"""Integer arithmetic of database engines: types, and the largest sums of products that fit into them."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class StatisticsCube:
             reader.close()
 
     def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
-        """Return features, names of cells and classes, and for each row the index of its name."""
+        """Return features, the names of pairs of cell and class, and for each row the index of its name."""
         place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
@@ -281,7 +281,7 @@ class StatisticsCube:
         return length.total_seconds()
 
     def _check_memory(self, labels: Sequence[str]) -> None:
-        """Raise if the new cells would exceed the memory, before they are allocated."""
+        """Raise an error before new cells are allocated, if they would exceed the memory limit."""
         assert self._statistics is not None
         self._check_n_bytes(labels, self._statistics.n_features)
 

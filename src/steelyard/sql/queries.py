@@ -150,7 +150,7 @@ class Writer:
         keys : list of (str, str or None)
             Meaning of each result column, and the table column it belongs to: number of "rows", "labels" and
             "classes"; number of "values" of a column; the "least" and "largest" number; the number of values
-            "off" the multiples of the step; the number of "strange" values, which are not numbers.
+            that are not multiples of the step ("off"), and of values that are not numbers ("strange").
         """
         exp = self._exp
         target = self._column(self.target)

@@ -243,7 +243,7 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another by one native call; return False, unchanged, if not possible.
+        """Learn one row and forget another in one native call; if that is not possible, only return False.
 
         A sliding window over single rows calls it for every row.
         """
@@ -357,7 +357,7 @@ class IncrementalSVC(ForgettingMixin):
     def _need_finite(self, X: Any, method: str) -> None:
         if isinstance(X, list):  # sequences are validated by their kernel
             return
-        # Fast for single rows: the native check costs less than a NumPy sum.
+        # For single rows the native check is faster than a NumPy sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             check_finite(self, X, method)
 

@@ -255,7 +255,7 @@ class SupportState:
         return cached[1][side].copy()
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean of each problem; rows are scored without their term.
+        """Return the threshold with the largest G-mean for each problem; a row's score omits its own term.
 
         The score without the term ``z_i k(x_i, x_i)`` is a lower bound of the leave-one-out margin (Jaakkola
         and Haussler, 1999). Thresholds of training scores would be too high.
@@ -280,7 +280,7 @@ class SupportState:
         return KernelExpansion(self.kernel, samples, coef, intercept)
 
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the numbers of the rows with a nonzero coefficient in any problem, and their codes."""
+        """Return the row numbers of the support vectors of all problems, and the codes of their labels."""
         coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
         numbers = (
             np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
