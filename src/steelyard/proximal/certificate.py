@@ -57,7 +57,7 @@ class Certificate:
     when : str
         Date and time (UTC).
     table : str or None
-        Description of how table columns are encoded as features, if the rows come from a table.
+        Serialized model without rows, which encodes table columns as features, if rows come from a table.
     """
 
     rows: float

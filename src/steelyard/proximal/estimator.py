@@ -639,7 +639,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which values are rounded; preliminary until the learner has seen 256 rows."""
+        """Steps to which values are rounded; unless given, they are preliminary during the first 256 rows."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 

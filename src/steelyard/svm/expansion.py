@@ -51,7 +51,7 @@ class KernelExpansion:
         return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])
 
     def _threads(self, X: FloatArray) -> int:
-        """Return the number of threads: one for few kernel values, because starting threads takes longer."""
+        """Return the number of threads; it is one for few kernel values, because more would not be faster."""
         return num_threads() if len(X) * len(self.vectors) > _MAX_VALUES_FOR_ONE_THREAD else 1
 
     def _pack(self) -> _native.PackedRows64:
