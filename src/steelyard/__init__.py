@@ -40,8 +40,8 @@ __all__ = [
     "save",
 ]
 
-# Module of each public name. Modules are imported on first use, because importing scikit-learn takes seconds
-# and `steelyard --help` and shell completion must be fast.
+# Maps each public name to its module. Modules are imported on first use, because importing scikit-learn
+# takes seconds, and `steelyard --help` and shell completion must be fast.
 _MODULES = {
     "AlignedSVC": "alignment",
     "Client": "service.client",

@@ -1,4 +1,4 @@
-"""``python -m steelyard`` is the command line."""
+"""Entry point of ``python -m steelyard``: the command line."""
 
 from steelyard.cli import main
 

@@ -49,7 +49,7 @@ _V = TypeVar("_V")
 _new = object.__new__
 
 
-_locks: WeakSet[Any] = WeakSet()  # the locks of all learners, for forks
+_locks: WeakSet[Any] = WeakSet()  # locks of all learners; they are acquired before a fork
 
 
 def lock_of(owner: Any) -> Any:
@@ -92,7 +92,7 @@ def transactional(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
     """Decorate a mutating method: it holds the lock, and its changes are published together or not at all.
 
     The method runs on a shallow copy of the learner. If it returns, the ``__dict__`` of the copy becomes that
-    of the learner. If it raises, the copy is dropped.
+    of the learner. If it raises, the copy is discarded.
     """
 
     @wraps(method)
@@ -135,7 +135,7 @@ def snapshot_read(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concate
 
 
 class VersionedValue(Generic[_V]):
-    """A value that changes together with a native object which counts its changes.
+    """A value that changes together with a native object that has a version number.
 
     Both values are stored before the native call. The version of the native object selects one of them, so
     the value changes in the same instant as the object.
@@ -185,7 +185,7 @@ def _restore(cls: Any, state: Any) -> object:
 class _ForkGuard:
     """Acquires all locks before a fork and releases them afterwards, in the parent and in the child."""
 
-    timeout_seconds = 60.0  # then the fork proceeds without all locks; the child may see a partial update
+    timeout_seconds = 60.0  # after this time the fork proceeds; the child may see a partial update
     _ACQUIRE_SECONDS, _RETRY_SECONDS = 0.05, 0.001
 
     def __init__(self) -> None:

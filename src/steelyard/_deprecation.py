@@ -25,7 +25,7 @@ __all__ = [
 
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
-_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # versions of the renames in 0.3
+_SINCE, _GONE_IN = "0.3.0", "0.4.0"  # names that changed in 0.3 stay until 0.4
 
 
 def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Thing], Thing]:

@@ -80,7 +80,7 @@ class DictRowsMixin:
 
 
 def _row(x: Mapping[Hashable, float], keys: Mapping[Hashable, int]) -> FloatArray:
-    if len(x) == len(keys) and list(x) == list(keys):  # the features of the first row in the same order
+    if len(x) == len(keys) and list(x) == list(keys):  # fast path: the known features in the same order
         values = np.array(list(x.values()), dtype=np.float64)
         if values.ndim == 1:  # otherwise the loop below reports the invalid value
             return values[None]

@@ -18,7 +18,7 @@ _MAX_PAUSE_SECONDS = 2.0
 
 
 class HttpClient:
-    """HTTP client that keeps its connections until it is closed; a context manager."""
+    """HTTP client and context manager that keeps its connections open until it is closed."""
 
     _http: httpx.Client
 

@@ -53,15 +53,15 @@ def positive_class(
     counts : mapping of label to float
         Rows of each class so far.
     given : label, optional
-        The class that the user named. It also matches a label whose text it is.
+        The positive class that the user chose; the text of a label also matches the label.
     held : label, optional
         The class returned before. It stays the positive one until it has twice as many rows as the other.
 
     Returns
     -------
     label or None
-        The given class; of two classes 1, True or "1" if the other is 0, -1, False or their text; otherwise
-        the rarer class, the larger label if both have equally many rows.
+        The given class, if any. Otherwise 1, True or "1", if the other class is 0, -1, False or their text.
+        Otherwise the rarer class, or the larger label if both have equally many rows.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class LabelEncoder:
         self._codes: dict[Label, int] = {label: code for code, label in enumerate(self.labels)}
         # Entry i is the code of the integer label `_lowest` + i; -1 if that integer is not a label.
         self._lowest, self._lookup = 0, np.zeros(0, dtype=np.intp)
-        self._lookup_is_dense = False  # every integer in the range is a label
+        self._lookup_is_dense = False  # whether every integer in the range is a label
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -213,7 +213,7 @@ def is_plain_labels(y: Any, n_rows: int) -> bool:
 
 
 def numpy_labels(y: Any) -> Any:
-    """Return labels of extension types as NumPy labels, where scikit-learn would reject or round them.
+    """Convert labels of extension types to NumPy types, if scikit-learn would reject or round them.
 
     Strings that NumPy would truncate are kept as objects, so that :func:`encode_labels` can reject them.
     """
@@ -324,8 +324,8 @@ def sorted_classes(labels: list[Label]) -> NDArray[Any]:
 def winners(scores: NDArray[np.float64], n_classes: int) -> NDArray[np.intp]:
     """Return for each row the index of the predicted class in the sorted classes.
 
-    One column, or a one-dimensional array, is a decision function of two classes: the second class has
-    positive scores. With several columns the largest score decides.
+    One column, or a one-dimensional array, is a decision function of two classes: positive scores predict the
+    second class. With several columns the column with the largest score is predicted.
     """
     if scores.ndim == 2 and scores.shape[1] > 1:
         return scores.argmax(axis=1)

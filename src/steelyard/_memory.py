@@ -11,8 +11,8 @@ __all__ = ["available_bytes", "check_fits_memory", "warn_of_large_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
 _MIN_CHECKED_BYTES = 64 << 20  # smaller allocations are not checked
-_MAX_SILENT_SPARSE_BYTES = 256 << 20  # dense matrices of sparse input that are not worth a warning
-_MAX_SILENT_SHARE = 0.25  # of the available memory
+_MAX_SILENT_SPARSE_BYTES = 256 << 20  # up to this size, dense matrices of sparse input cause no warning
+_MAX_SILENT_SHARE = 0.25  # larger shares of the available memory cause a warning
 
 
 def available_bytes() -> int | None:
@@ -42,7 +42,7 @@ def check_fits_memory(n_bytes: int, what: str, hint: str) -> None:
 def warn_of_large_memory(n_bytes: int, what: str, hint: str, *, is_sparse: bool = False) -> None:
     """Warn before an allocation of more than a quarter of the available memory.
 
-    For sparse input the limit is 256 MiB, because users do not expect dense matrices of it.
+    For sparse input the limit is 256 MiB, because users do not expect it to become dense.
     """
     available = available_bytes()
     limit = _MAX_SILENT_SPARSE_BYTES if is_sparse else _MAX_SILENT_SHARE * (available or float("inf"))

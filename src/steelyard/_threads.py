@@ -28,8 +28,8 @@ __all__ = [
     "run_tasks",
 ]
 
-# Below this order of the matrices a second BLAS thread gains little on a quiet machine. On a busy one the
-# threads wait for each other: decompositions of order 1,000 were seen to take 10 times as long.
+# For matrices of a smaller order, a second BLAS thread gains little on an idle machine. On a busy machine
+# the threads wait for each other: decompositions of order 1,000 took up to 10 times as long.
 _MIN_BLAS_ORDER_FOR_THREADS = 3000
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -58,7 +58,7 @@ def reserve_core() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return the number of usable cores: affinity, CPU quota of the container, ``STEELYARD_NUM_THREADS``."""
+    """Return the number of usable cores, limited by affinity, CPU quota and ``STEELYARD_NUM_THREADS``."""
     if _single_threaded.get():
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -77,7 +77,7 @@ def num_threads() -> int:
 
 @cache
 def _cgroup_cores() -> int:
-    """Return the CPU quota of the container in cores, rounded up; a large number without quota."""
+    """Return the CPU quota of the container in cores, rounded up; a large number if there is no quota."""
     return cgroup_quota(_CGROUP)
 
 
@@ -108,7 +108,7 @@ class _OneBlasThread:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all users; for a forked child, in which no other thread runs."""
+        """Reset the number of users in a forked child, in which no other thread runs."""
         self._lock = threading.Lock()
         self._n_users = 0
         self._before: list[int] = []
@@ -131,7 +131,7 @@ class _OneBlasThread:
 
     def _set(self, numbers: list[int]) -> None:
         for library, number in zip(self._libraries or (), numbers, strict=True):
-            # In new versions set_num_threads() has no effect while another thread controls the number.
+            # Recent threadpoolctl ignores set_num_threads() while another thread controls the number.
             getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
 
 
@@ -178,7 +178,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]], *, parallel: bool) -> None:
         The tasks, longest first. The calling thread runs the first task. A signal may end this call while the
         other threads still run, so their tasks must not change objects that outlive the call.
     parallel : bool
-        Whether there is enough work to pay for threads.
+        Whether to use several threads, because there is enough work.
     """
     n_threads = min(num_threads(), len(tasks)) if parallel else 1
     if n_threads < 2:

@@ -54,8 +54,8 @@ __all__ = [
     "validate_rows",
 ]
 
-MAX_FEATURE = 1e75  # the square of a product of two features is still finite
-MAX_QUANTIZED_FEATURE = 1e300  # for learners that sum quantized features as integers
+MAX_FEATURE = 1e75  # the square of a product of two such features is still finite
+MAX_QUANTIZED_FEATURE = 1e300  # limit for learners that sum quantized features as integers
 MAX_KERNEL_VALUE = 1e100  # sums of products of two kernel values are still finite
 
 
@@ -65,8 +65,8 @@ class Batch:
 
     X: Any  # dense C-ordered array of float32 or float64, a CSR matrix, or a list of sequences
     labels: list[Label]  # the distinct labels of this batch, sorted
-    codes: NDArray[np.int32]  # for each row, the position of its label in `labels`
-    weights: FloatArray | None  # None: every row has weight 1
+    codes: NDArray[np.int32]  # for each row, the index of its label in `labels`
+    weights: FloatArray | None  # None if every row has weight 1
 
 
 def check_started(learner: BatchLearner, method: str) -> None:
@@ -104,7 +104,7 @@ def validate_batch(
     reset : bool, default=False
         Whether these are the first rows that the learner sees.
     forget : bool, default=False
-        Whether the rows are to be forgotten, so that they contain no new columns or categories.
+        Whether the rows are to be forgotten; new columns and categories in them are not learned.
     """
     source = _source(learner, method)
     if not reset and sample_weight is None and is_plain(learner, X) and is_plain_labels(y, len(X)):
@@ -258,7 +258,7 @@ def _validate_table(learner: BatchLearner, X: Any, method: str, *, reset: bool, 
 
 
 def _conversion_error(learner: BatchLearner, X: Any, error: ValueError, source: str) -> DataError:
-    """Return the error for rows that scikit-learn refuses; for a column of text, with its name and a hint."""
+    """Return the error for rows that scikit-learn rejects; a column of text is named, with a hint."""
     if "could not convert" not in str(error) or not hasattr(X, "columns"):
         return DataError(f"{error}", source=source)
     for name in X.columns:

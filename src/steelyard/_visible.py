@@ -1,4 +1,4 @@
-"""Escaping of control characters in untrusted text, which a terminal or a page would interpret."""
+"""Escaping of control characters in untrusted text; terminals and web pages would interpret them."""
 
 from __future__ import annotations
 

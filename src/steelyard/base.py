@@ -67,10 +67,10 @@ class Traits:
     ----------
     exact : bool
         After any sequence of calls the model equals a single fit on the remaining rows, up to rounding.
-        Neither the order of the rows nor chunk borders matter.
+        Neither the order of the rows nor their division into batches matters.
     rounding : bool
-        Chunk borders change results by rounding errors. Without this trait the results are bit-identical for
-        all chunk borders, because rows are processed one at a time in their order.
+        The division of the rows into batches changes results by rounding errors. Without this trait, results
+        are bit-identical for all divisions, because rows are processed one at a time in their order.
     bounded_memory : bool
         The size of the learned state has a bound that does not depend on the number of rows.
     exempt : mapping of str to str
@@ -84,7 +84,7 @@ class Traits:
 
 
 def estimator_has(name: str) -> Callable[[Method], Method]:
-    """Return a decorator for a method that a wrapper has if its estimator has the method ``name``."""
+    """Return a decorator: the decorated method exists only if the wrapped estimator has ``name``."""
     has: Callable[[Method], Method] = available_if(lambda self: hasattr(self.estimator, name))
     return has
 
@@ -98,7 +98,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
     _traits: ClassVar[Traits] = Traits()
-    # predict() is the sign or argmax of decision_function(), so callers that have scores can derive labels.
+    # Whether predict() is the sign or argmax of decision_function(), so that labels follow from scores.
     labels_follow_scores: ClassVar[bool] = True
     # Attributes whose values are modified in place by native calls; other attributes are only reassigned.
     _in_place: ClassVar[tuple[str, ...]] = ()
@@ -232,7 +232,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
         return column_names(self, n_columns)
 
     def _explained_scores(self, X: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        """Return scores, one column per decision function, and the classes; nothing is recorded."""
+        """Return scores (one column per decision function) and classes, without recording a prediction."""
         return self._scored(X, "explain")
 
     def _remembered_rows(self) -> RememberedRows | None:
@@ -269,7 +269,7 @@ class BatchLearner(ClassifierMixin, BaseEstimator):
             return state | {name: FrozenState(state[name]) for name in self._in_place if name in state}
 
     def _in_place_version(self) -> tuple[Any, ...]:
-        """Return the versions of the objects that are changed in place, also by interrupted calls."""
+        """Return the versions of the objects that are changed in place, even if a call is interrupted."""
         return tuple(getattr(self.__dict__.get(name), "version", None) for name in self._in_place)
 
     def __copy__(self) -> Self:
@@ -511,9 +511,9 @@ def traits_of(learner: object) -> Traits:
 
 
 def forgetting_scope(learner: object) -> tuple[bool, str]:
-    """Return whether nothing of forgotten rows remains in a learner, and a statement of what is covered.
+    """Return whether no trace of forgotten rows remains in a learner, and an explanation for users.
 
-    The command line and the service state the same. A wrapper forgets as its estimator does.
+    The command line and the service show this explanation. A wrapper forgets as its estimator does.
     """
     inner = getattr(learner, "estimator_", learner)
     if traits_of(inner).exact:

@@ -33,7 +33,7 @@ class SteelyardError(Exception):
     Parameters
     ----------
     message : str
-        The expectation and the value.
+        The expected and the actual value.
     source : str, optional
         The call or file that reports the error, such as ``"ProximalSVC.forget"``; printed before the message.
     hint : str, optional
@@ -103,7 +103,7 @@ class MemoryLimitError(SteelyardError, MemoryError):
 
 
 class FileFormatError(SteelyardError, ValueError):
-    """A file or message has a foreign format, is damaged, or was written by a newer version."""
+    """A file or message has an unknown format, is damaged, or was written by a newer version."""
 
 
 class FileAccessError(SteelyardError, OSError):

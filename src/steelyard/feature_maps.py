@@ -22,7 +22,7 @@ __all__ = ["KERNEL_BITS", "FittedMap", "FourierMap", "LandmarkMap", "ProjectionM
 _VALUE_BITS = 19
 KERNEL_BITS = 23
 _ROOT_BITS = 53 - KERNEL_BITS
-_RIDGE = 1e-6  # added to the eigenvalues of the kernel matrix of the landmarks, before the inverse root
+_RIDGE = 1e-6  # added to eigenvalues of the kernel matrix of the landmarks when its inverse root is computed
 _BLOCK_ROWS = 2048  # the kernel values of a block stay in the CPU cache until they are multiplied
 _MIN_ROWS_FOR_THREADS = 17  # with fewer rows, reading the number of threads takes as long as mapping them
 _MAX_UNSHIFTED_MEAN = 8.0  # standard deviations; a feature with a larger mean is centered
@@ -41,7 +41,7 @@ class ProjectionMap(ABC):
     """A function of ``starts + ((x - shift) * scale) @ weights``, rounded to multiples of ``quantum``.
 
     Weights and coordinates have 24 bits, so products are exact. Sums are computed from the first feature to
-    the last, so a value has the same bits in every batch. The names of the fields are keys in files.
+    the last, so the output is bit-identical in every batch. The names of the fields are keys in files.
     """
 
     shift: FloatArray
@@ -75,7 +75,7 @@ class ProjectionMap(ABC):
         return out
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return values of which the output features are a linear function: here the output features."""
+        """Return values of which the output features are linear functions; here the output features."""
         return self.apply(X)
 
     def native_inside(self) -> tuple[Any, ...]:
@@ -83,11 +83,11 @@ class ProjectionMap(ABC):
         return self.function, self.shift, self.scale, self.weights, self.starts, *self._numbers()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of :meth:`inside` that give the same scores as ``coef`` of the features."""
+        """Convert coefficients of the output features to coefficients of :meth:`inside` with equal scores."""
         return coef
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Return the output features that belong to values of :meth:`inside`."""
+        """Compute the output features from the values of :meth:`inside`."""
         return inside
 
     @abstractmethod
@@ -96,7 +96,7 @@ class ProjectionMap(ABC):
 
 
 class FourierMap(ProjectionMap):
-    """Map ``height * cos(2 pi t)`` of a projection ``t``, an angle in turns."""
+    """Map ``height * cos(2 pi t)``, where the projection ``t`` is an angle in turns."""
 
     function = "cosine"
 
@@ -126,8 +126,8 @@ class ReluMap(ProjectionMap):
     ) -> ReluMap:
         """Return the map ``max(0, ((x - mean) * scale) @ weights + phases) / sqrt(m)``.
 
-        With ``full``, outputs are clipped at 16 standard deviations and have 20 bits; else they have up to
-        51.
+        With ``full``, outputs are clipped at 16 standard deviations and have 20 bits; otherwise they have up
+        to 51 bits.
         """
         share = 1.0 / np.sqrt(len(phases))
         spread = float(np.sqrt(np.square(weights).sum(axis=0).mean() + 1.0)) * share
@@ -158,13 +158,13 @@ class LandmarkMap:
     """Nyström map ``k(landmarks, x) @ root`` with ``k = 2**-|u - v|``, rounded to multiples of ``quantum``.
 
     Features are scaled so that a distance of 1 halves the kernel. Kernel values are integers of 23 bits, and
-    ``root`` contains integers (times ``step``) with column sums below 2**30: their products are exact in any
-    order of summation. The names of the fields are keys in files.
+    ``root`` contains integers (times ``step``) with column sums below 2**30, so their products can be summed
+    without rounding in any order. The names of the fields are keys in files.
     """
 
     shift: FloatArray
     scale: FloatArray
-    landmarks: FloatArray  # transposed: (n_features, n_components)
+    landmarks: FloatArray  # transposed, of shape (n_features, n_components)
     root: FloatArray
     step: float
     quantum: float
@@ -181,12 +181,12 @@ class LandmarkMap:
     def make(
         cls, mean: FloatArray, scale: FloatArray, landmarks: FloatArray, rate: float, *, euclidean: bool
     ) -> LandmarkMap:
-        """Return the map of landmarks in standardized coordinates, with ``k = exp(-rate * |u - v|)``."""
+        """Return the map for landmarks in standardized coordinates and ``k = exp(-rate * |u - v|)``."""
         places = _places(landmarks, rate, euclidean=euclidean)
         d = len(mean)
         kernel = np.empty((len(landmarks),) * 2)
         _write_halvings(_rows(places.T), _halving(np.zeros(d), np.ones(d), places, euclidean), kernel)
-        with one_blas_thread:  # the rounding depends on the number of threads
+        with one_blas_thread:  # the rounding of LAPACK depends on the number of threads
             values, vectors = eigh(kernel * 2.0**-KERNEL_BITS, driver="evd", overwrite_a=True)
             values = np.maximum(values, 0.0)
             # The symmetric root is unique, so it does not depend on the order or signs of the eigenvectors.
@@ -204,7 +204,7 @@ class LandmarkMap:
         *,
         euclidean: bool,
     ) -> LandmarkMap:
-        """Return the map with a given inverse root of the kernel matrix."""
+        """Return the map with a given inverse square root of the kernel matrix."""
         step = _power_below(float(np.abs(root).sum(axis=0).max())) * 2.0**-_ROOT_BITS
         while np.abs(integers := np.rint(root / step) + 0.0).sum(axis=0).max() > 2.0**_ROOT_BITS:
             step *= 2.0
@@ -220,7 +220,7 @@ class LandmarkMap:
             block = out[begin : begin + _BLOCK_ROWS]
             kernel = values[: len(block)]
             _write_halvings(rows[begin : begin + _BLOCK_ROWS], self._halving, kernel)
-            # All partial sums are integers below 2**53, so every BLAS returns the same bits.
+            # All partial sums are integers below 2**53, so the result is bit-identical with every BLAS.
             np.matmul(kernel, self.root, out=block)
             self._round(block)
         return out
@@ -240,13 +240,13 @@ class LandmarkMap:
         return _halving(self.shift, self.scale, self.landmarks, self.euclidean)
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients of kernel values with the same scores; saves the product with ``root``."""
+        """Convert coefficients of the output features to coefficients of kernel values with equal scores."""
         carried = np.empty((len(self.root), len(coef)))
         _native.linear_scores(self.root, np.ascontiguousarray(coef), np.zeros(len(coef)), carried, 1)
         return np.ascontiguousarray(carried.T) * (self.step * 2.0**-KERNEL_BITS)
 
     def completed(self, inside: FloatArray) -> FloatArray:
-        """Return the output features that belong to kernel values."""
+        """Compute the output features from kernel values."""
         out = np.empty(inside.shape)
         _native.linear_scores(inside, self._root_columns, np.zeros(len(self.root)), out, num_threads())
         self._round(out)
@@ -267,7 +267,7 @@ def _check_finite(*parts: Any) -> None:
 
 
 def _check_single(*parts: Any) -> None:
-    if not all(isinstance(part, Real) for part in parts):  # a file may hold a list here
+    if not all(isinstance(part, Real) for part in parts):  # a damaged file may contain a list here
         raise ValueError("a map has a list instead of a number")
 
 
@@ -294,10 +294,10 @@ def _canonical(X: Any) -> Any:
 def _shifted(
     mean: FloatArray, scale: FloatArray, weights: FloatArray, phases: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return shift, scale, weights and starts of ``((x - mean) * scale) @ weights + phases``.
+    """Rewrite ``((x - mean) * scale) @ weights + phases`` as ``starts + ((x - shift) * scale) @ weights``.
 
-    If the mean of a feature is near zero, its shift is zero and the starts include the mean, so that zeros
-    of sparse rows contribute nothing.
+    Return shift, scale, weights (rounded to float32) and starts. If the mean of a feature is not large, its
+    shift is zero and ``starts`` accounts for the mean, so that zeros of sparse rows contribute nothing.
     """
     rounded = weights.astype(np.float32).astype(np.float64)
     shift = np.where(np.abs(mean) * scale > _MAX_UNSHIFTED_MEAN, mean, 0.0)
@@ -305,11 +305,11 @@ def _shifted(
 
 
 def _places(landmarks: FloatArray, rate: float, *, euclidean: bool) -> FloatArray:
-    """Return the transposed landmarks in units of the distance that halves the kernel."""
+    """Return the transposed landmarks, in units of the distance at which the kernel is 1/2."""
     places = _rows(landmarks.T) * (rate / np.log(2.0))
     if not euclidean:
         return places
-    # Differences of rounded coordinates have 26 bits, and their squares 52.
+    # Differences of rounded coordinates have 26 bits, so their squares have 52 bits and are exact.
     rounded = np.rint(places / _COORDINATE_STEP) * _COORDINATE_STEP
     return np.clip(rounded, -_MAX_COORDINATE, _MAX_COORDINATE)
 

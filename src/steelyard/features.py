@@ -42,10 +42,10 @@ from steelyard.persistence import storable
 
 __all__ = ["RandomFeatures"]
 
-_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # multiples of the median width, for Fourier features
-_MAX_SAMPLE_ROWS = 2000  # rows to which a map is fitted
+_WIDTHS = (0.05, 0.25, 1.0, 4.0)  # gamma of Fourier features, in multiples of 1 / median_distance**2
+_MAX_SAMPLE_ROWS = 2000  # maximum number of rows to which a map is fitted
 _MAX_SQUARED_VALUE = 1e100  # sums of squares of smaller values are finite
-_MAX_DISTANCE_ROWS = 500  # rows whose distances give the median distance
+_MAX_DISTANCE_ROWS = 500  # number of rows from which the median distance is computed
 _MAX_EUCLIDEAN_FEATURES = 3  # up to this number of features that vary, distances are Euclidean
 _MAX_CACHED_ROWS = 512  # a batch of up to this many rows is cached with its mapped values
 
@@ -73,10 +73,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         kernel of a wide layer of rectified linear or sigmoid units. The sigmoid layer is that of the extreme
         SVM (ESVM): weights and biases are uniform between ``-sqrt(gamma)`` and ``sqrt(gamma)``.
     gamma : "rows", float or list of float, default="rows"
-        With numbers, the map depends on the seed only and does not scale features; several numbers share the
-        components evenly. With "rows", the map is fitted to the first rows: features are scaled to mean 0 and
-        variance 1, widths follow the median distance, and the Laplacian kernel uses landmarks that are
-        interpolated between neighbouring rows.
+        With numbers, the map depends on the seed only and does not scale features; each of several numbers
+        gets an equal part of the components. With "rows", the map is fitted to the first rows: features are
+        scaled to mean 0 and variance 1, kernel widths depend on the median distance, and the Laplacian
+        kernel uses landmarks that are interpolated between neighbouring rows.
     random_state : int, default=0
         The seed. Equal seeds, parameters and first rows give equal maps.
 
@@ -196,11 +196,11 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def step(self) -> float:
-        """The power of two of which all output values of a fitted map are multiples."""
+        """Step of a fitted map: a power of two; all output values are multiples of it."""
         return self._map.quantum
 
     def fitted_on(self, X: Any) -> RandomFeatures:
-        """Return a fitted map: a copy of this one if it is fitted, else one fitted to these rows."""
+        """Return a copy of this map if it is fitted, otherwise a map that is fitted to these rows."""
         if not self.is_fitted:
             unfitted = type(self)(**self.get_params(deep=False))
             return unfitted.fit(check_array(X, accept_sparse="csr", dtype=np.float64))
@@ -212,7 +212,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return copy.copy(self)
 
     def fitted_for(self, n_features: int) -> RandomFeatures:
-        """Return a fitted map for this number of features, if the map depends on its seed only."""
+        """Return a fitted map for this number of features; the map must not depend on rows."""
         if not self.is_fitted and self.gamma == "rows":
             raise DataError(
                 'a map with gamma="rows" must be fitted to rows.',
@@ -243,7 +243,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return mapped
 
     def inside(self, X: FloatArray) -> FloatArray:
-        """Return values of which the output features are a linear function, and cache these values."""
+        """Return and cache values of which the output features are linear functions."""
         inside = self._map.inside(X)
         if 1 < len(X) <= _MAX_CACHED_ROWS:
             self._last_inside = self._map, np.array(X), inside  # a single assignment is thread-safe
@@ -254,11 +254,11 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._map.native_inside()
 
     def carried_inside(self, coef: FloatArray) -> FloatArray:
-        """Convert coefficients of the output features to coefficients of :meth:`inside`, without rounding."""
+        """Convert coefficients of the output features to coefficients of :meth:`inside` with equal scores."""
         return self._map.carried_inside(coef)
 
     def typical_rows(self) -> FloatArray:
-        """Return rows like those that the map was fitted to: its landmarks, or the center of the map."""
+        """Return rows similar to those to which the map was fitted: its landmarks, or its center."""
         fitted = self._map
         if not isinstance(fitted, LandmarkMap):
             return np.asarray(fitted.shift)[None]
@@ -288,7 +288,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         )
 
     def map_from_inside(self, X: FloatArray) -> FloatArray:
-        """Return the same bits as :meth:`map_rows`, computed from :meth:`inside` without BLAS.
+        """Return the same values as :meth:`map_rows`, bit-identical, but computed without BLAS.
 
         Threads of BLAS would slow down learners that run in parallel.
         """
@@ -322,7 +322,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.is_fitted
 
     def __sklearn_clone__(self) -> RandomFeatures:
-        # clone() keeps the fitted map: it is a parameter of a model, and several learners may share it.
+        # clone() keeps the fitted map, because it is a parameter of a model that several learners may share.
         return copy.copy(self)
 
     def __sklearn_tags__(self) -> Any:
@@ -382,7 +382,7 @@ def _sample(X: Any, rng: np.random.Generator) -> FloatArray:
 
 
 def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and inverse standard deviation of each feature; the latter is 0 for constant features."""
+    """Return the mean and the inverse standard deviation of each feature; 0 for a constant's inverse."""
     largest = np.abs(rows).max(axis=0, initial=0.0)
     unit = np.where(largest > _MAX_SQUARED_VALUE, largest, 1.0)  # the squares of larger values overflow
     mean, deviation = rows.mean(axis=0), (rows / unit).std(axis=0) * unit
@@ -393,7 +393,7 @@ def _standardization(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _numbered_map(
     owner: RandomFeatures, mean: FloatArray, scale: FloatArray, gammas: FloatArray, rng: np.random.Generator
 ) -> FourierMap | ReluMap | SigmoidMap:
-    """Return a map with weights drawn from the spectrum of the kernel, equally many for each width."""
+    """Return a map with weights drawn from the spectrum of the kernel, the same number for each width."""
     d, m = len(mean), owner.n_components
     shares = np.resize(np.asarray(gammas, dtype=np.float64), m)
     if owner.kind == "relu":

@@ -52,7 +52,7 @@ class Constraint(Protocol):
 
     @property
     def description(self) -> str:
-        """The accepted values, as text that follows 'must be'."""
+        """Description of the accepted values; it follows "must be" in error messages."""
 
     def accepts(self, value: object) -> bool:
         """Return whether the value satisfies the constraint."""
@@ -247,7 +247,7 @@ class LabelOrNone:
 
 
 def absent_parameters(**advice: tuple[str, str]) -> Callable[[type[T]], type[T]]:
-    """Let a class explain parameters that it does not have but that similar classes have.
+    """Decorate a class: explain parameters that similar classes have but this class does not.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Decision thresholds that maximize the G-mean, the geometric mean of both recalls.
+"""Decision thresholds that maximize the G-mean (the geometric mean of both recalls) or another goal.
 
-All functions take the scores of the negative class first and return a threshold: scores above it are
-predicted positive. They differ in their input: the scores themselves (:func:`gmean_threshold`), few scores
+The G-mean functions take the scores of the negative class first and return a threshold: scores above it are
+predicted positive. They differ in their input: the scores themselves (:func:`gmean_threshold`), a few scores
 whose distributions are smoothed first (:func:`smooth_gmean_threshold`), or means and variances of normal
 distributions (:func:`normal_gmean_threshold`).
 """
@@ -32,8 +32,8 @@ __all__ = [
 
 _PROMISES = ("alarms", "alarms_per_day", "recall", "precision")
 _ROUNDING = 1e-12  # tolerance when shares are compared
-_MAX_SMOOTHED_SCORES = 256  # more scores of a class are replaced by this many quantiles
-_GRID_THRESHOLDS = 65  # thresholds in each grid search
+_MAX_SMOOTHED_SCORES = 256  # if a class has more scores, they are replaced by this many quantiles
+_GRID_THRESHOLDS = 65  # number of thresholds in each grid search
 
 
 def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
@@ -58,7 +58,7 @@ def gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
 
 
 def smooth_gmean_threshold(negative: FloatArray, positive: FloatArray) -> float:
-    """Return the threshold with the largest expected G-mean, from few scores.
+    """Return the threshold with the largest expected G-mean, estimated from a few scores.
 
     The threshold that is best for a small sample has a large variance, so the distribution of each class is
     first smoothed with a Gaussian kernel density estimate. Of equally good thresholds, the middle one is
@@ -90,7 +90,7 @@ def _bandwidth(scores: FloatArray) -> float:
     spread = float(scores.std())
     robust = (
         float(upper - lower) / 1.349
-    )  # equals the standard deviation for a normal distribution, and is robust to outliers
+    )  # for a normal distribution this is the standard deviation; it is robust to outliers
     return float(1.06 * (min(spread, robust) or spread) * len(scores) ** -0.2)
 
 
@@ -112,12 +112,13 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
     Returns
     -------
     ndarray of shape (n_functions,)
-        The thresholds; the middle of the means if the positive mean is not the larger one.
+        The thresholds; the midpoint of the two means if the positive mean is not larger.
 
     Notes
     -----
-    The logarithm of the product, log Phi((m+ - t) / s+) + log Phi((t - m-) / s-), is concave in t and has one
-    maximum. A zero standard deviation is replaced by a millionth of the difference of the means.
+    With means m+ and m- and standard deviations s+ and s-, the logarithm of the product of both recalls at a
+    threshold t is log Phi((m+ - t) / s+) + log Phi((t - m-) / s-). It is concave in t and has one maximum.
+    A zero standard deviation is replaced by a millionth of the difference of the means.
 
     >>> normal_gmean_threshold(np.array([[-1.0, 1.0]]), np.array([[3.0, 1.0]]))
     array([1.])
@@ -135,7 +136,7 @@ def normal_gmean_threshold(negative: FloatArray, positive: FloatArray) -> FloatA
 
 
 def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> NDArray[np.intp]:
-    """Return the indices of the predicted classes; mirrored if the first of two classes is positive."""
+    """Return the index of each predicted class; ``is_mirrored`` if the first class is the positive one."""
     return np.where(alarms, 0, 1) if is_mirrored else np.where(alarms, 1, 0)
 
 
@@ -143,7 +144,7 @@ def alarm_indices(alarms: NDArray[np.bool_], *, is_mirrored: bool = False) -> ND
 
 
 class ThresholdChoice:
-    """Constraint of ``threshold=``: a measure, costs of both kinds of error, or a promised rate."""
+    """Constraint on the parameter ``threshold``: a measure, costs of both errors, or a required rate."""
 
     description = (
         '"gmean", "kappa", "f1", prices such as {"miss": 20, "alarm": 1} (positive, finite numbers), or a '
@@ -174,15 +175,15 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
     positive, negative : ndarray
         Out-of-sample scores of recent rows of both classes, at least one of each.
     threshold : "gmean", "kappa", "f1", mapping, or object with a method ``choose``
-        The goal, as :class:`ThresholdChoice` accepts it but for alarms per day; or an online threshold with
-        ``choose(positive, negative, share)``.
+        The goal, as :class:`ThresholdChoice` accepts it, except alarms per day; or an online threshold with
+        the method ``choose(positive, negative, share)``.
     share : float
-        Share of positives among recent rows. All goals but "gmean" depend on it.
+        Share of positives among recent rows. All goals except "gmean" depend on it.
 
     Returns
     -------
     float
-        The middle between two neighbouring scores.
+        The midpoint of two neighbouring scores.
     """
     if hasattr(threshold, "choose"):
         return float(threshold.choose(positive, negative, share))
@@ -191,7 +192,7 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
         quality = _MEASURES[threshold](misses, alarms, share)
     elif "alarms" in threshold:
         raised = share * (1.0 - misses) + (1.0 - share) * alarms
-        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # as many alarms as are allowed
+        quality = np.where(raised <= threshold["alarms"], raised, -1.0)  # the most alarms within the limit
     elif "recall" in threshold:
         quality = np.where(1.0 - misses >= threshold["recall"] - _ROUNDING, 1.0 - alarms, -1.0)
     elif "precision" in threshold:
@@ -204,7 +205,7 @@ def choose_threshold(positive: FloatArray, negative: FloatArray, threshold: Any,
 
 
 def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, share: float) -> float:
-    """Return the best threshold if the positive class is the one with the low scores.
+    """Return the best threshold if low scores belong to the positive class.
 
     Rows up to the threshold are predicted positive; ``share`` is the share of the other class, ``second``.
     """
@@ -213,7 +214,7 @@ def mirrored_threshold(second: FloatArray, first: FloatArray, threshold: Any, sh
 
 
 def _error_rates(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return all thresholds between two different scores, ascending, with miss and false alarm rates."""
+    """Return all thresholds between different scores in ascending order, with miss and false alarm rates."""
     scores = np.concatenate([positive, negative])
     order = np.argsort(scores, kind="stable")
     scores, is_positive = scores[order], (order < len(positive)).astype(np.float64)

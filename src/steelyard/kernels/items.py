@@ -1,6 +1,6 @@
 """Indexed storage of sequences, for learners that process rows of numbers.
 
-A native learner represents a sequence by a row of one number, its slot in a :class:`SequenceStore`. Equal
+A native learner represents a sequence by a row with one number, its slot in a :class:`SequenceStore`. Equal
 sequences share a slot, so ``forget`` finds them again. Kernel values of rows are the kernel values of the
 sequences in these slots, computed on demand or read from an :class:`ItemTable`.
 """
@@ -22,7 +22,7 @@ from steelyard.kernels.sequences import SequenceKernel, sequence_key
 __all__ = ["ItemTable", "SequenceStore", "distinct", "is_sequence_kernel", "restored_items", "take"]
 
 
-_SWEEP_SEQUENCES = 64  # number of sequences that are added to a table at a time
+_SWEEP_SEQUENCES = 64  # number of sequences that are added to the table and learned at a time
 
 
 def is_sequence_kernel(kernel: object) -> bool:
@@ -34,7 +34,7 @@ def restored_items(kernel: Kernel, items: Any) -> list[Any]:
     """Validate sequences read from a file; raise ValueError if they are not valid."""
     compared = kernel.kernel if isinstance(items, list) else None
     if not isinstance(compared, SequenceKernel):
-        raise ValueError("the model file contains no list of sequences")  # noqa: TRY004 - content of a file
+        raise ValueError("the model file contains no list of sequences")  # noqa: TRY004 - a file is invalid
     return compared.check(items, "a model file") if items else []
 
 
@@ -72,7 +72,7 @@ class SequenceStore:
         return len(self._slots)
 
     def add(self, items: Iterable[Any]) -> FloatArray:
-        """Add sequences that are not stored yet; return the slots of all sequences, as rows of one number."""
+        """Add sequences that are not stored yet; return the slots of all given sequences, as one column."""
         slots = [self._slot(item) for item in items]
         return np.array(slots, dtype=np.float64).reshape(-1, 1)
 
@@ -104,7 +104,7 @@ class ItemTable(SequenceStore):
     Parameters
     ----------
     kernels : list of Kernel
-        Resolved sequence kernels.
+        Sequence kernels whose parameters are numbers.
     items : iterable
         Initial sequences, in slots 0, 1, 2, ... if they are distinct.
     """

@@ -37,7 +37,7 @@ __all__ = ["EditKernel", "GlobalAlignmentKernel", "Kernel", "PrecomputedKernel",
 
 _STORABLE = (SequenceKernel, PrecomputedKernel)  # callable kernels that model files can store
 
-# The parameters that each kernel uses; it ignores all others.
+# The parameters that each kernel uses; other parameters are ignored.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "linear": (),
     "polynomial": ("gamma", "degree", "coef0"),
@@ -47,7 +47,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "precomputed": (),
 }
 _GAMMA_RULES = ("scale", "auto", "median")
-GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # constraint of the parameter gamma of learners
+GAMMA = AnyOf(Positive(), OneOf(*_GAMMA_RULES))  # constraint on the parameter gamma of learners
 _MAX_MEDIAN_ROWS = 500  # 125,000 pairs estimate the median to a few parts in a thousand
 
 
@@ -79,7 +79,7 @@ class Kernel:
 
     Notes
     -----
-    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are bitwise equal, and
+    Values do not depend on the number of threads, :math:`k(x, z)` and :math:`k(z, x)` are bit-identical, and
     rbf and laplacian of a row with itself are exactly 1. For dense arrays, distances are summed from
     differences, so a large common offset costs no accuracy; sparse matrices use products.
 
@@ -327,7 +327,7 @@ def _check_coef0(coef0: Any) -> float:
 def check_kernel_range(kernels: list[Kernel], X: Any, source: str) -> None:
     """Raise DataError for rows whose kernel values could overflow.
 
-    Kernels of distances are exempt: a distance that overflows has kernel value 0.
+    Kernels of distances are not checked: if a distance overflows, the kernel value is 0.
     """
     unbounded = [k for k in kernels if k.is_native and k.kernel not in {"rbf", "laplacian"}]
     if not unbounded:

@@ -25,7 +25,7 @@ from steelyard.persistence import storable
 
 __all__ = ["EditKernel", "GlobalAlignmentKernel", "SequenceKernel", "sequence_key"]
 
-_MAX_MEDIAN_ELEMENTS = 1000  # the pairs of this many elements estimate the median distance to a percent
+_MAX_MEDIAN_ELEMENTS = 1000  # pairs of this many elements estimate the median distance to about 1 %
 
 
 class _Packed:
@@ -55,7 +55,7 @@ class _Loops(NamedTuple):
 class SequenceKernel(BaseEstimator):
     """Base class of the sequence kernels: a subclass packs sequences and names its native loops."""
 
-    takes_collections = True  # learners pass samples unchanged
+    takes_collections = True  # learners pass collections of samples to the kernel unchanged
     _loops: ClassVar[_Loops]
     _constraints: ClassVar[dict[str, Constraint]] = {}
     normalize: bool
@@ -97,12 +97,12 @@ class SequenceKernel(BaseEstimator):
             self.resolve(items).diagonal(items)
         return items
 
-    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols have none
+    def width(self, items: list[Any]) -> int:  # noqa: ARG002 - symbols are numbers
         """Return the number of components of an element of a sequence."""
         return 1
 
     def resolve(self, X: Any) -> Self:  # noqa: ARG002 - the default has no parameter that depends on data
-        """Return this kernel with every rule for a parameter evaluated on ``X``."""
+        """Return this kernel with parameters such as "median" replaced by numbers computed from ``X``."""
         return self
 
     def _log_diagonal(self, packed: _Packed) -> FloatArray:

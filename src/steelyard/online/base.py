@@ -65,7 +65,7 @@ class OnlineLearner(Learner):
 
     @abstractmethod
     def _sweep(self, X: NDArray[Any], signs: Signs) -> None:
-        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1."""
+        """Learn rows in one native call that cannot fail; ``signs[target, i]`` is +1 or -1 for row i."""
 
     @abstractmethod
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
@@ -128,7 +128,7 @@ class OnlineLearner(Learner):
     def _segments(
         self, labels: list[Label], codes: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, Label | None]]:
-        """Split the rows before each first occurrence of a label: yield (begin, end, new label or None)."""
+        """Split the rows where new labels first occur; yield (begin, end, new label or None) per segment."""
         unknown = [code for code, label in enumerate(labels) if label not in self._labels]
         # A label counts as absent if all its rows have weight 0.
         present = np.bincount(codes, minlength=len(labels)) if unknown else codes
@@ -153,7 +153,7 @@ class OnlineLearner(Learner):
         return 1 if len(self._labels) <= 2 else len(self._labels)
 
     def _orientation(self) -> NDArray[np.int8]:
-        """Return +1 for machines that are positive for their own label and -1 for the mirrored one."""
+        """Return +1 for machines that are positive for their own label, and -1 for the mirrored machine."""
         orientation = np.ones(self._n_targets(), dtype=np.int8)
         orientation[_MIRRORED_TARGET : _MIRRORED_TARGET + 1] = -1
         return orientation
@@ -234,7 +234,7 @@ def stored_seed(value: Any) -> int:
 
 
 def draw_seed(random_state: Any) -> int:
-    """Return a seed for the native counter-based random numbers."""
+    """Return a seed for the native counter-based random number generator."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if random_state is None:

@@ -52,7 +52,7 @@ KERNEL_CONSTRAINTS: dict[str, Constraint] = {
 
 
 def resolve_kernel(learner: Any, X: Any) -> Kernel:
-    """Return the kernel of a learner's parameters, with a rule for gamma evaluated on the rows ``X``."""
+    """Return the kernel of a learner; a rule such as gamma="median" is evaluated on the rows ``X``."""
     kernel = Kernel(learner.kernel, gamma=learner.gamma, degree=learner.degree, coef0=learner.coef0)
     return kernel.resolve(X)
 
@@ -63,14 +63,14 @@ def former_gamma(saved: float | str) -> float | str:
 
 
 class KernelRowsMixin:
-    """Rows of the machines: the rows of ``X`` themselves, or indices of sequences in an item table."""
+    """Mixin for machines that process the rows of ``X``, or indices of sequences in an item table."""
 
-    _items: ItemTable | None  # sequences by index; None for rows of numbers
+    _items: ItemTable | None  # table of the sequences; None if the rows are numbers
     n_features_in_: int
 
     @abstractmethod
     def _used_kernels(self) -> list[Kernel]:
-        """Return the resolved kernels."""
+        """Return the kernels, each with a numeric gamma."""
 
     @abstractmethod
     def _convert_rows(self, X: NDArray[Any]) -> Any:
@@ -127,7 +127,7 @@ class KernelRowsMixin:
 class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
     """Base class of NORMA, RBP, Forgetron and Projectron: one kernel expansion per target.
 
-    A subclass implements the update rule in ``_learn_rows``. The first rows resolve the kernel.
+    A subclass implements the update rule in ``_learn_rows``. The first rows determine the kernel's gamma.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = KERNEL_CONSTRAINTS
@@ -215,7 +215,7 @@ class KernelExpansionLearner(KernelRowsMixin, OnlineLearner):
         rows = np.asarray(self._stored_rows(), dtype=np.float64)
         if len(self._expansions) > 1 or len(self._labels) < 2:
             return RememberedRows(rows)
-        labels = np.empty(len(rows), dtype=object)  # the weight of a row has the sign of its class
+        labels = np.empty(len(rows), dtype=object)  # the sign of a row's weight tells its class
         labels[:] = [self._labels[int(weight <= 0.0)] for weight in self._expansions[0].coef]
         return RememberedRows(rows, labels)
 

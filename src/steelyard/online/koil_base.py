@@ -38,7 +38,7 @@ _POLICIES = ("reservoir++", "fifo++", "reservoir", "fifo", "unbounded")
 Ensemble = _native.KoilEnsemble64 | _native.KoilEnsemble32
 
 _MAX_FLOAT32_C = (
-    1e3  # limit of C for float32: stored weights, divided by the accumulated decay, are far larger than C
+    1e3  # limit of C for float32, because stored weights (divided by the accumulated decay) far exceed C
 )
 
 
@@ -78,7 +78,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
     @abstractmethod
     def _make_kernels(self, X: NDArray[Any]) -> list[Kernel]:
-        """Return the kernels, resolved on the first rows."""
+        """Return the kernels, with gamma computed from the first rows."""
 
     def _used_kernels(self) -> list[Kernel]:
         return self._kernels
@@ -242,7 +242,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         return cached[1]
 
     def _scoring_rule(self) -> str:
-        """Return the parameter value on which scores depend in addition to the buffers."""
+        """Return the value of the parameter, besides the buffers, on which scores depend."""
         return ""
 
     def _gmean_threshold(self, target: int) -> float:
@@ -283,7 +283,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
         if len(parts) == 1:
             (rows, sides), n_rows = parts[0], len(parts[0][1])
             labels = [positive if side else other for side in sides.tolist()]
-        else:  # each class is the own side of its target; the second machine is mirrored
+        else:  # each class is the positive side of its own target; in the mirrored target, the negative side
             own = self._orientation() > 0
             chosen = [rows[sides == own[target]] for target, (rows, sides) in enumerate(parts)]
             rows, n_rows = np.concatenate(chosen), sum(map(len, chosen))
@@ -337,7 +337,7 @@ class KoilLearner(KernelRowsMixin, OnlineLearner):
 
 
 def _has_float32_values(kernel: Kernel) -> bool:
-    """Return whether all values of a kernel fit float32; kernels of distances have values in [0, 1]."""
+    """Return whether all values of a kernel fit in float32; kernels of distances have values in [0, 1]."""
     return kernel.kernel in {"rbf", "laplacian"} and 1e-30 <= float(kernel.gamma) <= 1e30
 
 

@@ -74,7 +74,7 @@ class LinearLearner(OnlineLearner):
     def _target_scores(self, X: NDArray[Any]) -> FloatArray:
         if sp.issparse(X):
             return np.array([X @ arrays["weights"] for arrays in self._targets])
-        # einsum per target: BLAS would make scores depend on the number of rows in the call.
+        # einsum, because with BLAS the rounding of scores would depend on the number of rows in the call.
         rows = X.astype(np.float64, copy=False)
         return np.array([np.einsum("ij,j->i", rows, arrays["weights"]) for arrays in self._targets])
 
@@ -326,7 +326,7 @@ class OPAUC(LinearLearner):
         }
 
     def _add_target(self) -> None:
-        """Append a target; all earlier rows belong to its other class, and their statistics are known."""
+        """Append a target; all earlier rows belong to its other class, whose statistics are merged."""
         super()._add_target()
         if len(self._targets) == 1:
             return
@@ -363,13 +363,13 @@ class OPAUC(LinearLearner):
 class AROW(LinearLearner):
     r"""Adaptive regularization of weights (AROW): linear classifier for many columns and sparse rows.
 
-    A row costs its number of nonzero values, so 20,000 columns of text cost no more than the words of a row.
-    Both classes have the same influence, however rare one of them is.
+    The time per row is proportional to its number of nonzero values, so sparse rows with 20,000 columns of
+    text are fast. Both classes have the same influence, however rare one of them is.
 
     Parameters
     ----------
     regularization : float, default=1.0
-        The larger, the smaller the steps.
+        Larger values give smaller steps.
 
     Attributes
     ----------
@@ -394,7 +394,7 @@ class AROW(LinearLearner):
 
     and the same for the intercept :math:`b`, the weight of a column of ones. A column with rare values keeps
     a large variance, so its weight is learned in large steps. Here :math:`r` is ``regularization`` times
-    twice the share of the class of the row so far. Columns should have similar scales.
+    twice the share of the row's class among the rows so far. Columns should have similar scales.
 
     References
     ----------

@@ -92,7 +92,7 @@ class MultiKernelKOIL(KoilLearner):
     (:math:`\ell_i^2` for the smooth loss), with `weight_rate` as :math:`\rho`, in the paper :math:`\eta C`.
     With :math:`q = w / \sum_l w_l` the decision function is :math:`F(x) = \sum_l q_l \,\mathrm{sign} f_l(x)`,
     or :math:`\sum_l q_l f_l(x)`. With one kernel and ``decay=True`` it is KOIL. Distances and inner products
-    are computed once for all kernels that use them if that is faster; the result is bitwise the same.
+    are computed once for all kernels that use them if that is faster; the result is bit-identical.
 
     The authors' program differs from the formulas of the paper, and the printed results come from the
     program: ``combine="score"``, ``decay=True``, ``weight_rate=learning_rate``, five neighbors, and Gaussians
@@ -188,7 +188,7 @@ class MultiKernelKOIL(KoilLearner):
         return kernels[0] if alike and is_sequence_kernel(kernels[0]) else None
 
     def _shares(self) -> FloatArray:
-        """Return q of shape (n_targets, n_kernels), computed from log weights, which cannot underflow."""
+        """Return normalized kernel weights, of shape (n_targets, n_kernels), from log weights."""
         logs = np.array([machine["log_weight"] for machine in self._machines()]).reshape(
             -1, len(self._kernels)
         )

@@ -1,8 +1,8 @@
 """Buffering of the first rows of a stream until their feature map can be fitted.
 
 A feature map with ``gamma="rows"`` is fitted to the first rows and never changes. It needs enough rows:
-among the first hundred rows of a stream half of the columns may be constant, and a map fitted to these would
-ignore the columns forever. So the first rows are buffered, and the final map is fitted to 1,000 of them.
+if a column is constant in the first hundred rows, a map fitted to these rows would ignore it forever.
+So the first rows are buffered, and the final map is fitted to 1,000 of them.
 Until then, a preliminary map is fitted to the first 1, 2, 4, 8, ... rows: it changes rarely, and it depends
 on the rows only, not on the sizes of the batches.
 """
@@ -28,7 +28,7 @@ from steelyard.proximal.statistics import ClassStatistics, never_learned
 __all__ = ["BufferedRows", "BufferingState"]
 
 _MAP_ROWS = 1000  # rows to which the final map is fitted
-_MAX_STREAM_ROWS = 4000  # after this many rows, forgotten ones included, the map is fitted to the rest
+_MAX_STREAM_ROWS = 4000  # after this many rows, including forgotten ones, the buffer counts as full
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BufferedRows:
 
     @property
     def n_preliminary(self) -> int:
-        """Number of rows to which the preliminary map is fitted: the largest possible power of two."""
+        """Number of rows for the preliminary map: the largest power of two that is at most ``len(self)``."""
         return 1 << (len(self).bit_length() - 1) if len(self) else 0
 
     def fitted_map(self) -> RandomFeatures:
@@ -78,7 +78,7 @@ class BufferedRows:
         return Batch(self.X, labels, codes, self.weights)
 
     def with_rows(self, batch: Batch) -> BufferedRows:
-        """Return the buffer with more rows at the end."""
+        """Return the buffer with the rows of a batch appended."""
         n = batch.X.shape[0]
         weights = np.ones(n) if batch.weights is None else np.asarray(batch.weights, dtype=np.float64)
         X = batch.X
@@ -99,7 +99,7 @@ class BufferedRows:
         )
 
     def without_rows(self, batch: Batch, source: str) -> BufferedRows:
-        """Return the buffer without some rows; raise DataError for rows that it does not contain."""
+        """Return the buffer without the rows of a batch; raise DataError if it does not contain them."""
         places: defaultdict[tuple[Label, bytes], list[int]] = defaultdict(list)
         for place, (label, row) in enumerate(zip(self.labels, _dense(self.X), strict=True)):
             places[label, (row + 0.0).tobytes()].append(place)  # + 0.0 turns -0.0 into 0.0
@@ -117,7 +117,7 @@ class BufferedRows:
         return replace(self, weights=weights)._select(np.flatnonzero(weights > 0.0))
 
     def decayed(self, factor: float, labels: list[Label]) -> BufferedRows:
-        """Return the buffer with all weights multiplied by a factor, reduced to rows of the given classes."""
+        """Return the buffer with rows of the given classes only, and all weights multiplied by a factor."""
         known = set(labels)
         rows = np.array([i for i, label in enumerate(self.labels) if label in known], dtype=np.intp)
         return replace(self, weights=self.weights * factor)._select(rows)
@@ -138,7 +138,7 @@ class BufferedRows:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> BufferedRows:
-        """Return the buffer of :meth:`get_state`; raise ValueError for invalid values."""
+        """Restore a buffer from the result of :meth:`get_state`; raise ValueError for invalid values."""
         buffer = cls(
             state["unsettled"], state["X"], tuple(state["labels"]), state["weights"], int(state["n_come"])
         )
@@ -156,14 +156,14 @@ class BufferedRows:
 class BufferingState(FoldState):
     """Fold state of a stream whose feature map is not final yet.
 
-    The rows are buffered beside their statistics under the preliminary map. The result depends neither on the
-    sizes of the batches nor on rows that have been forgotten. When the buffer is full, the final map is
-    fitted and ``buffer`` becomes None; then this state is equal to a :class:`FoldState`.
+    It contains the buffered rows and their statistics, computed with the preliminary map. The result depends
+    neither on the sizes of the batches nor on rows that have been forgotten. When the buffer is full, the
+    final map is fitted and ``buffer`` becomes None; from then on it behaves like a :class:`FoldState`.
     """
 
     @classmethod
     def of(cls, buffer: BufferedRows, n_folds: int) -> FoldState:
-        """Return the state of buffered rows."""
+        """Return the state that results from learning the buffered rows."""
         state = cls.start(buffer.X.shape[1], n_folds, buffer.fitted_map())
         if len(buffer):
             FoldState.add(state, buffer.batch())

@@ -45,11 +45,11 @@ class Certificate:
     forgotten, left : tuple of (label, float)
         Number of forgotten and of remaining rows of each class.
     digest_before, digest_after : str
-        Digests of the learner before and after; see :meth:`ProximalSVC.digest`.
+        Digests of the learner before and after forgetting; see :meth:`ProximalSVC.digest`.
     digest_rows : str
         Digest of a learner that has learned only the forgotten rows, with the same quantizer.
     quantizer : Quantizer
-        Steps of the features.
+        Quantizer of the learner: the step of each feature.
     feature_map : str or None
         Digest of the feature map of the learner.
     version : str
@@ -57,7 +57,7 @@ class Certificate:
     when : str
         Date and time (UTC).
     table : str or None
-        Encoding of table columns as features, if the rows come from a table.
+        Serialized model without rows, which encodes table columns as features, if rows come from a table.
     """
 
     rows: float
@@ -74,7 +74,7 @@ class Certificate:
 
     @classmethod
     def of(cls, before: ProximalSVC, forgotten: ProximalSVC, after: ProximalSVC) -> Certificate:
-        """Return the certificate from the learner before and after, and a learner of the forgotten rows."""
+        """Return the certificate; ``forgotten`` is a learner that has learned the forgotten rows only."""
         feature_map = after.feature_map_
         return cls(
             rows=float(forgotten.class_count_.sum()),
@@ -127,7 +127,7 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as plain values, for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["grid"] = values.pop("quantizer").to_dict()  # the key of format version 1
+        values["grid"] = values.pop("quantizer").to_dict()  # format version 1 uses this key
         values["forgotten"], values["left"] = map(list, (map(list, self.forgotten), map(list, self.left)))
         return {"format": _FORMAT, "format_version": _VERSION, **values}
 
@@ -137,10 +137,10 @@ class Certificate:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Return the certificate of a JSON text; raise FileFormatError for other texts."""
+        """Return the certificate that :meth:`to_json` wrote; raise FileFormatError for other texts."""
         try:
             values = json.loads(text)
-        except UnicodeDecodeError as error:  # its message would contain the whole text
+        except UnicodeDecodeError as error:  # the message of this error would contain the whole text
             raise FileFormatError("this is not JSON: it is not text.", source="Certificate") from error
         except (ValueError, RecursionError) as error:
             raise FileFormatError(f"this is not JSON ({error}).", source="Certificate") from error

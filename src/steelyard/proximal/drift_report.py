@@ -1,4 +1,4 @@
-"""Causes of a change between two periods, from class-wise sums: prior, features or concept."""
+"""Drift report: tells from class-wise sums whether class frequencies, features or the concept changed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PRIOR_ROWS = 20.0  # pseudo-rows with the pooled variance, added to each class
 _MIN_CORRELATION_ROWS = 100  # correlations are compared only if every class has this many rows per period
 _SIGNIFICANCE = 1e-3  # level of the test of each cause, with a Bonferroni correction for columns
 _MIN_EFFECT = 0.1  # smaller shifts, in standard deviations, are not reported
-_RIDGE = 1e-6  # relative to the mean variance, for columns that are linearly dependent
+_RIDGE = 1e-6  # relative to the mean variance; makes the covariance of dependent columns invertible
 _TINY = 1e-300
 CAUSES = ("prior", "features", "concept")
 
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Number of rows, sums and sums of products of every class; they add up over machines and periods."""
+    """Number of rows, sums and sums of products of every class; moments of several periods can be added."""
 
     counts: Mapping[Label, float]
     sums: Mapping[Label, FloatArray]
@@ -46,7 +46,7 @@ class ClassMoments:
 
     @classmethod
     def of(cls, statistics: ClassStatistics) -> ClassMoments:
-        """Return the moments of exact statistics."""
+        """Convert exact class statistics to moments."""
         grams = {label: statistics.gram(label) for label in statistics.classes}
         return cls(
             {label: float(gram[-1, -1]) for label, gram in grams.items()},
@@ -56,7 +56,7 @@ class ClassMoments:
 
     @classmethod
     def of_rows(cls, X: FloatArray, codes: np.ndarray[Any, Any], labels: Sequence[Label]) -> ClassMoments:
-        """Return the moments of rows with class codes."""
+        """Return the moments of rows; ``labels[codes[i]]`` is the class of row ``i``."""
         parts = {label: X[codes == code] for code, label in enumerate(labels)}
         parts = {label: rows for label, rows in parts.items() if len(rows)}
         return cls(
@@ -107,13 +107,14 @@ class ColumnChange:
     column : str
         Name of the column.
     cause : {"features", "concept"}
-        "features": the column changed in the same way in all classes; "concept": it changed differently.
+        "features": the column changed in the same way in all classes; "concept": it changed differently
+        in different classes.
     p_value : float
         p-value of this column, corrected for the number of columns and tests.
     shifts : dict of label to float
         Change of the mean within each class, in standard deviations.
     scales : dict of label to float
-        Standard deviation after the change divided by the one before, within each class.
+        Standard deviation after the change divided by the standard deviation before, within each class.
     """
 
     column: str
@@ -149,9 +150,9 @@ class DriftReport:
     n_rows : tuple of (float, float)
         Rows before and after.
     plane_correlation : float or None
-        Correlation of the linear scores learned before and after, on the same rows: 1 for the same plane.
+        Correlation of the linear scores of both periods on the same rows; 1 if both have the same plane.
     events : list of dict
-        Drifts that were found while the model learned: ``row``, ``cause``, ``columns`` and ``text``.
+        Drifts detected while the model was learning, with the keys ``row``, ``cause``, ``columns``, ``text``.
     """
 
     causes: list[str]
@@ -168,7 +169,7 @@ class DriftReport:
         return bool(self.causes)
 
     def renamed(self, names: Sequence[str]) -> DriftReport:
-        """Return the report with names for columns that were numbered x0, x1, ... because they had none."""
+        """Return a copy of the report in which columns called x0, x1, ... have the given names."""
         return replace(
             self,
             columns=[replace(change, column=_renamed(change.column, names)) for change in self.columns],
@@ -232,7 +233,7 @@ _EVENT_TEXTS = {
 
 
 def event_of(row: int, report: DriftReport) -> dict[str, Any]:
-    """Return a drift as a dictionary: row, main cause and other causes with their columns, and text."""
+    """Return a drift as a dictionary with the row, the causes, the columns of each cause, and a text."""
     found = [
         {"cause": cause, "columns": [c.column for c in report.columns if c.cause == cause][:3]}
         for cause in report.causes or ["unknown"]
@@ -241,7 +242,7 @@ def event_of(row: int, report: DriftReport) -> dict[str, Any]:
 
 
 def renamed_event(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return an event with names for numbered columns."""
+    """Return a copy of an event in which columns called x0, x1, ... have the given names."""
     parts = [
         {
             "cause": part["cause"],
@@ -271,7 +272,7 @@ def compare_statistics(
     Parameters
     ----------
     before, after : ClassStatistics
-        Statistics of the two periods; sums over machines or sites are allowed.
+        Statistics of the two periods. Each may be a sum over machines or sites.
     names : sequence of str, optional
         Names of the columns.
 
@@ -336,7 +337,7 @@ def compare_moments(
 
 
 def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float:
-    """Return the p-value of equal class frequencies: G-test with Yates' correction for two classes."""
+    """Return the p-value of a G-test for equal class frequencies, with Yates' correction for two classes."""
     table = np.array([[period.counts.get(label, 0.0) for label in labels] for period in (before, after)])
     table = table[:, table.sum(axis=0) > 0]
     if table.shape[1] < 2:
@@ -346,11 +347,11 @@ def _prior_p_value(before: ClassMoments, after: ClassMoments, labels: Sequence[L
 
 @dataclass(frozen=True)
 class _Tests:
-    """Log p-values of a common change and of a difference between classes, by test and column."""
+    """Log p-values by test and column, for the same change in all classes and for different changes."""
 
-    common: FloatArray  # (2, n_features): mean, spread
-    different: FloatArray  # (3, n_features): mean, spread, correlation
-    shifts: FloatArray  # (n_classes, n_features)
+    common: FloatArray  # shape (2, n_features); tests of the mean and the standard deviation
+    different: FloatArray  # shape (3, n_features); tests of the mean, standard deviation and correlation
+    shifts: FloatArray  # shape (n_classes, n_features)
     scales: FloatArray
 
 
@@ -359,17 +360,18 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
     means = np.array([[period.mean(label) for label in labels] for period in (before, after)])
     covariances = np.array([[period.covariance(label) for label in labels] for period in (before, after)])
     variances = np.maximum(np.einsum("pcjj->pcj", covariances), 0.0)
-    # A constant column has no spread; the pooled variance of the column sets the scale of rounding errors.
+    # The variance of a constant column is zero or a rounding error, so it gets a small positive lower bound.
     floor = 1e-12 * np.maximum(variances.max(axis=(0, 1)), np.square(means).max(axis=(0, 1))) + _TINY
     variances = np.maximum(variances, floor)
     pooled = (variances * n[:, :, None]).sum(axis=0) / n.sum(axis=0)[:, None]
-    # A class with few rows may have no spread in a column of zeros and ones, so variances are shrunk.
+    # A class with few rows may have variance zero in a binary column, so its variances are shrunk.
     overall = (variances * n[:, :, None]).sum(axis=(0, 1)) / n.sum()
     weight = n[:, :, None]
     variances = (weight * variances + _PRIOR_ROWS * overall) / (weight + _PRIOR_ROWS)
     shift, shift_variance = means[1] - means[0], (variances / n[:, :, None]).sum(axis=0)
     scale = 0.5 * np.log(variances[1] / variances[0])
-    # With kurtosis 5 the variance of the logarithm of a standard deviation is 1 / n; 1 / (2 n) if normal.
+    # The logarithm of a standard deviation has variance 1 / (2 n) for normal columns.
+    # Columns often have heavy tails, so 1 / n is used, the value for kurtosis 5.
     scale_variance = np.broadcast_to((1.0 / n).sum(axis=0)[:, None], scale.shape)
     common, different = zip(
         _split_log_p(shift, shift_variance), _split_log_p(scale, scale_variance), strict=True
@@ -383,7 +385,7 @@ def _column_tests(before: ClassMoments, after: ClassMoments, labels: Sequence[La
 
 
 def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return log p-values of a common change of all classes, and of differences between classes."""
+    """Return log p-values of the same change in all classes, and of different changes in the classes."""
     weights = 1.0 / variance
     common = (change * weights).sum(axis=0) / weights.sum(axis=0)
     z = np.abs(common) * np.sqrt(weights.sum(axis=0))
@@ -394,14 +396,14 @@ def _split_log_p(change: FloatArray, variance: FloatArray) -> tuple[FloatArray, 
 
 
 def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatArray) -> FloatArray:
-    """Return, for each column, the smallest log p-value of a different change of its correlations."""
+    """Return for each column the smallest log p-value for correlations that changed differently by class."""
     n_features = variances.shape[2]
     if n_features < 2 or n.shape[1] < 2 or n.min() < _MIN_CORRELATION_ROWS:
         return np.zeros(n_features)
     sd = np.sqrt(variances)
     r = np.clip(covariances / (sd[:, :, :, None] * sd[:, :, None, :]), -0.999, 0.999)
     change = np.arctanh(r[1]) - np.arctanh(r[0])
-    # Twice the variance under normality, because columns with heavy tails have less certain correlations.
+    # This is twice the variance for normal columns, because heavy tails make correlations less certain.
     variance = np.broadcast_to((2.0 / n).sum(axis=0)[:, None, None], change.shape)
     shape = (len(change), -1)
     _, different = _split_log_p(change.reshape(shape), variance.reshape(shape))
@@ -411,13 +413,13 @@ def _correlation_log_p(covariances: FloatArray, variances: FloatArray, n: FloatA
 
 
 def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str]) -> list[ColumnChange]:
-    """Return one entry per column: the cause with the smaller corrected p-value."""
+    """Return an entry for each changed column, with the cause that has the smaller corrected p-value."""
     n_features = len(names)
     log_p = {
         "features": tests.common.min(axis=0) + math.log(len(tests.common) * n_features),
         "concept": tests.different.min(axis=0) + math.log(len(tests.different) * n_features),
     }
-    # A change of scale in all classes shifts class means differently, so only the stronger cause is kept.
+    # If all classes change in scale, their means shift differently, so only the stronger cause is reported.
     is_large = (np.abs(tests.shifts).max(axis=0) >= _MIN_EFFECT) | (
         np.abs(np.log(tests.scales)).max(axis=0) >= _MIN_EFFECT
     )
@@ -439,7 +441,7 @@ def _changed_columns(tests: _Tests, labels: Sequence[Label], names: Sequence[str
 
 
 def _plane_correlation(before: ClassMoments, after: ClassMoments, labels: Sequence[Label]) -> float | None:
-    """Return the correlation of both linear scores under the pooled covariance; None unless two classes."""
+    """Return the correlation of the linear scores of both periods; None unless there are two classes."""
     if len(labels) != 2:
         return None
     one, other = labels

@@ -65,7 +65,7 @@ from steelyard.proximal.statistics import ClassStatistics
 
 __all__ = ["ProximalSVC"]
 
-_MIN_WIDE_FEATURES = 1000  # the matrices of fewer features are small
+_MIN_WIDE_FEATURES = 1000  # with fewer features, the matrices are small and memory is not checked
 _WIDE_HINT = (
     "use fewer columns, for example HashingVectorizer(n_features=1000); or feature_map=RandomFeatures(...), "
     "which has a width of your choice; StreamClassifier and steelyard.online.AROW learn sparse rows directly"
@@ -88,7 +88,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     C : float or "auto", default=1.0
         Regularization parameter: weight of the errors relative to the penalty on the planes. "auto" keeps
         statistics in ``n_folds`` folds and selects the C of a fixed grid with the smallest error in
-        cross-validation, without another pass over the rows. A row belongs to a fold by its values, so
+        cross-validation, without another pass over the rows. The values of a row determine its fold, so
         forgetting and merging stay exact. The selection happens at the next prediction, and again after rows
         were forgotten or merged, after a parameter has changed, after :meth:`reselect_C`, and when the number
         of rows has doubled.
@@ -103,9 +103,9 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         "margin" is the proximal SVM. "auc" minimizes the squared loss over all pairs of rows from both sides,
         a surrogate of the area under the ROC curve; it does not use class weights.
     threshold : {"zero", "gmean"}, default="zero"
-        Threshold of the scores: zero, or the threshold with the largest G-mean if the scores of both sides
-        are normal. With two classes, the means and variances are those of leave-one-out scores. The threshold
-        is included in ``intercept_``.
+        Threshold of the scores: zero, or the threshold with the largest G-mean under the assumption that the
+        scores of both sides are normally distributed. With two classes, their means and variances are those
+        of leave-one-out scores. The threshold is included in ``intercept_``.
     penalize_intercept : bool, default=True
         Whether the penalty includes the intercept, as in the proximal SVM.
     feature_map : RandomFeatures, optional
@@ -287,14 +287,14 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         if self._ledger is None:
             self._add(self._state, batch, "partial_fit")
             return
-        state = self._state.copy()  # changed as a copy, so that state and ledger are replaced together
+        state = self._state.copy()  # the copy is changed, so that state and ledger are replaced together
         state.selected_C = self._state.selected_C
         self._add(state, batch, "partial_fit")
         self._state, self._ledger = state, self._ledger.with_hashes(batch_hashes(batch))
 
     def _add(self, state: FoldState, batch: Batch, method: str) -> None:
         self._warn_of_wide_rows(state, batch)
-        if not state.is_plain:  # otherwise an error in a later block would leave earlier blocks learned
+        if not state.is_plain:  # rows are learned in blocks, so all values are checked first
             self._check_range(batch.X, method)
         try:
             state.add(batch)
@@ -304,8 +304,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _warn_of_wide_rows(self, state: FoldState, batch: Batch) -> None:
         """Warn before new classes take a large part of the memory; raise an error if they do not fit.
 
-        Each class has one matrix of squared width per fold; computing the planes takes two more per class,
-        and two for all classes.
+        Each class has one square matrix per fold; computing the planes takes two more matrices per class, and
+        two for all classes together.
         """
         width = state.statistics.n_features
         if width < _MIN_WIDE_FEATURES:
@@ -353,7 +353,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Raises
         ------
         DataError
-            If rows are detected that were not learned, or not as often as they are to be forgotten. Nothing
+            If a row was detectably never learned, or fewer times than it is to be forgotten. Then nothing
             changes.
         """
         if certificate:
@@ -411,7 +411,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         Parameters
         ----------
         factor : float
-            A positive number; below 1 gives old rows less weight than new ones.
+            A positive number; a factor below 1 gives old rows less weight than new ones.
         drop_below : float, default=0.0
             A class with a smaller total weight is forgotten.
 
@@ -473,13 +473,13 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
             return FoldedStatistics.of(self._state.copy(), self._features()["feature_names"], self._ledger)
 
     def drift_report(self, before: Self | FoldedStatistics | ClassStatistics) -> DriftReport:
-        """Return what changed since an earlier period, from the statistics alone, and why.
+        """Return what changed since an earlier period and why, computed from the statistics alone.
 
         Parameters
         ----------
         before : ProximalSVC, FoldedStatistics or ClassStatistics
             A learner of the rows of an earlier period, its :meth:`statistics`, or class statistics alone.
-            Sums over machines or sites are allowed. This learner should not contain these rows:
+            It may be a sum over machines or sites. This learner should not contain the rows of that period;
             :meth:`subtract` removes them.
 
         Returns
@@ -551,7 +551,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def _mergeable(self, other: Any) -> FoldState:
-        """Return the validated state of ``other``; a learner without rows adopts its features and folds."""
+        """Return the validated state of ``other``; a learner without rows adopts the features and folds."""
         if isinstance(other, ClassStatistics):
             if not self._is_started():
                 self.n_features_in_ = other.n_features
@@ -639,7 +639,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     @property
     def quantizer_(self) -> Quantizer:
-        """Steps to which values are rounded; before 256 rows, the steps that the rows so far determine."""
+        """Steps to which values are rounded; unless given, they are preliminary during the first 256 rows."""
         self._need("quantizer_")
         return self._state.statistics.quantizer
 
@@ -689,7 +689,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self
 
     def regularization_path(self, Cs: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the planes for several C, from one decomposition if the planes share their matrix.
+        """Return the planes for several values of C, from one decomposition if the planes share their matrix.
 
         Parameters
         ----------
@@ -773,11 +773,11 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
     def _enable_single_row_path(self) -> None:
         """Create the single-row model, if this learner supports it.
 
-        With a ledger the model only predicts, and every learned row discards it. So it is created at the
-        second prediction without a change in between.
+        With a ledger, this model can only predict, and it is discarded whenever a row is learned. So it is
+        created only at the second of two predictions between which nothing was learned.
         """
         if type(self) is not ProximalSVC or not isinstance(self.class_weight, (str, dict, NoneType)):
-            return  # a subclass may override methods, and another mapping may change unnoticed
+            return  # a subclass may override methods; changes of other mappings cannot be detected
         state, version = self._state, self._state.statistics.version
         if self._ledger is not None and state.last_predict_version != version:
             state.last_predict_version = version
@@ -797,8 +797,8 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         X : {array-like, sparse matrix, table} of shape (n_samples, n_features)
             Rows.
         prior : {"observed", "balanced"} or mapping of label to float, default="observed"
-            Class frequencies: those of the current rows; equal ones, as balanced weights and the threshold
-            zero assume; or the given proportions.
+            Class frequencies: "observed" are those of the current rows; "balanced" are equal frequencies,
+            which balanced weights and the threshold zero assume; a mapping gives the proportions.
 
         Returns
         -------
@@ -807,7 +807,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return self._probabilities_of(self._scores(X, "predict_proba")[0], prior)
 
     def _probabilities_of(self, scores: FloatArray, prior: str | Mapping[Label, float]) -> FloatArray:
-        """Return the probabilities of the classes for scores, one column per plane; see ``predict_proba``."""
+        """Return class probabilities, given scores with one column per plane; see ``predict_proba``."""
         predictor = self._predictor()
         labels = predictor.classes.array.tolist()
         if len(labels) == 1:
@@ -850,7 +850,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
     def _validated_rows(self, X: Any, method: str) -> Any:
         rows = validate_rows(self, X, method)
-        # A prediction may select C and store it; a prediction that fails must not.
+        # With C="auto", predicting may select and store C. Invalid rows must raise an error before that.
         return check_finite(self, rows, method) if self.C == "auto" else rows
 
     def _blocks(self, X: Any, predictor: Predictor, method: str) -> Iterator[tuple[slice, Any]]:
@@ -860,7 +860,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
         return mapped_blocks(X, predictor.feature_map)
 
     def _check_scores(self, X: Any, planes: Planes, method: str, *, finite: bool) -> None:
-        """Raise an error for NaN or infinity in X. If no coefficient is zero, finite scores rule them out."""
+        """Raise an error for NaN or infinity in X; X is not read if finite scores already rule them out."""
         if not finite or np.count_nonzero(planes.coef) < planes.coef.size:
             check_finite(self, X, method)
 
@@ -899,7 +899,7 @@ class ProximalSVC(DictRowsMixin, GrowingMixin, ForgettingMixin, MergingMixin):
 
 @lru_cache(maxsize=64, typed=True)
 def _cached_rule(*parameters: Any) -> PlaneRule:
-    """Return the rule of immutable parameters; a stream of single rows needs it for every row."""
+    """Return the rule with these parameters; it is cached because every row of a stream needs it."""
     return PlaneRule(*parameters)
 
 

@@ -1,4 +1,4 @@
-"""State and message of ProximalSVC: class statistics by fold, and the feature map in front of them."""
+"""State and message of ProximalSVC: class statistics by fold, and the feature map applied before them."""
 
 from __future__ import annotations
 
@@ -57,22 +57,23 @@ class ClassLabels:
         # Numeric labels of eight bytes are their own codes; other labels are coded by their position.
         self._is_code = self.array.dtype.kind in "iuf" and self.array.itemsize == 8
         codes = self.array.view(np.uint64) if self._is_code else np.arange(len(labels), dtype=np.uint64)
-        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes  # a single class labels both sides
+        # With a single class, both sides of the plane have its label.
+        self.codes = np.repeat(codes, 2) if len(codes) == 1 else codes
 
     def decode(self, codes: NDArray[np.uint64]) -> NDArray[Any]:
-        """Return the labels of codes."""
+        """Convert codes to labels."""
         return codes.view(self.array.dtype) if self._is_code else self.array.take(codes.view(np.int64))
 
 
 class OmittedMap(NamedTuple):
-    """Feature map that was left out of a message: number of its input features, and its digest if known."""
+    """Description of a feature map that was left out of a message; the digest may be unknown."""
 
     n_features: int
     digest: str | None
 
 
 class FoldState:
-    """Everything that ProximalSVC learns from rows: class statistics by fold, behind a feature map.
+    """Everything that ProximalSVC learns from rows: class statistics by fold, and the feature map.
 
     All folds share one quantizer and one :class:`ClassStatistics` with the class keys :class:`FoldLabel`, so
     every change applies to all folds at once. ``add`` changes the state in place by one native call; all
@@ -102,7 +103,7 @@ class FoldState:
         self.feature_map = feature_map
         self.omitted_map = omitted_map
         self.is_plain = feature_map is None and n_folds == 1
-        self.buffer: BufferedRows | None = None  # used by BufferingState only
+        self.buffer: BufferedRows | None = None  # only BufferingState uses it
         self.selected_C: SelectedC | None = None  # remains valid while rows are only added
         self.single_row: SingleRowModel | None = None
         self.last_predict_version: int | None = (
@@ -119,7 +120,7 @@ class FoldState:
         feature_map: RandomFeatures | None = None,
         quantizer: Quantizer | None = None,
     ) -> Self:
-        """Return a state without rows. Values of a feature map are multiples of its step."""
+        """Return a state without rows. With a feature map, the default quantizer uses the step of the map."""
         width = n_features if feature_map is None else feature_map.n_components
         if feature_map is not None and quantizer is None:
             quantizer = Quantizer.uniform(width, feature_map.step, rounds=False)
@@ -159,7 +160,7 @@ class FoldState:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Identifies the contents; it changes with every change in place."""
+        """Identifier of the contents; it changes whenever the state is changed in place."""
         return id(self.statistics), self.statistics.version
 
     # -- rows ---------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class FoldState:
     def remove(self, batch: Batch, source: str) -> None:
         """Remove a validated batch in place; raise DataError for rows that were never added.
 
-        After an error the state may be changed: the caller works on a copy and drops it.
+        After an error the state may have changed, so callers work on a copy and discard it.
         """
         for block in (batch,) if self.is_plain else self._blocks(batch):
             self.statistics.remove_batch(block, source)
@@ -221,7 +222,7 @@ class FoldState:
         return self.statistics.regrouped({key: key.label for key in self.statistics.classes})
 
     def class_labels(self) -> ClassLabels:
-        """Return the classes; the same object as long as the classes are the same."""
+        """Return the classes. The same object is returned until the classes change."""
         labels = self.total.classes
         if self._class_labels is None or self._class_labels.labels != labels:
             self._class_labels = ClassLabels(labels)
@@ -239,7 +240,7 @@ class FoldState:
         return ClassSubset(self.statistics, self._labels_in(folds))
 
     def _labels_in(self, folds: Container[int]) -> dict[Label, Label]:
-        """Return the label of each class key whose fold is one of the given folds."""
+        """Return a mapping from class keys to labels, for the keys in the given folds."""
         return {key: key.label for key in self.statistics.classes if key.fold in folds}
 
     def cached(self, name: str, key: Any, make: Callable[[], T], lock: AbstractContextManager[Any]) -> T:
@@ -276,7 +277,7 @@ class FoldState:
     # -- new states ---------------------------------------------------------------------------------
 
     def merged(self, other: FoldState) -> FoldState:
-        """Return the state of the rows of both states; the map of ``other`` maps buffered rows."""
+        """Return the state of the rows of both states; if one has buffered rows, the other learns them."""
         if other.buffer is None and self.buffer is None:
             return self._with(self.statistics + other.statistics)
         result, rows = (self, other.buffer) if other.buffer is not None else (other, self.buffer)
@@ -317,7 +318,7 @@ class FoldState:
         return self._with(self.statistics.copy().grow(n_features))
 
     def permuted(self, places: Sequence[int], n_features: int) -> FoldState:
-        """Return the state with feature ``k`` at ``places[k]``."""
+        """Return the state with feature ``k`` moved to position ``places[k]``."""
         if self.feature_map is not None:
             raise DataError(
                 "the order of features before a feature map cannot change.",
@@ -326,7 +327,7 @@ class FoldState:
         return self._with(self.statistics.permute_features(places, n_features))
 
     def decayed(self, factor: float, drop_below: float) -> FoldState:
-        """Return the state with all weights multiplied, without classes of weight below ``drop_below``."""
+        """Return the state with weights times ``factor``, without classes of weight below ``drop_below``."""
         result = self._with(self.statistics.copy().scale(factor))
         total = result.total
         for label in [label for label in total.classes if total.count(label) < drop_below]:
@@ -367,13 +368,13 @@ class FoldState:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> FoldState:
-        """Return the state of :meth:`get_state`; raise ValueError for invalid values."""
+        """Restore a state from the result of :meth:`get_state`; raise ValueError for invalid values."""
         n_features = int(state["n_features"])
         n_folds = len(state["folds"]) if "folds" in state else int(state["n_folds"])
         if not 1 <= n_folds <= _MAX_FOLDS:
             raise ValueError(f"there are 1 to {_MAX_FOLDS} folds")
         if state.get("gathered") is not None:
-            from steelyard.proximal.buffering import BufferedRows, BufferingState  # which imports this module
+            from steelyard.proximal.buffering import BufferedRows, BufferingState  # avoids an import cycle
 
             buffer = BufferedRows.from_state(state["gathered"])
             if buffer.X.shape[1] != n_features:
@@ -396,8 +397,8 @@ class FoldedStatistics:
     """Message of a ProximalSVC: its state, the names of its features and the ledger of its rows.
 
     :meth:`steelyard.ProximalSVC.statistics` returns it and :meth:`steelyard.ProximalSVC.merge` accepts it.
-    Messages with equal feature maps and numbers of folds are added by ``+``; ``-`` removes rows that a
-    message contains; :meth:`to_bytes` and :meth:`from_bytes` send messages over a network. A message is
+    Messages with equal feature maps and numbers of folds can be added with ``+``; ``-`` removes the rows of
+    another message; :meth:`to_bytes` and :meth:`from_bytes` send messages over a network. A message is
     immutable.
 
     Parameters
@@ -437,13 +438,13 @@ class FoldedStatistics:
         self.state = FoldState(statistics, n_folds, feature_map)
         self.feature_names = feature_names
         self.ledger = ledger
-        self.is_difference = False  # whether rows are subtracted, see difference()
+        self.is_difference = False  # whether difference() returned this message
 
     @classmethod
     def of(
         cls, state: FoldState, feature_names: Any = None, ledger: RowLedger | None = None
     ) -> FoldedStatistics:
-        """Return the statistics with this state, which must not be changed afterwards."""
+        """Return a message that contains this state, which must not be changed afterwards."""
         message = cls.__new__(cls)
         message.state, message.feature_names, message.ledger = state, feature_names, ledger
         message.is_difference = False
@@ -486,7 +487,7 @@ class FoldedStatistics:
 
     @property
     def kind(self) -> tuple[int, str | None]:
-        """Number of folds and digest of the map; both are equal in messages that can be added."""
+        """Number of folds and digest of the map; only messages of the same kind can be added."""
         return self.n_folds, self.state.map_digest
 
     def digest(self) -> str:
@@ -494,7 +495,7 @@ class FoldedStatistics:
         return self.state.digest()
 
     def without_map(self) -> FoldedStatistics:
-        """Return the message without its map, for a receiver that has the map: maps are often large."""
+        """Return the message without its map, for a receiver that already has it; maps are often large."""
         state = self.state
         if state.feature_map is None:
             return self
@@ -503,7 +504,7 @@ class FoldedStatistics:
         return self.of(state, self.feature_names, self.ledger)
 
     def with_map(self, feature_map: RandomFeatures | None) -> FoldedStatistics:
-        """Return the message with its omitted map; raise DataError for another map."""
+        """Return the message with its omitted map; raise DataError for a different map."""
         state = self.state
         if state.omitted_map is None:
             return self
@@ -527,8 +528,8 @@ class FoldedStatistics:
     def difference(self, other: FoldedStatistics) -> FoldedStatistics:
         """Return one message that adds the rows of this message and removes those of ``other``.
 
-        It is the message of algorithm 4 of the paper on the distributed incremental wLPSVM: one set of sums
-        instead of two. Counts may be negative, and it has no ledger, so ``merge`` of a learner that tracks
+        It is used by algorithm 4 of the paper on the distributed incremental wLPSVM: one set of sums instead
+        of two. Counts may be negative, and it has no ledger, so ``merge`` of a learner that tracks
         rows rejects it.
 
         Parameters
@@ -567,7 +568,7 @@ class FoldedStatistics:
         return other.feature_names if self.feature_names is None else self.feature_names
 
     def to_bytes(self) -> bytes:
-        """Return the message as bytes: one triangle per class and fold, a version and a checksum."""
+        """Return the message as bytes: the sums of each class and fold, a version and a checksum."""
         state = serialization.convert_maps(serialization.map_to_array, self.get_state())
         return encode({"format": _FORMAT, "version": _VERSION, **state})
 
@@ -616,7 +617,7 @@ def _joined(states: Sequence[Mapping[str, Any]]) -> ClassStatistics:
 
 
 def _partition_message(tree: Mapping[str, Any]) -> FoldedStatistics:
-    """Read the statistics of a partition from version 0.1, which did not store the feature map."""
+    """Read the statistics of a partition written by version 0.1, which did not store the feature map."""
     names, statistics = tree["feature_names"], tree["statistics"]
     message = FoldedStatistics.from_state(
         {

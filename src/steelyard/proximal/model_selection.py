@@ -1,4 +1,4 @@
-"""Cross-validation and the choice of C from statistics of folds, without another pass over the rows."""
+"""Cross-validation and selection of C from the statistics of the folds, without reading the rows again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEASURES = ("squared_error", "auc", "sensitivity", "specificity", "gmean")
 
 @dataclass(frozen=True)
 class SelectedC:
-    """A selected C, the rule and the number of rows for which it was selected.
+    """A selected C, with the rule and the number of rows for which it was selected.
 
     Selecting C costs far more than solving, and the best C changes slowly. So a selection is valid until the
     number of rows has doubled.
@@ -43,7 +43,7 @@ class SelectedC:
         return bool(rule == self.rule and self.n_rows <= n_rows < 2.0 * self.n_rows)
 
     def decayed(self, factor: float) -> SelectedC:
-        """Return the selection after the weights of all rows were multiplied."""
+        """Return the selection after the weights of all rows were multiplied by ``factor``."""
         return replace(self, n_rows=factor * self.n_rows)
 
 
@@ -58,8 +58,9 @@ def select_C(
     The loss of a fold is limited to the loss of zero scores, so a single outlier (a sentinel such as 9999.9)
     cannot decide the selection.
 
-    ``splits`` are the test and training rows of each split, and ``make_equations`` returns the equations of a
-    training system. ``system`` and ``equations``, of all rows, give the weights and the kind of the error.
+    ``splits`` are pairs of the statistics of test and training rows, and ``make_equations`` returns the
+    equations of a training system. ``system`` and ``equations`` are those of all rows; they determine the
+    weights and the kind of the error.
     """
     losses = np.zeros(len(C_GRID))
     for test_rows, training_rows in splits:
@@ -76,7 +77,7 @@ def select_C(
 def _loss(
     system: System, equations: PlaneEquations, training: System, paths: FloatArray, test: System
 ) -> FloatArray:
-    """Return the squared error of the planes of the training rows on the test rows, for every C."""
+    """Return the squared error on the test rows, for every C, of planes fitted to the training rows."""
     loss = np.zeros(len(paths))
     planes = {
         training.labels[index]: plane for plane, index in enumerate(plane_classes(len(training.labels)))
@@ -98,14 +99,14 @@ def _loss(
 
 
 class _Scores:
-    """Counts, sums and sums of squares of the scores of test rows, of a class and of the rest."""
+    """Counts, sums and sums of squares of the scores of the test rows, for one class and for the rest."""
 
     def __init__(
         self, training: System, solutions: FloatArray, test: System, label: object, *, has_intercept: bool
     ) -> None:
         w = training.raw(solutions)
         b = solutions[:, -1] if has_intercept else np.zeros(len(solutions))
-        # The same planes relative to the origin of the test rows.
+        # Convert the planes to coordinates relative to the origin of the test rows.
         u = np.column_stack([w * test.unit, b - w @ (test.origin - training.origin)])
         own = [i for i, known in enumerate(test.labels) if known == label]
         self.counts = np.array([test.counts[own].sum(), test.n_rows - test.counts[own].sum()])
@@ -122,7 +123,7 @@ class _Scores:
         return result
 
     def pair_error(self) -> FloatArray:
-        """Return the squared error summed over all pairs; zero without pairs."""
+        """Return the squared error summed over all pairs of rows; zero if there are no pairs."""
         if (self.counts <= 0.0).any():
             return np.zeros(self.sums.shape[1])
         means, squares = self.sums / self.counts[:, None], self.squares / self.counts[:, None]
@@ -135,7 +136,7 @@ class _Scores:
 
 
 def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
-    """Return measures of each fold under the planes of the other folds.
+    """Return measures of each fold, scored by planes that are fitted to the other folds.
 
     Parameters
     ----------
@@ -147,11 +148,11 @@ def validate_folds(rule: PlaneRule, state: FoldState) -> dict[str, FloatArray]:
     Returns
     -------
     dict of str to ndarray of shape (n_folds,)
-        ``test_squared_error`` is exact: the mean of ``(score - target)**2``, targets +1 and -1, with equal
-        weight of both sides of a plane. ``test_auc``, ``test_sensitivity``, ``test_specificity`` and
-        ``test_gmean`` are those of normal distributions with the exact means and variances of the scores of
-        both sides. All are means over the planes, and ``nan`` if a fold lacks a side. ``test_rows`` is the
-        number of rows of the fold, and ``C`` the regularization parameter.
+        ``test_squared_error`` is exact: the mean of ``(score - target)**2`` with the targets +1 and -1, and
+        equal weights for both sides of a plane. ``test_auc``, ``test_sensitivity``, ``test_specificity`` and
+        ``test_gmean`` assume normally distributed scores, with the exact mean and variance of each side. All
+        are means over the planes, and ``nan`` if a fold has no rows on one side. ``test_rows`` is the number
+        of rows of the fold, and ``C`` the regularization parameter.
     """
     folds = state.folds
     measured = [_validate_fold(rule, state, folds, test) for test in range(len(folds))]

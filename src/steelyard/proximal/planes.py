@@ -39,8 +39,8 @@ from steelyard.thresholds import normal_gmean_threshold
 
 __all__ = ["PlaneRule", "Planes", "Predictor", "uses_native_solver"]
 
+_MAX_FEATURES_FOR_ALL_FOLDS = 256  # with more features, C is selected by the errors on only two folds
 # Limits of the native solver; beyond each of them LAPACK is faster.
-_MAX_FEATURES_FOR_ALL_FOLDS = 256  # wider systems are tested on two folds when C is selected
 _MAX_NATIVE_FEATURES = 2000  # with more features, the threads of LAPACK outweigh the cost of the Python code
 _MAX_NATIVE_CLASSES = 30  # with more classes, LAPACK shares one Cholesky factor among the planes
 _MAX_NATIVE_FEATURES_MANY_CLASSES = 64  # up to this number, SIMD over the planes beats a shared factor
@@ -74,10 +74,9 @@ class Planes:
         return finite or self._rewrite_overflown(rows, scores)
 
     def _rewrite_overflown(self, rows: Any, scores: FloatArray) -> bool:
-        """Recompute scores with overflown terms by mantissas and exponents; return whether all are finite.
+        """Recompute scores whose terms overflowed, with separate exponents; return whether all are finite.
 
-        A score beyond the largest double becomes the largest double. Rows with NaN or inf do not
-        change.
+        A score beyond the largest double becomes the largest double. Scores of rows with NaN or inf are kept.
         """
         for i in np.flatnonzero(~np.isfinite(scores).all(axis=1)):
             row = rows[[i]].toarray()[0] if sp.issparse(rows) else rows[i]
@@ -96,9 +95,9 @@ class Planes:
             return np.clip(np.ldexp(sums, top[:, 0]), -limit, limit)
 
     def write_labels(self, rows: Any, labels_of: NDArray[np.uint64], labels: NDArray[np.uint64]) -> bool:
-        """Write the label of the plane with the highest score; return whether all scores are finite.
+        """Write for each row the label of the highest score; return whether all scores are finite.
 
-        A single plane has two labels: of its negative and of its positive side.
+        With a single plane, ``labels_of`` has two labels: of the negative side and of the positive side.
         """
         if type(rows) is np.ndarray or not sp.issparse(rows):
             threads = _threads_for(rows)
@@ -200,7 +199,7 @@ class PlaneRule:
     ) -> float:
         """Return C, or for ``C="auto"`` the C selected by cross-validation on some or all folds.
 
-        ``statistics`` are the statistics of all rows of these folds.
+        ``statistics`` is the sum of the statistics of these folds.
         """
         if self.C != "auto":
             return float(self.C)
@@ -211,8 +210,8 @@ class PlaneRule:
                 "the first rows on.",
                 hint='set C="auto" before fit() or the first partial_fit()',
             )
-        # A decomposition of a wide system takes long. Two of five test folds select about as good a C: on
-        # twelve data sets with 600 mapped features mean AUC and G-mean differed by 0.0003.
+        # Decomposing a wide system is slow, and two of five test folds select a C that is about as good.
+        # On twelve data sets with 600 mapped features, mean AUC and G-mean differed by 0.0003.
         tested = folds if statistics.n_features <= _MAX_FEATURES_FOR_ALL_FOLDS else folds[::3][:2]
         splits = ((state.subset({fold}), state.subset({*folds} - {fold})) for fold in tested)
         with limit_blas(statistics.n_features):
@@ -220,7 +219,7 @@ class PlaneRule:
             return select_C(splits, system, self._equations(system), self._equations)
 
     def path(self, statistics: ClassStatistics, Cs: FloatArray) -> list[Planes]:
-        """Return the planes for several C."""
+        """Return the planes for several values of C."""
         with limit_blas(statistics.n_features):
             system = self._system(statistics)
             equations = self._equations(system)
@@ -241,7 +240,7 @@ class PlaneRule:
         return margin_equations(system, self.class_weight, regularizer)
 
     def _side_weights(self, system: System) -> FloatArray:
-        """Return the weights of a row of the second and of the first of two classes."""
+        """Return the weight of a row of the second class and of a row of the first class, for two classes."""
         if self.objective == "auc":
             return 1.0 / system.counts[::-1]
         if self.class_weight == "balanced":
@@ -280,9 +279,9 @@ def _threads_for(rows: Any) -> int:
 
 
 def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
-    """Return the log-odds per unit of score for normal scores whose variance is the mean of both sides.
+    """Return the log-odds per unit of score for normal scores, with the mean of the variances of both sides.
 
-    ``positive`` and ``negative`` are mean and variance of the scores of both sides, one row per plane.
+    ``positive`` and ``negative`` have one row per plane: mean and variance of the scores of that side.
     """
     gap = positive[:, 0] - negative[:, 0]
     # If a plane has the same score for all rows (a class of weight zero), the gap is only rounding error.
@@ -291,7 +290,7 @@ def _logistic_slope(positive: FloatArray, negative: FloatArray) -> FloatArray:
     slope = np.divide(
         gap, variance, out=np.where(gap == 0.0, 0.0, np.inf), where=(variance > 0.0) & (gap != 0.0)
     )
-    # A positive lower bound keeps the order of the scores in the probabilities.
+    # With a positive slope, the probabilities have the same order as the scores.
     return np.clip(slope, 1e-9, 1e9)
 
 
@@ -304,16 +303,17 @@ def leave_one_out_moments(
     """Return mean and variance of leave-one-out scores for two classes; for more, the given moments.
 
     A training row pulls the plane towards itself, so training scores are farther apart than scores of new
-    rows, and a threshold belongs between the latter. For a (weighted) ridge regression with the matrix ``A``,
-    the score of row ``i`` of a plane fitted without that row is
+    rows, and a threshold should lie between the scores of new rows. In a (weighted) ridge regression with the
+    matrix ``A``, let row ``x_i`` have the target ``y_i``, the weight ``sigma_i`` and the training score
+    ``s_i``. Its score on a plane fitted without that row is
 
         s_i' = y_i - (y_i - s_i) / (1 - h_i),      h_i = sigma_i x_i' inv(A) x_i.
 
-    The leverage ``h_i`` of one row needs the row, but the mean leverage of a class follows from its
-    statistics: ``trace(inv(A) M_c) * sigma_c / l_c``.
+    The leverage ``h_i`` of one row needs the row, but the mean leverage of class ``c`` follows from its
+    matrix ``M_c``, weight ``sigma_c`` and count ``l_c``: ``trace(inv(A) M_c) * sigma_c / l_c``.
 
-    ``moments`` are [[mean, variance] of the positive side, of the negative side] of the training scores of
-    each plane, and ``weights`` the weights of a positive and of a negative row.
+    ``moments`` has for each plane the [mean, variance] of the training scores of the positive side, then of
+    the negative side. ``weights`` are the weights of a positive and of a negative row.
     """
     if len(system.labels) != 2:
         return moments
@@ -328,9 +328,10 @@ def leave_one_out_moments(
         traces = np.array([_trace(inverse, matrix) for matrix in matrices])
         scale, center = 1.0, 0.0
     else:
-        # Ranking all pairs is least squares with weights 1 / l_c and a free intercept, up to the scale of w:
-        # with B the matrix without dd', w is inv(B) d / (1 + q) here and inv(B) d / (1 + q / 2) there. The
-        # difference of the means is q / (1 + q), which gives q.
+        # Up to scale, w is the same as in least squares with weights 1 / l_c and an unpenalized intercept.
+        # Let d be the difference of the class means, B the matrix without dd', and q = d' inv(B) d.
+        # Then w is inv(B) d / (1 + q) for the pairwise loss and inv(B) d / (1 + q / 2) for least squares.
+        # The means of the scores differ by q / (1 + q), which determines q.
         scale, center = 2.0 / (2.0 - float(means[0] - means[1])), float(means.mean())
         traces = _pair_traces(inverse, equations.rhs[0], matrices, counts)
     rest = 1.0 - np.clip(weights * traces / counts, 0.0, _MAX_LEVERAGE)
@@ -341,10 +342,13 @@ def leave_one_out_moments(
 def _pair_traces(
     inverse: FloatArray, difference: FloatArray, matrices: list[FloatArray], counts: FloatArray
 ) -> FloatArray:
-    """Return ``l_c`` times the trace of each class, relative to the middle of both means, with intercept."""
+    """Return ``trace(inv(A) M_c)`` of both classes, where ``A`` is the matrix of the least squares problem.
+
+    Coordinates are relative to the midpoint between the class means, and include the intercept.
+    """
     symmetric = inverse + np.tril(inverse, -1).T
     pull = symmetric @ difference
-    half = 0.5 / (1.0 - 0.5 * float(difference @ pull))  # Sherman-Morrison: subtracts dd' / 2 from the matrix
+    half = 0.5 / (1.0 - 0.5 * float(difference @ pull))  # Sherman-Morrison formula
     traces = np.empty(2)
     for side, (matrix, count) in enumerate(zip(matrices, counts, strict=True)):
         mean = -matrix[-1, :-1] / count

@@ -35,20 +35,21 @@ class Quantizer:
     exponents : array-like of int
         Steps are ``2.0**exponents``.
     origins : array-like of float, optional
-        Integers, in steps, that are subtracted from the values. They save time and change no result.
+        Integers, in units of the step, that are subtracted from the values. They make sums smaller and
+        faster, and change no result.
     rounds : array-like of bool, optional
-        Features whose step is final, because values have been (or may be) rounded to it. All values of the
-        other features were multiples of their step; the step becomes finer as soon as a value needs it.
+        Whether the step of a feature is final, because values have been (or may be) rounded to it. All values
+        of the other features were multiples of their step; it becomes finer as soon as a value needs it.
     mixed : array-like of int, optional
-        For features into which values with a coarser step were merged: the number of bits by which that step
-        was coarser; else 0. ``subtract`` of statistics with the coarser step removes such rows exactly.
-        If they are forgotten row by row instead, an error of up to one coarser step remains.
+        Number of bits by which the step of merged values was coarser than the step of the feature; 0 for
+        features without such values. ``subtract`` of statistics with the coarser step removes such rows
+        exactly. If they are forgotten row by row instead, an error of up to one coarser step remains.
 
     Notes
     -----
     Without a given quantizer, the first 256 rows determine the steps. A feature with multiples of a power of
-    two (counts, flags, whole cents) gets that power as its step. For other features, the median absolute
-    deviation from the median, which outliers hardly change, has 2**33 to 2**37 steps.
+    two (counts, flags, whole cents) gets that power as its step. For other features, the step is chosen such
+    that the median absolute deviation, which is robust to outliers, has 2**33 to 2**37 steps.
 
     Examples
     --------
@@ -113,7 +114,7 @@ class Quantizer:
         return len(self.exponents)
 
     def note(self) -> str:
-        """Return one line that says how many features are rounded, and how many were merged."""
+        """Return a summary: how many features are rounded, and how many were merged from coarser steps."""
         parts = [f"{int(self.rounds.sum())} of {self.n_features} features rounded"]
         if self.mixed.any():
             parts.append(f"{int((self.mixed > 0).sum())} merged from coarser steps")
@@ -123,7 +124,7 @@ class Quantizer:
         """Return all arrays with the types of the native code."""
         return self.exponents, self.origins, self.rounds.view(np.uint8), self.mixed
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - as scikit-learn asks
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - signature of scikit-learn
         """Return the parameters of the constructor."""
         return {
             "exponents": self.exponents,
@@ -135,7 +136,7 @@ class Quantizer:
     def _get_state(self) -> dict[str, Any]:
         return {}
 
-    def _set_state(self, state: dict[str, Any]) -> None:  # noqa: ARG002 - there is none
+    def _set_state(self, state: dict[str, Any]) -> None:  # noqa: ARG002 - a quantizer has no learned state
         raise ValueError("a quantizer has no state beside its parameters")
 
     def to_dict(self) -> dict[str, list[Any]]:

@@ -28,7 +28,7 @@ class FoldLabel(NamedTuple):
 class RowLedger:
     """Multiset of the hashes of all learned rows with their labels and weights.
 
-    The hashes, eight bytes each, are stored in sorted runs; each run is at least twice as long as the next
+    The hashes, eight bytes each, are stored in sorted arrays (runs), each at least twice as long as the next
     one. Removed hashes are stored separately and are deleted from the runs when they exceed an eighth of the
     others, so the ledger takes at most eleven bytes per learned row. A ledger is immutable.
 
@@ -49,7 +49,7 @@ class RowLedger:
         return cls().with_hashes(array)
 
     def __bool__(self) -> bool:
-        return True  # also for a ledger without rows
+        return True  # even if the ledger is empty
 
     def __len__(self) -> int:
         return sum(map(len, self._added)) - sum(map(len, self._removed))
@@ -64,7 +64,7 @@ class RowLedger:
         return RowLedger(_with_run(self._added, np.sort(hashes)), self._removed)
 
     def without_hashes(self, hashes: Hashes, source: str) -> RowLedger:
-        """Return the ledger without some rows; raise DataError for rows that it does not contain as often."""
+        """Return the ledger without some rows; raise DataError for rows that it does not contain."""
         wanted, times = np.unique(hashes, return_counts=True)
         missing = np.maximum(times - self._counts(wanted), 0)
         if missing.any():
@@ -91,7 +91,7 @@ class RowLedger:
         return _difference(_joined(self._added), _joined(self._removed))
 
     def _counts(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Return how often each hash is in the ledger."""
+        """Return the number of times that each hash is in the ledger."""
         counts = np.zeros(len(hashes), dtype=np.int64)
         for sign, runs in ((1, self._added), (-1, self._removed)):
             for run in runs:

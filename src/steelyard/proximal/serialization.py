@@ -36,13 +36,13 @@ __all__ = [
 _FORMAT = "steelyard class statistics"
 _VERSION = 2
 _FLOAT_VERSION = 1  # message format of version 0.1, with floating-point sums
-_DEVIATION_BITS = 37  # a standard deviation of floating-point sums has at least 2**37 steps
+_DEVIATION_BITS = 37  # steps are chosen such that a standard deviation has 2**36 to 2**37 of them
 
 T = TypeVar("T")
 
 
 def to_bytes(statistics: ClassStatistics) -> bytes:
-    """Return statistics as bytes: one triangle per class, a version and a checksum."""
+    """Return statistics as bytes: the sums of each class, a version and a checksum."""
     return encode({"format": _FORMAT, "version": _VERSION, **get_state(statistics)})
 
 
@@ -58,7 +58,7 @@ def from_bytes(data: bytes, cls: type[ClassStatistics]) -> ClassStatistics:
 def open_message(
     tree: Mapping[str, Any], versions: Sequence[int], make: Callable[[Any], T], source: str
 ) -> T:
-    """Return ``make(tree)``; raise FileFormatError for other versions (the newest is first) and damage."""
+    """Return ``make(tree)``; raise FileFormatError if it is damaged or its version is not in ``versions``."""
     if tree.get("version") not in versions:
         raise FileFormatError(
             f"the message has version {tree.get('version')!r}; this library reads version {versions[0]}.",
@@ -97,7 +97,7 @@ def get_state(statistics: ClassStatistics) -> dict[str, Any]:
 
 def _class_state(label: Any, block: Any) -> dict[str, Any]:
     name, fold = (label.label, label.fold) if isinstance(label, FoldLabel) else (label, None)
-    if block is None:  # all rows of the class came before the quantizer was fixed
+    if block is None:  # all rows of the class arrived before the quantizer was fixed
         return {"label": name, "fold": fold, "sums": None}
     sums, bytes_per_number, rows, weights = block
     return {
@@ -111,7 +111,7 @@ def _class_state(label: Any, block: Any) -> dict[str, Any]:
 
 
 def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassStatistics:
-    """Return the statistics of :func:`get_state`; raise an error for invalid values."""
+    """Restore statistics from the result of :func:`get_state`; raise an error for invalid values."""
     if "origin" in state:
         return _from_float_state(state, cls)
     quantizer = None if state["grid"] is None else Quantizer(**state["grid"])
@@ -146,7 +146,7 @@ def from_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> ClassSta
 def from_sums(
     quantizer: Quantizer, sums: Mapping[Any, Sequence[int]], cls: type[ClassStatistics], *, fractions: bool
 ) -> ClassStatistics:
-    """Return the statistics with these integer sums; raise DataError if no rows can have them."""
+    """Return the statistics with these integer sums; raise DataError for sums that no rows can have."""
     statistics = cls(quantizer.n_features, quantizer=quantizer)
     statistics._sums.set_weight_exponent(-WEIGHT_FRACTION_BITS if fractions else 0)
     n = quantizer.n_features + 1
@@ -170,7 +170,7 @@ def _set_triangle(statistics: ClassStatistics, label: Any, triangle: Sequence[in
 
 
 def _rows(values: Any) -> NDArray[np.float64]:
-    """Return values of rows; raise ValueError for NaN and for values that no learner accepts."""
+    """Return rows as an array of doubles; raise ValueError for NaN and values that no learner accepts."""
     rows = _array(values, np.float64)
     if not (np.abs(rows) <= LARGEST_VALUE).all():
         raise ValueError("a row has a value that no learner accepts")
@@ -188,7 +188,7 @@ def _array(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def convert_maps(convert: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with converted feature maps: files of models contain objects, messages only arrays."""
+    """Return a state with converted feature maps: model files store them as objects, messages as arrays."""
     result = {**state, "map": convert(state["map"])}
     if state.get("gathered") is not None:
         result["gathered"] = {**state["gathered"], "unsettled": convert(state["gathered"]["unsettled"])}
@@ -245,20 +245,20 @@ def _from_float_state(state: Mapping[str, Any], cls: type[ClassStatistics]) -> C
 
 
 def _fit_quantizer(origin: NDArray[np.float64], total: NDArray[np.float64]) -> Quantizer:
-    """Return steps that resolve the deviation of each feature, with origins that are integers."""
+    """Return a quantizer whose steps resolve the standard deviation of each feature."""
     count = max(float(total[-1, -1]), 1.0)
     variance = np.diagonal(total)[:-1] / count - np.square(total[-1, :-1] / count)
     deviation = np.sqrt(np.maximum(variance, 0.0))
     size = np.where(deviation > 0.0, deviation, np.maximum(np.abs(origin), 1.0))
     wanted = np.frexp(size)[1] - _DEVIATION_BITS
-    # The origin has 53 bits. It stays an integer if no step is finer than its last bit.
+    # The origin has 53 bits. It is an integer multiple of any step that is not finer than its last bit.
     last_bit = np.frexp(np.where(origin == 0.0, 1e-300, origin))[1] - 52
     exponents = np.maximum(wanted, np.where(origin == 0.0, wanted, last_bit))
     return Quantizer(exponents, np.round(np.ldexp(origin, -exponents)))
 
 
 def _rounded(gram: NDArray[np.float64], quantizer: Quantizer) -> list[int]:
-    """Return the lower triangle of a matrix of doubles in steps; the last column of rows, -1, becomes 1."""
+    """Return the lower triangle as integers in units of the steps; the constant column -1 becomes 1."""
     scales = [*(Fraction(2) ** -int(exponent) for exponent in quantizer.exponents), Fraction(-1)]
     return [
         round(Fraction(float(gram[a, b])) * scales[a] * scales[b] * 2**WEIGHT_FRACTION_BITS)

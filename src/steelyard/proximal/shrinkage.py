@@ -1,4 +1,4 @@
-"""Shrinkage of small groups of rows towards all rows: shared by statistics cubes and models per key."""
+"""Shrinkage of small groups of rows towards all rows, for statistics cubes and models per key."""
 
 from __future__ import annotations
 

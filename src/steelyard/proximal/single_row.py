@@ -17,10 +17,10 @@ __all__ = ["SingleRowModel"]
 class SingleRowModel(_native.SingleRowModel):
     """Native model for calls with one row; it owns the single-row path of a ProximalSVC.
 
-    ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. Each returns
-    None or False, without any change, if the call needs the general path: X is not an array with one row
-    of doubles, the label is new, a parameter has changed, another thread is learning, or the statistics have
-    been changed by anything but this model.
+    ``label(attributes, X)`` predicts and ``learn(learner, attributes, X, y)`` learns one row. They return
+    None and False, respectively, and change nothing if the call needs the general path: X is not an array
+    with one row of doubles, the label is new, a parameter has changed, another thread is learning, or the
+    statistics have been changed by anything but this model.
     """
 
     @classmethod

@@ -4,8 +4,9 @@ For class ``j`` against the rest with weights ``sigma`` the plane ``[w; b]`` min
 
     |[w; b]|^2 / C + sum_i sigma_i (y_i - (x_i'w - b))^2,      y_i = +1 for class j, else -1,
 
-so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs`` with ``T`` the (weighted) sum of all class
-matrices. Classes with equal counts have equal ``a``; planes with a common matrix share its factor.
+so it solves ``(a T + kappa M_j + penalty / C) [w; b] = rhs``. ``M_j`` is the matrix of class ``j``, ``T`` the
+(weighted) sum of all class matrices, and the numbers ``a`` and ``kappa`` depend on the weights. Classes with
+equal counts have equal ``a``; planes with a common matrix share its Cholesky factor.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _REFLECTOR_BLOCK = 64  # largest block of Householder reflectors in LAPACK
 
 @dataclass
 class PlaneEquations:
-    """Linear systems of all planes: ``(a[p] * total + kappa[p] * M[p] + penalty / C) u = rhs[p]``."""
+    """Linear systems of all planes: ``(a[p] total + kappa[p] own(classes[p]) + penalty / C) u = rhs[p]``."""
 
     classes: list[int]  # index of the positive class of each plane
     total: FloatArray  # lower triangle of the matrix that all planes share
     a: FloatArray  # coefficient of ``total`` for each plane
     kappa: FloatArray  # coefficient of the class matrix ``own`` for each plane
     own: Callable[[int], FloatArray]  # returns the lower triangle of the matrix of one class
-    # weighted rows whose Gram matrix is ``own``, if they are few
+    # returns a few weighted rows whose Gram matrix is ``own``; None if there would be too many rows
     own_rows: Callable[[int], tuple[FloatArray, FloatArray] | None]
     rhs: FloatArray  # right-hand sides, of shape (n_planes, size)
     regularizer: Regularizer
@@ -68,12 +69,12 @@ class PlaneEquations:
 
 
 def plane_classes(n_classes: int) -> list[int]:
-    """Return the positive class of each plane; two classes share one plane, positive for the second."""
+    """Return the positive class of each plane; for two classes, the second is positive in the only plane."""
     return list(range(n_classes)) if n_classes > 2 else [n_classes - 1]
 
 
 def margin_equations(system: System, class_weight: Any, regularizer: Regularizer) -> PlaneEquations:
-    """Return the systems of the (weighted) least squares planes."""
+    """Return the linear systems of planes fitted by (weighted) least squares."""
     classes = plane_classes(len(system.labels))
     factors = None if class_weight == "balanced" else class_factors(class_weight, system.labels)
     if factors is None:  # balanced weights depend on the plane
@@ -92,7 +93,11 @@ def margin_equations(system: System, class_weight: Any, regularizer: Regularizer
 
 
 def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
-    """Return the systems of the squared pairwise loss: ``S_+ + S_- + dd'`` with right-hand side ``d``."""
+    """Return the linear systems of the squared pairwise loss.
+
+    The matrix is ``S_+ + S_- + dd'`` and the right-hand side ``d``: the covariance matrices of the class and
+    of the rest, and the difference of their means.
+    """
     classes = plane_classes(len(system.labels))
     d = system.n_features
     total = system.all_rows
@@ -121,7 +126,7 @@ def auc_equations(system: System, regularizer: Regularizer) -> PlaneEquations:
     )  # fmt: skip
 
 
-# -- one C ------------------------------------------------------------------------------------------
+# -- one value of C ---------------------------------------------------------------------------------
 
 
 def solve(equations: PlaneEquations, C: float) -> FloatArray:
@@ -174,7 +179,7 @@ def _solve_family(equations: PlaneEquations, planes: list[int], C: float) -> Flo
 
 
 def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Return the own rows of some planes in one matrix, their weights, and the first row of each plane."""
+    """Stack the ``own_rows`` of some planes; return rows, weights, and the first row of each plane."""
     rows, weights, starts = [np.empty((0, equations.rhs.shape[1]))], [np.empty(0)], [0]
     for plane in planes:
         own = equations.own_rows(equations.classes[plane]) if equations.kappa[plane] != 0.0 else None
@@ -193,14 +198,17 @@ def _own_rows(equations: PlaneEquations, planes: list[int]) -> tuple[FloatArray,
 def _correction(
     rows: FloatArray, weights: FloatArray, spread: FloatArray, solution: FloatArray
 ) -> FloatArray:
-    """Return the Woodbury term for ``spread = inv(B) rows'`` (as rows) and ``solution = inv(B) rhs``."""
+    """Return the term that the Woodbury identity subtracts from ``solution = inv(B) rhs``.
+
+    ``B`` is the matrix of the family, and the rows of ``spread`` are the columns of ``inv(B) rows'``.
+    """
     small = np.diag(1.0 / weights) + rows @ spread.T
     correction: FloatArray = np.linalg.solve(small, rows @ solution) @ spread
     return correction
 
 
 def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
-    """Solve for a positive definite matrix; if it is numerically singular, by its pseudo-inverse."""
+    """Solve with a positive definite matrix; if it is numerically singular, use its pseudo-inverse."""
     factor, info = lapack.dpotrf(lower.T, lower=0, clean=0)
     if info == 0:
         solution: FloatArray = lapack.dpotrs(factor, rhs, lower=0)[0]
@@ -213,7 +221,7 @@ def _solve_definite(lower: FloatArray, rhs: FloatArray) -> FloatArray:
 
 
 def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, FloatArray]:
-    """Return eigenvalues and eigenvectors; raise DataError for overflown sums of a damaged file."""
+    """Return eigenvalues and eigenvectors; raise DataError if sums overflowed, as in a damaged file."""
     if not np.isfinite(matrix).all():
         raise DataError(
             "the sums of products are not finite, so the planes cannot be computed.",
@@ -224,11 +232,11 @@ def _eigh(matrix: FloatArray, driver: str | None = None) -> tuple[FloatArray, Fl
     return values, vectors
 
 
-# -- several C --------------------------------------------------------------------------------------
+# -- several values of C ----------------------------------------------------------------------------
 
 
 def _translated(lower: FloatArray, center: FloatArray) -> FloatArray:
-    """Return a lower triangle in coordinates with the intercept at ``center``."""
+    """Return the Gram matrix (lower triangle) of rows ``[x - center, -1]``, given that of ``[x, -1]``."""
     side, corner = lower[-1, :-1], float(lower[-1, -1])
     half, full = np.append(side + 0.5 * corner * center, 0.0), np.append(center, 0.0)
     result: FloatArray = blas.dsyr2(1.0, half, full, a=lower.T, lower=0).T
@@ -246,7 +254,7 @@ class _Eigen:
     def __init__(self, matrix: FloatArray, equations: PlaneEquations) -> None:
         self.equations = equations
         regularizer = equations.regularizer
-        self._free: tuple[FloatArray, float] | None = None  # for an intercept without penalty
+        self._free: tuple[FloatArray, float] | None = None  # only set if the intercept is not penalized
         if not equations.has_intercept:
             self._scale = sp.diags_array(1.0 / regularizer.scale)
             lower = matrix.copy()
@@ -270,7 +278,10 @@ class _Eigen:
         self.U = self._scale @ vectors
 
     def solve(self, plane: int, Cs: ArrayOfC) -> FloatArray:
-        """Return the solutions of a plane for several C, one per row; own rows by the Woodbury identity."""
+        """Return the solutions of a plane for several values of C, one per row.
+
+        Its own rows are added by the Woodbury identity.
+        """
         equations = self.equations
         kappa = equations.kappa[plane]
         own = equations.own_rows(equations.classes[plane]) if kappa != 0.0 else None
@@ -287,7 +298,7 @@ class _Eigen:
         return result
 
     def solve_rhs(self, rhs: FloatArray, Cs: ArrayOfC, a: float = 1.0) -> FloatArray:
-        """Return the solutions for one right-hand side and several C, without own rows."""
+        """Return the solutions for one right-hand side and several values of C, without own rows."""
         reduced = rhs
         if self._free is not None:
             column, corner = self._free
@@ -305,7 +316,7 @@ class _Eigen:
 
 
 class _Tridiagonal(_Eigen):
-    """Householder tridiagonalization, a third of the cost of an eigendecomposition for one right-hand side.
+    """Householder tridiagonalization; for one right-hand side a third of the cost of eigenvectors.
 
     With fewer rows than features, the matrix ``S = F'F`` has low rank and the right-hand side ``F'g`` is in
     its range. Then ``inv(S + I / C) F'g = F' inv(FF' + I / C) g``, and only the small ``FF'`` is
@@ -339,7 +350,7 @@ class _Tridiagonal(_Eigen):
         return result
 
     def _rotate(self, vectors: FloatArray, trans: str) -> FloatArray:
-        """Apply the product of the reflectors, which does not change the first coordinate."""
+        """Multiply by the product of the Householder reflectors; the first coordinate does not change."""
         columns = np.array(vectors.reshape(len(vectors), -1), order="F")
         if len(columns) > 1:
             rest = np.asfortranarray(columns[1:])
@@ -349,7 +360,7 @@ class _Tridiagonal(_Eigen):
 
 
 class _Factor:
-    """Pivoted Cholesky factor: few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
+    """Pivoted Cholesky factor: a few rows ``F`` with ``F'F`` equal to a matrix of low rank."""
 
     def __init__(self, lower: FloatArray, order: NDArray[np.intp]) -> None:
         self._lower = lower  # F' with its rows in `order`
@@ -358,7 +369,7 @@ class _Factor:
     @classmethod
     def of(cls, lower: FloatArray) -> _Factor | None:
         """Return the factor of a lower triangle; None if its rank is 1 or too large."""
-        # A row-major lower triangle is a column-major upper one, which LAPACK expects.
+        # LAPACK reads a row-major lower triangle as a column-major upper triangle.
         factored, pivots, rank, info = lapack.dpstrf(lower.T, lower=0)
         if info < 0 or not 1 < rank <= _MAX_RANK_FRACTION * len(lower):
             return None
@@ -388,7 +399,7 @@ ArrayOfC = list[float] | FloatArray
 def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
     """Return the solutions of all planes for every C, of shape (n_Cs, n_planes, size).
 
-    Planes that share a matrix, or differ from the common one by few rows, share one decomposition.
+    Planes share one decomposition if their matrices are equal or differ from ``total`` by a few rows.
     """
     paths = np.empty((len(Cs), *equations.rhs.shape))
     alone, families = _families(equations)
@@ -401,19 +412,19 @@ def solve_path(equations: PlaneEquations, Cs: ArrayOfC) -> FloatArray:
             paths[:, plane] = eigen.solve(plane, Cs)
     for plane in alone:
         matrix = equations.matrix(plane)
-        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # dsytrd needs more than one entry
+        decomposition = _Tridiagonal if len(matrix) > 4 else _Eigen  # tiny matrices are not tridiagonalized
         paths[:, plane] = decomposition(matrix, equations).solve_rhs(equations.rhs[plane], Cs)
     return paths
 
 
 def score_moments(system: System, index: int, u: FloatArray) -> FloatArray:
-    """Return mean and variance of the scores ``e'u`` of a class and of the rest: [[m+, v+], [m-, v-]]."""
+    """Return [mean, variance] of the scores ``e'u`` of a class, and of the rest: an array of shape (2, 2)."""
     moments: FloatArray = all_score_moments(system, [index], u[None])[0]
     return moments
 
 
 def all_score_moments(system: System, classes: list[int], solutions: FloatArray) -> FloatArray:
-    """Return :func:`score_moments` of several planes, each with its class: of shape (n_planes, 2, 2)."""
+    """Return :func:`score_moments` for each plane and its class, as an array of shape (n_planes, 2, 2)."""
     counts = system.counts[classes]
     own = np.array(
         [system.quadratics(index, u[None])[0] for index, u in zip(classes, solutions, strict=True)]

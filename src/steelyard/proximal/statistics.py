@@ -28,13 +28,13 @@ from steelyard.proximal.row_ledger import FoldLabel
 
 __all__ = ["ClassStatistics", "ClassSubset", "label_bytes", "never_learned"]
 
-_MAX_SCALE_FACTOR = 2.0**32  # largest factor of one call of scale()
+_MAX_SCALE_FACTOR = 2.0**32  # largest factor that scale() accepts
 _INDEFINITE_TOLERANCE = (
     1e-8  # tolerance relative to the diagonal; far above the rounding error of one conversion to double
 )
-_TOO_MANY_ROWS = 1  # code with which the native code refuses to remove more rows than a class has
-_MIN_ROWS_FOR_THREADS = 9  # to add fewer rows, one thread is faster
-_MIN_VALUES_FOR_THREADS = 1_000_000  # to check fewer values, one thread is faster
+_TOO_MANY_ROWS = 1  # native error code: more rows to remove than the class has
+_MIN_ROWS_FOR_THREADS = 9  # with fewer rows to add, one thread is faster
+_MIN_VALUES_FOR_THREADS = 1_000_000  # with fewer values to check, one thread is faster
 
 
 class ClassStatistics:
@@ -96,7 +96,7 @@ class ClassStatistics:
         _check_fits_memory(n_features, 1)
         self._sums = _native.ExactSums(int(n_features))
         self._slots: dict[Label, int] = {}  # native slot of every label, even without rows
-        self.from_floats = False  # whether it contains floating-point sums of a file of version 0.1
+        self.from_floats = False  # whether the sums come from a file of version 0.1 with floating-point sums
         if quantizer is not None:
             if quantizer.n_features != n_features:
                 raise DataError(
@@ -271,7 +271,7 @@ class ClassStatistics:
     def remove_batch(self, batch: Batch, source: str) -> None:
         """Remove a validated batch in place; raise DataError for rows that were never added.
 
-        After an error the statistics may be changed: the caller works on a copy and drops it.
+        After an error the statistics may have changed, so callers work on a copy and discard it.
         """
         slots = self._slots_of(batch)
         try:
@@ -286,12 +286,12 @@ class ClassStatistics:
     def _slots_of(self, batch: Batch) -> NDArray[np.int32]:
         """Return the slot of every row; new labels get a new slot."""
         known = self._slots
-        if len(batch.codes) == len(batch.labels) == 1 and batch.labels[0] in known:  # fast for single rows
+        if len(batch.codes) == len(batch.labels) == 1 and batch.labels[0] in known:  # fast path
             return np.array([known[batch.labels[0]]], dtype=np.int32)
         missing = [label for label in batch.labels if label not in known]
         if missing:
             _check_fits_memory(self.n_features, len(missing))
-            # A new dict in one assignment: other threads may be reading the old one.
+            # Assign a new dict instead of changing the old one, which other threads may be reading.
             self._slots = {**known, **{label: len(known) + k for k, label in enumerate(missing)}}
             known = self._slots
         if len(batch.labels) == 1:
@@ -308,7 +308,7 @@ class ClassStatistics:
         source: str,
         hint: str | None = None,
     ) -> None:
-        """Raise DataError if the native code refused a removal, or left sums that no rows can have."""
+        """Raise DataError if the native code refused a removal, or if no rows can have the remaining sums."""
         kind, refused_slot, wanted, present = refusal
         if kind:
             label = _class_label(next(label for label, slot in self._slots.items() if slot == refused_slot))
@@ -338,18 +338,18 @@ class ClassStatistics:
         return self.copy().merge(other)
 
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
-        """Return the difference, which gives ``self`` when merged into ``other``. Counts may be negative."""
+        """Return the difference: merged into ``other`` it gives ``self``. Its counts may be negative."""
         result = self.copy()
         result._combine(other, -1, None)
         return result
 
     def check_learned(self, difference: ClassStatistics, source: str) -> None:
-        """Raise DataError if these sums, after a difference was merged, cannot be those of rows."""
+        """Raise DataError if no rows can have these sums, after ``difference`` was merged into them."""
         for label in difference.classes:
             left, change = self.count(label), difference.count(label)
             if left < 0.0:
                 raise too_many_rows_error(-change, left - change, source, _class_label(label))
-        folded = self.copy().fold()  # stored rows of negative weight become part of the sums
+        folded = self.copy().fold()  # adds stored rows of negative weight to the sums
         self._check_removal((0, 0, 0.0, 0.0), folded._sums, difference.classes, source)
 
     def _combine(self, other: ClassStatistics, sign: int, source: str | None) -> None:
@@ -386,7 +386,7 @@ class ClassStatistics:
         self.from_floats |= other.from_floats
 
     def regrouped(self, labels: Mapping[Label, Label]) -> ClassStatistics:
-        """Return a copy with new labels; equal labels are merged, and classes without a new label dropped."""
+        """Return a copy with new labels. Equal labels are merged; classes without a new label are dropped."""
         slots = {label: k for k, label in enumerate(dict.fromkeys(labels.values()))}
         places = np.full(len(self._slots), -1, dtype=np.int32)
         for label, new in labels.items():
@@ -434,8 +434,7 @@ class ClassStatistics:
     def scale(self, factor: float) -> Self:
         """Multiply the weight of every row (exponential decay).
 
-        Sums are rounded to multiples of 2**-20 of a weight of 1; a class whose weight becomes zero is
-        removed.
+        The scaled sums are rounded to multiples of 2**-20. A class whose weight becomes zero is removed.
         """
         if not Positive().accepts(factor) or factor > _MAX_SCALE_FACTOR:
             raise DataError(
@@ -449,7 +448,7 @@ class ClassStatistics:
         return self
 
     def permute_features(self, places: Sequence[int], n_features: int) -> ClassStatistics:
-        """Return a copy with feature ``k`` at ``places[k]`` of ``n_features``; other features are zero."""
+        """Return a copy with feature ``k`` moved to position ``places[k]``; other features are zero."""
         if len(set(places)) != self.n_features or not set(places) <= set(range(n_features)):
             raise DataError(
                 f"places must be distinct and below n_features={n_features}; got {places}.",
@@ -480,7 +479,7 @@ class ClassStatistics:
     # -- files and messages -------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """Return the statistics as bytes: one triangle per class, a version and a checksum."""
+        """Return the statistics as bytes: the sums of each class, a version and a checksum."""
         return serialization.to_bytes(self)
 
     @classmethod
@@ -499,7 +498,7 @@ class ClassStatistics:
 
 
 class ClassSubset:
-    """View of some classes of statistics under new labels; classes with equal labels are merged. No copy.
+    """View of some classes under new labels, without a copy; classes with equal labels are merged.
 
     Parameters
     ----------
@@ -528,7 +527,7 @@ class ClassSubset:
 
 
 def never_learned(source: str, label: Label, hint: str | None = None) -> DataError:
-    """Return the error for rows to forget that were never learned."""
+    """Return the error for an attempt to forget rows that were never learned."""
     return DataError(
         f"some rows of class {label!r} that were to be forgotten were never learned; nothing was changed.",
         source=source,
@@ -537,7 +536,7 @@ def never_learned(source: str, label: Label, hint: str | None = None) -> DataErr
 
 
 def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source: str) -> Batch:
-    """Return a batch from arguments of a public method; values may still be NaN, infinite or too large."""
+    """Return a batch with valid shapes and labels; values may still be NaN, infinite or too large."""
     try:
         X = check_array(
             X, accept_sparse="csr", dtype=(np.float64, np.float32), order="C", ensure_all_finite=False
@@ -562,7 +561,7 @@ def _validated_batch(X: Any, y: Any, sample_weight: Any, n_features: int, source
 
 
 def _bad_values(batch: Batch, error: ValueError) -> DataError:
-    """Return the error for values that the native code has refused."""
+    """Return the error for values that the native code has rejected."""
     values = batch.X.data if sp.issparse(batch.X) else batch.X
     threads = num_threads() if values.size >= _MIN_VALUES_FOR_THREADS else 1
     largest = _native.largest_magnitude(values, threads)
@@ -574,7 +573,7 @@ def _bad_values(batch: Batch, error: ValueError) -> DataError:
 
 
 def _check_fits_memory(n_features: int, n_matrices: int) -> None:
-    """Raise an error for a number of features whose matrices do not fit in memory, before any allocation."""
+    """Raise an error before any allocation if the matrices of so many features do not fit in memory."""
     check_fits_memory(
         8 * (n_features + 1) ** 2 * max(n_matrices, 1),
         f"class statistics of {n_features:,} features",

@@ -1,9 +1,9 @@
 """Linear systems of the planes: matrices of all classes as doubles, and the regularizer.
 
 All matrices are lower triangles in the coordinates of the statistics, ``e = [x - origin, -1]``.
-Standardization of the rows is the congruence ``[z, -1] = e T``. A solution for ``e`` with the regularizer
-``inv(T)' inv(T) / C`` is the solution for ``z`` with ``I / C``. So standardization changes the regularizer
-only.
+A standardized row ``z`` is ``[z, -1] = e T`` with a matrix ``T``. Solving for ``e`` with the regularizer
+``inv(T)' inv(T) / C`` is equivalent to solving for ``z`` with ``I / C``. So standardization only changes the
+regularizer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Regularizer", "System", "symmetric", "times"]
 _EPS = float(np.finfo(np.float64).eps)
 _MIN_RAW_SCALE = (
     2.0**-200
-)  # minimum scale of a raw feature; a smaller one has no effect in floating-point arithmetic
+)  # minimum scale of a raw feature; smaller scales have no effect in floating-point arithmetic
 _MAX_CLASSES_WITHOUT_FACTORS = 30  # up to this number, one matrix for each plane is cheap
 
 
@@ -36,7 +36,7 @@ def symmetric(lower: FloatArray) -> FloatArray:
 
 def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return the product of a symmetric matrix, given by its lower triangle, with a vector or columns."""
-    # The transpose of a row-major lower triangle is a column-major upper one, which BLAS needs no copy of.
+    # BLAS reads a row-major lower triangle as a column-major upper triangle, without a copy.
     if vectors.ndim == 1:
         product: FloatArray = blas.dsymv(1.0, lower.T, vectors, lower=0)
     else:
@@ -46,10 +46,10 @@ def times(lower: FloatArray, vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if penalized."""
+    """Penalty on a plane ``[w; b]``: ``|scale * w|^2``, plus ``(b - center'w)^2`` if ``b`` is penalized."""
 
-    scale: FloatArray  # standard deviations of the features, or ones
-    center: FloatArray | None  # center in the formula, relative to the origin; None: ``b`` is not penalized
+    scale: FloatArray  # standard deviations of the features; 1 / unit if they are not standardized
+    center: FloatArray | None  # point relative to the origin; None if the intercept ``b`` is not penalized
 
     def add_to(self, lower: FloatArray, factor: float) -> FloatArray:
         """Return ``lower + factor * penalty`` as a new lower triangle."""
@@ -76,8 +76,8 @@ class Regularizer:
 class System:
     """Counts, sums and matrices of all classes, relative to one origin.
 
-    All values are correctly rounded exact sums, so equal rows give equal bits with every quantizer and after
-    every history.
+    All values are correctly rounded exact sums. So equal rows give bit-identical values, whatever the
+    quantizer and the history.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ class System:
     labels : list, optional
         The classes of the statistics, if the caller knows them.
     standardize : bool
-        Whether the features are standardized. If not, units below 1 become 1: tiny features are practically
-        constant then, and the inverse square of their unit would overflow.
+        Whether the features are standardized. If not, units below 1 become 1, because tiny features are then
+        practically constant, and the inverse square of their unit would overflow.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class System:
             self.sums *= self._scaling[:-1]
 
     def _raise_small_units(self) -> FloatArray | None:
-        """Raise units to at least 1; return the factors of all coordinates, None if all are 1."""
+        """Raise units to at least 1; return the factors of all coordinates, or None if all factors are 1."""
         if (self.unit >= 1.0).all():
             return None
         scaling = np.append(np.minimum(self.unit, 1.0), 1.0)
@@ -138,7 +138,7 @@ class System:
 
     @cached_property
     def v(self) -> FloatArray:
-        """``E_c' 1`` of every class, one per row."""
+        """Sum of the rows ``e`` of every class; one row per class."""
         return np.column_stack([self.sums, -self.counts])
 
     @cached_property
@@ -151,7 +151,7 @@ class System:
     def scale(self) -> FloatArray:
         """Standard deviations of the features; 1 where a feature is constant."""
         variance = self._view.variance
-        # Deviations near the floating-point resolution of the values are rounding errors of a constant.
+        # Deviations near the floating-point resolution of the values are rounding errors of constants.
         resolution = np.square(4.0 * _EPS * (self.origin / self.unit + self.offset))
         varies = (variance > 0.0) & (variance > resolution)
         return np.where(varies, np.sqrt(variance), 1.0)
@@ -168,7 +168,7 @@ class System:
         return self._dense[index]
 
     def factor(self, index: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return few rows ``F`` with ``F' F = E_c' E_c``, and weights of 1; None if that would not be faster.
+        """Return a few rows ``F`` with ``F' F = E_c' E_c``, with weights of 1; None if this is not faster.
 
         ``F`` is computed from the matrix, so it depends on the current rows only.
         """
@@ -205,7 +205,7 @@ class System:
         return self.total()
 
     def raw(self, solutions: FloatArray) -> FloatArray:
-        """Return normals in units of the raw features, of planes in the coordinates of the system.
+        """Convert the normals of planes from the coordinates of the system to units of the raw features.
 
         For a subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
         """

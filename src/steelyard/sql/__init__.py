@@ -2,8 +2,8 @@
 
 :func:`fit`, :func:`partial_fit` and :func:`forget` learn the rows of a table or query. Either the database
 computes the sums (push-down) or its rows are streamed. :func:`queries` returns the SELECTs of the sums, and
-:func:`expression` converts a linear model to a SELECT. :class:`StatisticsCube` stores the statistics of every
-cell, from which the model of any slice is computed.
+:func:`expression` converts a linear model to a SELECT. :class:`StatisticsCube` stores statistics for each
+combination of column values, from which the model of any slice is computed.
 """
 
 from steelyard._deprecation import renamed_class

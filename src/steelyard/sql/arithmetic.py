@@ -1,4 +1,4 @@
-"""Integer arithmetic of database engines, and the largest sums of products that fit into its types."""
+"""Integer arithmetic of database engines: types, and the largest sums of products that fit into them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["ARITHMETICS", "DIALECTS", "Arithmetic", "arithmetic_of"]
 
-NARROW_BITS = 62  # maximum size of a product or sum in 64-bit integers, with a safety margin
+NARROW_BITS = 62  # maximum bits of a product or sum in 64-bit integers, with a safety margin
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Arithmetic:
     nan : {"equal", "function", "never"}
         How NaN is detected: by comparison (NaN equals itself), by a function, or never (columns have no NaN).
     truncates : bool
-        Whether the engine may lack FLOOR; CAST to an integer then rounds towards zero.
+        Whether the engine may lack FLOOR, so that CAST is used, which rounds towards zero.
     changing : bool
         Whether one column can hold values of several types.
     fence : {"limit", "offset"} or None

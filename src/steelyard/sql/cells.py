@@ -66,7 +66,7 @@ def missing_last(key: Any) -> list[tuple[bool, Any]]:
 def _distinct_rows(
     columns: Sequence[NDArray[np.int64]], sizes: Sequence[int]
 ) -> tuple[Sequence[NDArray[Any]], NDArray[np.int32]]:
-    """Return the distinct rows of integer columns, and for each row its index; values are below ``sizes``."""
+    """Return the distinct rows of integer columns, and for each row its index among them."""
     sizes = [max(size, 1) for size in sizes]
     if math.prod(sizes) < 2**63:
         found, codes = _distinct(np.ravel_multi_index(columns, sizes), math.prod(sizes))
@@ -76,7 +76,7 @@ def _distinct_rows(
 
 
 def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the sorted distinct numbers and the index of each; for small n by counting (all are below n)."""
+    """Return the sorted distinct numbers, all below ``n``, and for each number its index among them."""
     if n > 4 * len(numbers):
         found, codes = np.unique(numbers, return_inverse=True)
         return found, codes.astype(np.int32)
@@ -87,7 +87,7 @@ def _distinct(numbers: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], ND
 
 
 def bucket_codes(batch: ColumnBatch, time: str | None, length: float, source: str) -> Coded:
-    """Return dictionary-encoded time buckets of ``length`` seconds; one bucket without a time column."""
+    """Return dictionary-encoded time buckets of ``length`` seconds; a single bucket if ``time`` is None."""
     if time is None:
         return [0], np.zeros(batch.n_rows, dtype=np.int64)
     values = batch.columns[time]

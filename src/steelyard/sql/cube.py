@@ -1,4 +1,4 @@
-"""Statistics cube: the model of every slice without reading the rows again."""
+"""Statistics cube: computes the model of any slice without reading the rows again."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ __all__ = ["StatisticsCube"]
 _MAX_CLASSES = 500
 _MAX_FOLDS = 100
 _MAX_BUFFER_BYTES = 1 << 26  # memory limit for rows that are collected before they are added
-_MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not worth compacting
-_CELL_OVERHEAD_BYTES = 400  # memory of a cell and class in addition to its sums
+_MIN_BYTES_TO_COMPACT = 1 << 25  # smaller cubes are not compacted
+_CELL_OVERHEAD_BYTES = 400  # memory of each cell and class in addition to its sums
 _SOURCE = "StatisticsCube"
 
 
 @storable("StatisticsCube")
 class StatisticsCube:
-    """Statistics cube: statistics of every cell, given by the values of some columns and a time bucket.
+    """Statistics cube: statistics for each combination (cell) of column values and a time bucket.
 
     The model of a slice is solved from the sum of its cells. It equals a fit on the rows of the slice.
 
@@ -72,7 +72,7 @@ class StatisticsCube:
         Treatment of missing values: raise an error, or fill with the mean or zero.
     folds : int, default=0
         Number of cross-validation folds for ``borrow="auto"``. Rows are assigned to folds by their values.
-        Each fold takes the memory of a cell. 0 stores no folds.
+        Each fold of a cell takes as much memory as a cell. 0 stores no folds.
     max_bytes : int, optional
         Memory limit of all cells; exceeding it raises MemoryLimitError. By default the free memory.
 
@@ -190,7 +190,7 @@ class StatisticsCube:
 
     @snapshot_read
     def empty(self) -> StatisticsCube:
-        """Return a cube with the same columns and quantizer without rows, for workers to fill and merge."""
+        """Return a cube without rows, with the same columns and quantizer; workers fill such cubes."""
         other = StatisticsCube(**self.get_params())
         other._encoder, other._labels = deepcopy(self._encoder), deepcopy(self._labels)
         if self._statistics is not None:
@@ -260,7 +260,7 @@ class StatisticsCube:
             reader.close()
 
     def _encode(self, batch: ColumnBatch, *, learn: bool) -> tuple[FloatArray, list[str], NDArray[np.int32]]:
-        """Return features, names of cells and classes, and for each row the index of its name."""
+        """Return features, the names of pairs of cell and class, and for each row the index of its name."""
         place = Place(_SOURCE)
         _, classes = self._labels.encode(batch.columns[self.target], place, 0)
         X, _ = self._encoder.encode(batch, place, 0, learn=learn)
@@ -281,7 +281,7 @@ class StatisticsCube:
         return length.total_seconds()
 
     def _check_memory(self, labels: Sequence[str]) -> None:
-        """Raise if the new cells would exceed the memory, before they are allocated."""
+        """Raise an error before new cells are allocated, if they would exceed the memory limit."""
         assert self._statistics is not None
         self._check_n_bytes(labels, self._statistics.n_features)
 
@@ -291,7 +291,7 @@ class StatisticsCube:
     def _check_n_bytes(self, labels: Sequence[str], d: int) -> None:
         known = set() if self._statistics is None else set(self._statistics.classes)
         n_new = len(set(labels) - known)
-        size = 8 * (d + 1) * (d + 2) + _CELL_OVERHEAD_BYTES  # sums of 16 bytes each
+        size = 8 * (d + 1) * (d + 2) + _CELL_OVERHEAD_BYTES  # (d + 1) (d + 2) / 2 sums of 16 bytes
         what = f"{len(known) + n_new:,} cells and classes of {d:,} features"
         hint = "use fewer columns in by=, or longer time buckets"
         total = (len(known) + n_new) * size
@@ -438,7 +438,7 @@ class StatisticsCube:
         Parameters
         ----------
         by : str or sequence of str
-            Columns from ``by`` of the cube.
+            One or more of the columns ``by`` of the cube.
         estimator : ProximalSVC, optional
             Estimator whose parameters are used.
         """

@@ -57,7 +57,7 @@ def expression(model: TableModel, table: str, dialect: str = "duckdb", *, truths
 
 
 def _table(exp: Any, name: str) -> Any:
-    """Return the table expression of a name; dots separate schema and table."""
+    """Return the SQLGlot expression of a table name, in which dots separate schema and table."""
     parts = [exp.to_identifier(part, quoted=True) for part in reversed(name_parts(name))]
     return exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
 
@@ -78,7 +78,7 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
         column = exp.column(name, quoted=True)
         if name not in numbers:
             condition = exp.EQ(this=column, expression=exp.Literal.string(value))
-        elif value == VALUE:  # of a column that the first table did not have
+        elif value == VALUE:  # the value of a numeric column that the first table did not have
             shift = _number(exp, encoder.shift_of(name))
             shifted = exp.Sub(this=_value(exp, encoder, name, truths), expression=shift)
             terms.append(exp.Mul(this=_number(exp, weight), expression=exp.Paren(this=shifted)))
@@ -94,7 +94,7 @@ def _plane(exp: Any, model: TableModel, coef: Any, intercept: float, truths: Seq
 
 
 def _value(exp: Any, encoder: TableEncoder, name: str, truths: Sequence[str]) -> Any:
-    """Return the value of a column of numbers, with the replacement of missing values."""
+    """Return the SQL value of a numeric column, with missing values replaced."""
     value = exp.column(name, quoted=True)
     if name in truths:  # engines cannot multiply booleans
         one, zero = _number(exp, 1.0), _number(exp, 0.0)

@@ -37,11 +37,11 @@ from steelyard.tables.databases import (
 __all__ = ["HOW", "fit", "forget", "learn", "partial_fit", "queries", "source"]
 
 HOW = ("auto", "pushed", "streamed")
-# Maximum numbers of double columns and of numeric columns for which push-down is faster than reading the
-# rows, measured by benchmarks/speed/bench_sql.py. d columns have d * (d + 3) / 2 sums, and doubles need two
-# digits. DuckDB returns rows without copying, which is always faster.
+# Maximum numbers of (double columns, numeric columns) for which push-down is faster than reading the rows.
+# They are measured by benchmarks/speed/bench_sql.py. For DuckDB reading is always faster: it copies no rows.
+# d columns need d * (d + 3) / 2 sums, and each double column is split into two digits.
 _MAX_PUSHDOWN_COLUMNS = {"duckdb": (0, 0), "postgres": (4, 8), "sqlite": (2, 3)}
-_MAX_PUSHDOWN_CATEGORICAL = 2  # categorical columns; every pair is a query
+_MAX_PUSHDOWN_CATEGORICAL = 2  # maximum number of categorical columns; each pair needs a query
 _CHUNK_ROWS = 16_384  # rows read and learned at a time
 _UNKNOWN_TABLE_MESSAGES = ("does not exist", "no such table", "doesn't exist")
 _SOURCE = "steelyard.sql"
@@ -89,7 +89,7 @@ def fit(
         Columns to treat as categorical, and columns to leave out.
     how : {"auto", "pushed", "streamed"}, default="auto"
         "pushed": the database computes the sums of a ProximalSVC in integers (push-down), and no row leaves
-        it. "streamed": rows are read in batches. Both give bitwise equal models. "auto" selects the faster.
+        it. "streamed": rows are read in batches. Both give bit-identical models. "auto" selects the faster.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def _streaming_reason(
 ) -> str | None:
     """Return the reason for streaming the rows, or None for push-down."""
     if weight is not None and weight not in rows.names:
-        Columns(weight).chosen(rows.names, rows.place.source)  # raises with the names of all columns
+        Columns(weight).chosen(rows.names, rows.place.source)  # raises an error that lists all columns
     if how == "streamed":
         return "requested"
     learner = model.estimator

@@ -3,7 +3,7 @@
 :func:`plan_pushdown` first determines what an estimator learns from its first rows: the numeric columns,
 the categories in order of appearance, and the quantizer. :func:`execute` then lets the engine compute sums of
 products of integers (:mod:`steelyard.sql.queries`). Integer sums are not rounded, so the statistics are
-bitwise equal to those of an estimator that has read the rows.
+bit-identical to those of an estimator that has read the rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "unsupported_reason",
 ]
 
-_LABEL_ROW = 1 << 20  # row number passed to LabelReader, which only counts the labels of such late rows
+_LABEL_ROW = 1 << 20  # row number passed to LabelReader; for rows this late it only counts labels
 _MAX_WEIGHT = 2.0**40
 _MAX_STEPS = 2**53  # doubles represent integers exactly below this
 _MAX_ROW_BITS = 46  # bits of row count and weights, out of 62; digits then have at least eight bits each
@@ -89,7 +89,7 @@ class PushdownPlan:
     n_rows : int
         Number of rows.
     weight_bits : int
-        Number of bits of the largest weight, in its steps.
+        Number of bits of the largest weight, in units of the weight step.
     fractions : bool
         Whether some weight is not an integer.
     """
@@ -182,7 +182,7 @@ def _refine(
     statistics: ClassStatistics,
     max_classes: int,
 ) -> tuple[list[Number], _Bounds]:
-    """Return numeric columns with a quantizer that represents all values or rounds them, and their bounds."""
+    """Refine the quantizer until it represents or rounds all values; return numeric columns and bounds."""
     kinds = [_number_kind(source, name) for name in encoder.numeric_]
     for _ in range(_MAX_REFINEMENTS):
         quantizer = statistics.quantizer
@@ -233,7 +233,7 @@ def _writer_for(
 def _encode_first_rows(
     source: DatabaseSource, columns: Columns, names: list[str], encoder: TableEncoder
 ) -> tuple[TableEncoder, Any]:
-    """Return the encoder after the first rows, and the encoded rows."""
+    """Fit a copy of the encoder to the first rows; return it and the encoded rows."""
     encoder = encoder.copy()
     if encoder.is_fitted and len(encoder.numbers) > len(encoder.numeric_):
         raise PushdownNotSupported(
@@ -378,7 +378,7 @@ class _Bounds:
         return max(abs(value - number.origin).bit_length() for value in steps)
 
     def weight_bits(self, name: str, *, fractions: bool) -> int:
-        """Return the number of bits of the largest weight, in its steps."""
+        """Return the number of bits of the largest weight, in units of the weight step."""
         return math.ceil(self._range(name)[1] * 2 ** (WEIGHT_FRACTION_BITS * fractions)).bit_length()
 
 
@@ -413,7 +413,7 @@ def _learn_categories(source: DatabaseSource, writer: Writer, encoder: TableEnco
 
 
 def _to_steps(value: float, exponent: int) -> int:
-    """Return a value in steps, rounded to the nearest integer, halves upwards."""
+    """Return a value in units of the step, rounded to the nearest integer, halves upwards."""
     top, bottom = value.as_integer_ratio()
     top, bottom = (top << -exponent, bottom) if exponent < 0 else (top, bottom << exponent)
     return (2 * top + bottom) // (2 * bottom)
@@ -449,7 +449,7 @@ def execute(
     max_classes : int
         Maximum number of distinct labels.
     name_of : callable, optional
-        Returns the name of a class in a cell.
+        Returns the name under which a class in a cell is stored.
     """
     n_cells = len(plan.writer.cells)
     width = plan.quantizer.n_features
@@ -477,7 +477,7 @@ def execute(
 
 
 class _LabelCache:
-    """Cache of converted labels, equal to those of streamed rows."""
+    """Cache of converted labels; they are equal to the labels of streamed rows."""
 
     def __init__(self, plan: PushdownPlan, max_classes: int) -> None:
         target = plan.writer.target

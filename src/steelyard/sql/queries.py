@@ -3,11 +3,11 @@
 Every query reads the rows of the caller once, as ``steelyard_rows``. Values are quantized first, so sums of
 products are integers and the engine adds them without rounding:
 
-1. ``scaled`` has every numeric column divided by its step. The step is a power of two, so the double is
-   exact.
-2. ``counted`` has the nearest integer, halves upwards, relative to the origin, as the quantizer computes it.
-3. ``digits`` has these integers split into digits whose products fit 64 bits, for engines without fast wider
-   integers.
+1. ``scaled`` contains every numeric column divided by its step. The step is a power of two, so the quotient
+   is exact.
+2. ``counted`` contains the nearest integer (halves upwards) minus the origin, as the quantizer computes it.
+3. ``digits`` contains these integers split into digits whose products fit into 64 bits, for engines without
+   fast wider integers.
 
 SQLGlot quotes column names and creates number literals. Data values are never part of the text of a query.
 """
@@ -25,7 +25,7 @@ from steelyard.sql.arithmetic import NARROW_BITS, Arithmetic
 __all__ = ["Aggregate", "BoundKey", "Number", "Piece", "Sums", "Writer"]
 
 _MAX_NAME_BYTES = 40
-_MAX_AGGREGATES = 1000  # maximum number in one SELECT; PostgreSQL allows 1,664 columns and SQLite 2,000
+_MAX_AGGREGATES = 1000  # maximum number of sums in one SELECT; PostgreSQL allows 1,664 columns, SQLite 2,000
 ROWS = "steelyard_rows"
 
 BoundKey = tuple[str, str | None]
@@ -44,7 +44,7 @@ class Number:
     exponent : int
         Exponent of the step, which is a power of two.
     origin : int
-        Offset that is subtracted, in steps.
+        Offset that is subtracted, in units of the step.
     bits : int
         Number of bits of the largest quantized value.
     filled : bool
@@ -64,7 +64,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Piece:
-    """Digit of a quantized column: a column of ``counted`` or ``digits``.
+    """Digit of a quantized column: a column of the subquery ``counted`` or ``digits``.
 
     Attributes
     ----------
@@ -94,14 +94,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One sum in a SELECT: over the product of up to two digits, with the indices of their columns."""
+    """One sum in a SELECT: of the product of up to two digits, with the indices of their columns."""
 
     places: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
     @property
     def shift(self) -> int:
-        """Number of bits by which the sum is shifted."""
+        """Number of bits by which the sum must be shifted to the left."""
         return sum(piece.shift for piece in self.pieces)
 
 
@@ -150,7 +150,7 @@ class Writer:
         keys : list of (str, str or None)
             Meaning of each result column, and the table column it belongs to: number of "rows", "labels" and
             "classes"; number of "values" of a column; the "least" and "largest" number; the number of values
-            "off" the multiples of the step; the number of "strange" values, which are not numbers.
+            that are not multiples of the step ("off"), and of values that are not numbers ("strange").
         """
         exp = self._exp
         target = self._column(self.target)
@@ -278,7 +278,7 @@ class Writer:
         return Sums(self._text(query.group_by(*grouped)), keys, tuple(aggregates))
 
     def _total(self, aggregate: Aggregate, row_bits: int, weight_bits: int) -> Any:
-        """Return the sum of a product in a type that cannot overflow."""
+        """Return the SQL sum of a product, in a type that cannot overflow."""
         exp, wide = self._exp, self.arithmetic.wide
         factors = [self._column(piece.name) for piece in aggregate.pieces]
         bits = sum(piece.bits for piece in aggregate.pieces) + weight_bits
@@ -296,7 +296,7 @@ class Writer:
     def _stages(
         self, keys: tuple[str, ...], numbers: Sequence[Number], aggregates: Sequence[Aggregate]
     ) -> list[tuple[str, Any]]:
-        """Return the stages from columns to integers; each is a SELECT from the previous one."""
+        """Return the subqueries that convert columns to integers; each selects from the previous one."""
         passed = [self._column(name) for name in (self.target, *self.cells, *keys)]
         counted = [*numbers] if self.weight is None else [*numbers, self._weight_number()]
         if not counted:
@@ -382,7 +382,7 @@ class Writer:
         return self._exp.Neg(this=literal) if value < 0 else literal
 
     def _times_power(self, value: Any, exponent: int) -> Any:
-        """Return the exact product with a power of two, which is written as a double with all digits."""
+        """Return the exact product with ``2**exponent``, written as a double with all digits."""
         exp = self._exp
         if exponent == 0:
             return value
@@ -425,7 +425,7 @@ class Writer:
         return exp.Floor(this=value.copy())
 
     def _text(self, query: Any) -> str:
-        """Return the text of a query, preceded by the rows that it reads."""
+        """Return the SQL text of a query, preceded by the subquery of the rows that it reads."""
         from sqlglot import ErrorLevel
 
         body = str(query.sql(self.arithmetic.dialect, pretty=True, unsupported_level=ErrorLevel.RAISE))
@@ -449,7 +449,7 @@ def _n_pieces(bits: int, size: int) -> int:
 
 
 def _pieces(number: Number, index: int, size: int) -> list[Piece]:
-    """Return the digits of ``size`` bits of a column; the last digit may have fewer."""
+    """Split a column into digits of ``size`` bits; the last digit may have fewer bits."""
     n_pieces = _n_pieces(number.bits, size)
     if n_pieces == 1:
         return [Piece(number.name, number.name, 0, number.bits)]

@@ -42,7 +42,7 @@ def shrink(all_rows: ClassStatistics, borrow: float) -> ClassStatistics:
 
 
 def select_shrinkage(cells: Cells, own: Mapping[Any, Any], parameters: Mapping[str, Any]) -> float:
-    """Return the total weight for all rows of the cube with the smallest cross-validated error on a slice.
+    """Return the total weight of all rows of the cube that minimizes the cross-validated error on a slice.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Comparison of the common model with the local models of the slices of a cube."""
+"""Comparison of the model of all rows with the models of the slices of a cube."""
 
 from __future__ import annotations
 

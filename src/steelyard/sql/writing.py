@@ -1,4 +1,4 @@
-"""Writing predictions to a new table of the database that the rows came from."""
+"""Writes predictions to a new table in the database that contains the rows."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def write_answers(
         Number of lines written.
     """
     writing = connect(address, writes=True)
-    # With two connections SQLite would deadlock, and DuckDB cannot open a read-only connection beside one
-    # that writes.
+    # With two connections SQLite would deadlock.
+    # DuckDB cannot open a read-only connection while another connection writes.
     scheme = urlsplit(address).scheme
     reading = writing if scheme == "sqlite" else writing.cursor() if scheme == "duckdb" else connect(address)
     try:
@@ -63,7 +63,7 @@ def write_answers(
 def _transaction(connection: Any) -> Iterator[None]:
     """Commit at the end; roll back if an exception is raised."""
     run = connected(connection).run
-    if not hasattr(connection, "pgconn"):  # psycopg begins a transaction itself
+    if not hasattr(connection, "pgconn"):  # psycopg begins transactions implicitly
         run("BEGIN")
     try:
         yield
@@ -95,7 +95,7 @@ def _insert(cursor: Any, insert: str, lines: Lines) -> None:
     if not hasattr(cursor, "register"):
         cursor.executemany(insert, rows)
         return
-    # executemany() of DuckDB is slow, because it inserts single rows. One statement with many rows is fast.
+    # DuckDB's executemany() inserts single rows and is slow. One statement with many rows is fast.
     for begin in range(0, len(rows), _INSERT_ROWS):
         some = rows[begin : begin + _INSERT_ROWS]
         one = insert[insert.index("VALUES ") + len("VALUES ") :]

@@ -50,8 +50,8 @@ class _KernelConstraint:
 class IncrementalSVC(ForgettingMixin):
     r"""Kernel support vector machine that learns and forgets rows exactly.
 
-    After every call the decision function is that of the soft-margin SVM trained on the current rows only,
-    as :class:`sklearn.svm.SVC` finds it with a very small tolerance. Added and forgotten rows change the
+    After every call the decision function is that of the soft-margin SVM trained on the current rows only, as
+    :class:`sklearn.svm.SVC` would find it with a very small tolerance. Added and forgotten rows change the
     solution only a little, so the solver starts from the previous solution. In the literature this is the
     incremental SVM (IncSVM) of Cauwenberghs and Poggio [1]_.
 
@@ -79,11 +79,11 @@ class IncrementalSVC(ForgettingMixin):
         scored without its own term. The threshold is included in ``intercept_``. It is computed at the first
         prediction after a change, from the kernel values of all rows with all support vectors.
     tol : float, default=1e-8
-        Largest accepted violation of the optimality (KKT) conditions. If rounding errors are larger (huge
-        coefficients times huge kernel values), they are the limit.
+        Largest accepted violation of the optimality (KKT) conditions. Larger violations remain only if
+        rounding errors are larger (huge coefficients times huge kernel values).
     cache_size : float, default=200
-        Size of the cache of kernel rows in megabytes. Other rows are computed when they are needed; the size
-        does not change any result.
+        Size of the cache of kernel rows in megabytes. Rows that are not cached are computed when they are
+        needed; the size does not change any result.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class IncrementalSVC(ForgettingMixin):
     raises :class:`~steelyard.exceptions.SolverError` and nothing changes.
 
     Cached kernel rows are 16-bit numbers for the rbf and laplacian kernels and 32-bit numbers for the others.
-    Sums over them have an error bound; if a row is closer to violating a condition than the bound, its sum is
+    Sums over them have an error bound; if this error could hide a violated condition of a row, the sum is
     computed again in 64 bits.
 
     There is no ``predict_proba``, because the scores are not calibrated; use
@@ -243,7 +243,7 @@ class IncrementalSVC(ForgettingMixin):
             return self if self._slide(add, forget) else super()._change(add, forget, method)
 
     def _slide(self, add: object, forget: object) -> bool:
-        """Learn one row and forget another by one native call; return False, unchanged, if not possible.
+        """Learn one row and forget another in one native call; if that is not possible, only return False.
 
         A sliding window over single rows calls it for every row.
         """
@@ -296,7 +296,7 @@ class IncrementalSVC(ForgettingMixin):
                 f"kernel={self.kernel!r}."
             )
         normals = np.asarray(expansion.coef @ expansion.vectors)
-        normals.flags.writeable = False  # a change of this copy would have no effect on predictions
+        normals.flags.writeable = False  # changing this array would have no effect on predictions
         return normals
 
     @property
@@ -355,9 +355,9 @@ class IncrementalSVC(ForgettingMixin):
         return predictor.expansion.scores(X.toarray() if sp.issparse(X) else X), predictor.classes
 
     def _need_finite(self, X: Any, method: str) -> None:
-        if isinstance(X, list):  # sequences, which their kernel has validated
+        if isinstance(X, list):  # sequences are validated by their kernel
             return
-        # Fast for single rows: the native check costs less than a NumPy sum.
+        # For single rows the native check is faster than a NumPy sum.
         if type(X) is not np.ndarray or X.dtype != np.float64 or not _native.all_finite(X):
             check_finite(self, X, method)
 

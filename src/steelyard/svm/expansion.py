@@ -16,18 +16,18 @@ __all__ = ["KernelExpansion"]
 
 
 _MAX_BLOCK_VALUES = 1 << 22  # maximum number of kernel values in memory at a time
-_MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # up to this number, starting a second thread takes longer
+_MAX_VALUES_FOR_ONE_THREAD = 1 << 12  # with fewer kernel values, one thread is faster
 
 
 @dataclass(frozen=True)
 class KernelExpansion:
     """Decision functions ``k(x, vectors) @ coef.T + intercept``."""
 
-    kernel: Kernel  # with a numeric gamma
+    kernel: Kernel  # its gamma is a number
     vectors: Any  # support vectors of all planes: an array, or a list of sequences
     coef: FloatArray  # of shape (n_planes, n_vectors)
     intercept: FloatArray
-    _packed: list[_native.PackedRows64] = field(default_factory=list)  # created at the first use
+    _packed: list[_native.PackedRows64] = field(default_factory=list)  # empty until the first use
 
     def scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per plane."""
@@ -51,7 +51,7 @@ class KernelExpansion:
         return self.kernel.spec(), self._pack(), self.coef[0], float(self.intercept[0])
 
     def _threads(self, X: FloatArray) -> int:
-        """Return the number of threads; reading it takes as long as a few thousand kernel values."""
+        """Return the number of threads; it is one for few kernel values, because more would not be faster."""
         return num_threads() if len(X) * len(self.vectors) > _MAX_VALUES_FOR_ONE_THREAD else 1
 
     def _pack(self) -> _native.PackedRows64:

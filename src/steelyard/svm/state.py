@@ -26,15 +26,15 @@ from steelyard.thresholds import smooth_gmean_threshold
 
 __all__ = ["SupportState"]
 
-_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with another tolerance than the current one
+_MAX_FILE_VIOLATION = 1e-6  # a file may have been written with a larger tolerance than the current one
 
 ClassWeight = str | Mapping[Label, float] | None
-# X, the position of the label of each row, the code of each label, and weights or None
+# (X, index of each row's label in the list of codes, codes of the labels, weights or None)
 CodedRows = tuple[FloatArray, NDArray[np.int32], list[int], FloatArray | None]
 
 
 class RowLabels(NamedTuple):
-    """Labels, codes and counts of the rows. It is immutable, except that ``slide`` updates the counts."""
+    """Labels, codes and counts of the rows. They are immutable, except that ``slide`` updates the counts."""
 
     labels: list[Label]  # in the order of their codes
     codes: dict[Label, int]
@@ -65,8 +65,8 @@ class SupportState:
     (the second label in sorted order is positive), one of more classes has a problem for each class, and one
     of fewer classes has none.
 
-    One native call changes the solver, and :attr:`labels` follows the version of the solver. The caller of
-    all methods holds the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
+    One native call changes the solver, and :attr:`labels` is selected by the version of the solver. Callers
+    must hold the lock of the learner, except for :attr:`labels` and :meth:`predictor`.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class SupportState:
     def _unweighted_problems(
         self, labels: list[Label], counts: list[int], C: float
     ) -> tuple[list[int], FloatArray]:
-        """Return problems and bounds without class weights, cached because they rarely change."""
+        """Return problems and bounds without class weights; they are cached, because they rarely change."""
         key = (C, [count > 0 for count in counts])
         if self._problems is None or self._problems[0] != key:
             positives = _positive_codes(labels, counts)
@@ -255,7 +255,7 @@ class SupportState:
         return cached[1][side].copy()
 
     def _gmean_thresholds(self, expansion: KernelExpansion) -> FloatArray:
-        """Return the threshold with the largest G-mean of each problem; rows are scored without their term.
+        """Return the threshold with the largest G-mean for each problem; a row's score omits its own term.
 
         The score without the term ``z_i k(x_i, x_i)`` is a lower bound of the leave-one-out margin (Jaakkola
         and Haussler, 1999). Thresholds of training scores would be too high.
@@ -270,17 +270,17 @@ class SupportState:
         return np.array(thresholds)
 
     def _expand(self) -> KernelExpansion:
-        """Return the decision functions of the problems; a constant 0 without problems."""
+        """Return the decision functions of the problems; a constant 0 if there are no problems."""
         n_problems = self._solver.n_problems
         if n_problems == 0:
             return KernelExpansion(self.kernel, self._samples([]), np.empty((1, 0)), np.zeros(1))
-        # Fast for single predictions: one native call instead of ten NumPy calls.
+        # One native call instead of ten NumPy calls makes single predictions fast.
         vectors, coef, intercept = self._solver.support()
         samples = vectors if self.catalogue is None else self.catalogue.at(vectors)
         return KernelExpansion(self.kernel, samples, coef, intercept)
 
     def support(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the numbers of the rows with a nonzero coefficient in any problem, and their codes."""
+        """Return the row numbers of the support vectors of all problems, and the codes of their labels."""
         coefficients = [self._solver.coefficients(k) for k in range(self._solver.n_problems)]
         numbers = (
             np.flatnonzero(np.any(coefficients, axis=0)) if coefficients else np.empty(0, dtype=np.int64)
@@ -288,7 +288,7 @@ class SupportState:
         return numbers, np.asarray(self._solver.codes())[numbers]
 
     def _samples(self, numbers: Any) -> Any:
-        """Return the rows with these numbers, or the sequences behind them."""
+        """Return the rows with these numbers, or the sequences that they represent."""
         rows = self._solver.rows(np.asarray(numbers, dtype=np.int64))
         return rows if self.catalogue is None else self.catalogue.at(rows)
 
@@ -331,7 +331,7 @@ class SupportState:
         codes = np.ascontiguousarray(tree["codes"], dtype=np.int32)
         known = not len(codes) or 0 <= codes.min() <= codes.max() < len(
             labels
-        )  # limits the memory of bincount
+        )  # a huge code would make bincount use too much memory
         if not known or len(row_labels.codes) != len(labels):
             raise ValueError("a row has an unknown label")
         if np.bincount(codes, minlength=len(labels)).tolist() != counts:
@@ -432,7 +432,7 @@ def _class_bounds(
     C: float,
     class_weight: ClassWeight,
 ) -> FloatArray:
-    """Return for every problem the bound of a row of weight 1 of every label."""
+    """Return the upper bound of the coefficient of a row with weight 1, for each problem and label."""
     bounds = np.full((len(positives), len(labels)), float(C))
     if class_weight == "balanced":
         total = float(sum(sizes))
