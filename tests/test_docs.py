@@ -262,7 +262,7 @@ def test_published_number_has_the_same_value_on_every_page(name):
 SITE = "https://steelyard.readthedocs.io/en/latest/"
 
 
-def test_install_lines_of_pages_name_the_clone_and_existing_extras():
+def test_install_commands_in_documentation_use_clone_and_existing_extras():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = {
         (page.name, line)

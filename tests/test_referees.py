@@ -49,12 +49,12 @@ def test_ensembles_of_stream_learn_run_on_generated_rows(referees):
     assert all(0.0 <= one.value <= 1.0 for one in figures)
 
 
-def test_referee_without_data_is_a_line_with_the_reason(referees):
+def test_referee_without_data_is_reported_with_the_reason(referees):
     figures = referees.run(["handbook"], referees.Options())
     assert "not run: --data has no fraud_handbook.parquet" in referees.table(figures)
 
 
-def test_table_names_cases_in_which_we_are_not_first(referees):
+def test_table_lists_cases_in_which_stream_classifier_is_not_first(referees):
     figure = referees.Figure
     figures = [
         figure("a: F1", "StreamClassifier", 0.8, ours=True),

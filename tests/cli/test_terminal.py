@@ -66,7 +66,7 @@ def _commands():
     }
 
 
-def test_terminal_commands_cover_every_command():
+def test_commands_tested_on_a_terminal_include_every_command():
     groups = {"serve", "hub", "site"}  # tested elsewhere
     assert {name.split()[0] for name in _commands()} == set(main.list_commands(None)) - groups
 

@@ -49,7 +49,7 @@ def dask_array(X, cuts):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_fit_of_any_partitioning_equals_local_fit(rng, cut):
+def test_fit_with_any_partitioning_equals_local_fit(rng, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = engine.fit(ProximalSVC(C=3.0), delayed_parts(X, cuts), delayed_parts(y, cuts))
     assert_same_model(model, one_machine(X, y, C=3.0))
@@ -163,7 +163,7 @@ def a_grid(n_features):
     return Quantizer.uniform(n_features, 2.0**-36)
 
 
-def test_digest_of_any_partitioning_equals_local_digest(rng, client):
+def test_digest_with_any_partitioning_equals_local_digest(rng, client):
     X, y = imbalanced(rng, 900)
     alone = ProximalSVC().fit(X, y)
     for n_parts in (2, 3, 30):  # also where it takes several to have the 256 rows that settle the grid
@@ -206,7 +206,7 @@ def test_fit_leaves_inputs_used_by_several_partitions_to_scheduler(rng, client):
     assert_same_model(models[0], one_machine(X, y))
 
 
-def test_fit_of_persisted_rows_moves_no_rows(rng, client):
+def test_fit_of_persisted_rows_equals_local_fit(rng, client):
     X, y = imbalanced(rng)
     futures = client.scatter([(X[i::4], y[i::4]) for i in range(4)])
     for parts in ([dask.delayed(future) for future in futures], [dask.delayed(tuple)(f) for f in futures]):
@@ -254,7 +254,7 @@ def test_fit_of_delayed_tuples_equals_local_fit(rng):
     assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
 
 
-def test_fit_of_delayed_part_without_labels_raises(rng):
+def test_fit_of_delayed_partition_without_labels_raises(rng):
     with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
         engine.fit(ProximalSVC(quantizer=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
 

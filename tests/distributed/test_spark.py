@@ -58,7 +58,7 @@ def test_fit_of_spark_dataframe_equals_local_fit_and_keeps_feature_names(rng, se
 
 
 @pytest.mark.parametrize("cut", [cut for cut in CUTS if cut != "one"])
-def test_fit_of_any_partitioning_equals_local_fit(rng, spark, cut):
+def test_fit_with_any_partitioning_equals_local_fit(rng, spark, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     df = spread(spark, frame_of(X, y), cuts)
     model = engine.fit(ProximalSVC(), df, features=[*NAMES, "f"])

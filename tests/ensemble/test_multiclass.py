@@ -34,7 +34,7 @@ def hundred():
     return X, y, _run(StreamClassifier(), X[:3000], y[:3000])
 
 
-def test_ensemble_of_100_classes_is_more_accurate_than_proximal_svc(hundred):
+def test_ensemble_is_more_accurate_than_proximal_svc_with_100_classes(hundred):
     X, y, model = hundred
     hits = model.predict(X[3000:]) == y[3000:]
     planes = ProximalSVC().fit(X[:3000], y[:3000]).predict(X[3000:]) == y[3000:]
@@ -55,7 +55,7 @@ def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
     assert model._ensemble.recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
-def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypatch):
+def test_linear_expert_is_solved_as_often_as_compute_budget_allows(monkeypatch):
     solved = dict.fromkeys(NAMES, 0)
     refresh_rule = Expert.refresh_rule
 
@@ -99,7 +99,7 @@ def test_forgotten_class_is_not_predicted():
     assert not (model.predict(X) == 7).any()
 
 
-def test_class_that_no_expert_knows_gets_the_lowest_score():
+def test_class_unknown_to_all_experts_gets_the_lowest_score():
     X, y = _rows(800, 35, seed=5)
     early = y < 34
     model = _run(StreamClassifier(), X[early], y[early])
@@ -115,7 +115,7 @@ def test_class_that_no_expert_knows_gets_the_lowest_score():
     assert (model.predict(X[~early]) == 34).mean() > 0.5
 
 
-def test_with_more_than_200_classes_the_linear_expert_predicts_alone():
+def test_linear_expert_predicts_alone_with_more_than_200_classes():
     X, y = _rows(2500, 250, seed=6)
     model = _run(StreamClassifier(), X, y, size=500)
     linear = model._ensemble.experts[0]

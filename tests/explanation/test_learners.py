@@ -119,7 +119,7 @@ def test_nearest_rows_of_three_classes_in_koil_have_their_labels():
 
 
 @pytest.mark.parametrize("name", ["IncrementalSVC", "SlidingWindow", "StreamClassifier"])
-def test_changes_lead_to_the_stated_prediction(name):
+def test_suggested_changes_lead_to_the_stated_prediction(name):
     X, y = labelled_rows(2)
     model = LEARNERS[name].fit(X, y)
     found = model.explain(X[:20])

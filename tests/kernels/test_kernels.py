@@ -342,7 +342,7 @@ def test_median_rule_uses_distance_of_kernel():
 
 
 @pytest.mark.parametrize("rule", ["scale", "median"])
-def test_equal_rows_resolve_to_gamma_one(rule):
+def test_gamma_rule_on_equal_rows_gives_one(rule):
     assert Kernel(gamma=rule).resolve(np.ones((5, 2))).gamma == 1.0
 
 

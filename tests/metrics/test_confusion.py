@@ -238,7 +238,7 @@ def test_reset_removes_all_state(form):
         {"y_true": ["x", "y"], "y_pred": ["x", "y"]},
     ],
 )
-def test_failing_update_changes_nothing(form, bad):
+def test_failing_update_leaves_metric_unchanged(form, bad):
     stream = form().update([0, 1, 1], [0, 1, 0])
     before = state_bytes(stream)
     with pytest.raises(DataError):

@@ -205,7 +205,7 @@ def test_arow_matches_reference_implementation(stream, regularization):
     assert_close(model.intercept_[0], b)
 
 
-def test_arow_learns_sparse_and_dense_rows_with_the_same_bits(stream):
+def test_arow_is_bit_identical_for_sparse_and_dense_rows(stream):
     X, y = stream
     X, weights = np.where(np.abs(X) > 0.5, X, 0.0), np.arange(len(y)) % 3
     labels = np.where(X[:, 0] > 1.0, 2, y)  # three classes

@@ -106,9 +106,7 @@ def test_pair_of_budgets_without_two_classes_raises(stream):
 @pytest.mark.parametrize(
     ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
 )
-def test_nearest_first_and_stored_zero_weights_match_reference_implementation(
-    settings, policy, share, apart, loss
-):
+def test_nearest_first_and_store_all_match_reference_implementation(settings, policy, share, apart, loss):
     """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
     parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
     parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
@@ -284,7 +282,7 @@ def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighb
     assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
 
 
-def test_updates_that_underflow_to_zero_change_nothing(stream):
+def test_updates_that_underflow_to_zero_leave_model_unchanged(stream):
     X, y = stream
     model = KOIL(5e-324, budget=3, loss="smooth", policy="fifo++").fit(X, y)
     assert not model.dual_coef_.any()

@@ -63,7 +63,7 @@ def test_change_of_correlation_in_one_class_is_reported_as_concept():
     assert set(report.columns_of("concept")) == {"x1", "x4"}
 
 
-def test_statistics_of_sites_add_up_to_the_report_of_all_rows():
+def test_sum_of_site_statistics_gives_the_drift_report_of_all_rows():
     (X, y), (X2, y2) = make_rows(0), make_rows(1, share=0.2)
     sites = [ClassStatistics(5), ClassStatistics(5)]
     sites[0].add(X[:1000], y[:1000])

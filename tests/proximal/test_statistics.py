@@ -44,7 +44,7 @@ def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
         assert statistics.count(label) == pytest.approx(weights[y == label].sum())
 
 
-def test_difference_of_statistics_merged_into_the_old_gives_the_new(rng):
+def test_merging_the_difference_into_old_statistics_gives_new_statistics(rng):
     """A site sends the rows added minus the rows removed since its last message."""
     X, y = imbalanced(rng, 900, 4, (0.7, 0.25, 0.05))
     site = filled(X[:500], y[:500])

@@ -73,7 +73,7 @@ def test_forget_unknown_subject_finds_nothing_and_is_not_complete(session):
     assert known["covers"] == "The model equals one that has learned only the remaining rows."
 
 
-def test_forget_in_stream_classifier_states_that_weights_remain(where):
+def test_forget_certificate_of_stream_classifier_says_that_weights_remain(where):
     session = ModelSession(where)
     session.do(Put("m", spec(learner={"class": "StreamClassifier"})))
     session.do(Learn("m", batch(records(60))))
@@ -99,7 +99,7 @@ def test_forget_erases_responses_that_list_unknown_ids(session):
         session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
 
 
-def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(where):
+def test_forget_subject_without_stored_rows_removes_only_pending_rows(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="until labelled")))
     learned = records(60)
@@ -119,7 +119,7 @@ def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(whe
     assert session.again().model().n_rows == 55
 
 
-def test_forget_in_model_without_rows_raises(where):
+def test_forget_subject_in_model_without_stored_rows_raises(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="none")))
     session.do(Learn("m", batch(records(20))))

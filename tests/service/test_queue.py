@@ -78,7 +78,7 @@ def test_queue_stops_waiting_for_missing_requests():
     assert time.monotonic() - begin < TIMEOUT_SECONDS / 2
 
 
-def test_queue_does_not_gather_for_single_client(monkeypatch):
+def test_queue_does_not_wait_for_more_requests_of_single_client(monkeypatch):
     monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("it waits for other requests"))
     waiting = RequestQueue(100)
     for _ in range(3):

@@ -64,7 +64,7 @@ def test_follower_replicates_federated_model(session, follower):
     assert follower.published["heart"].summary() == session.model("heart").summary()
 
 
-def test_idle_follower_logs_no_errors_and_loads_no_model_again(session, follower, caplog, monkeypatch):
+def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follower, caplog, monkeypatch):
     session.do(Learn("m", batch(records(60))))
     assert level(session, follower)
     n_loads = []
