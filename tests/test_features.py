@@ -228,7 +228,7 @@ def test_feature_map_can_be_fitted_on_degenerate_rows():
 
 
 def test_clone_of_a_fitted_map_is_fitted(rng):
-    """Learners in several places share one map."""
+    """Learners on several machines share one fitted map."""
     features = RandomFeatures(30).fit(rng.normal(size=(50, 3)))
     model = clone(ProximalSVC(feature_map=features))
     assert model.feature_map.is_fitted
@@ -295,5 +295,5 @@ def test_cached_mapped_rows_are_returned_only_for_equal_rows(rng):
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
     features.fit(X * 2.0)
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
-    features.transform(X[:20])[:] = 0.0  # the result belongs to the caller
+    features.transform(X[:20])[:] = 0.0  # changing the result must not change the cache
     assert "_last_rows" not in features.__getstate__()

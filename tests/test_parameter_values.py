@@ -146,7 +146,7 @@ def words_taken():
     found = set()
     for learner in public_learners():
         for parameter, constraint in learner._constraints.items():
-            if parameter == "variant":  # of a paper: its docstring and the page of misprints tell them apart
+            if parameter == "variant":  # the page does not list variants of papers
                 continue
             said = constraint.description
             words = re.findall(r"[\"']([a-z0-9+]+)[\"'](?!:)", re.sub(r"\{.*?\}|such as \"30d\"", "", said))

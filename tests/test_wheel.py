@@ -42,7 +42,7 @@ def git(project, *words):
 
 @pytest.fixture
 def project(tmp_path):
-    """A project whose commit is the same in every run, but not the times of its files."""
+    """A project with the same commit in every run but different file times."""
     folder = tmp_path / "project"
     package = folder / "src" / "tiny"
     package.mkdir(parents=True)

@@ -30,7 +30,7 @@ def fresh(rng):
 
 
 def several_rounds(X, y, **parameters):
-    """Return a model with a kept round; the narrow kernel and large C make the round help."""
+    """Return a model that accepted several rounds; a narrow kernel and a large C make rounds useful."""
     model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
     assert sum(one.kept for one in model.rounds_) > 1
     return model
@@ -250,7 +250,7 @@ def test_fit_allocates_only_one_copy_of_kernel_matrix(rng):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1.8 * K.nbytes  # the copy, and blocks of bounded size
+    assert peak < 1.8 * K.nbytes  # one copy of the matrix, and blocks of bounded size
 
 
 @pytest.mark.parametrize(

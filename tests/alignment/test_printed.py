@@ -1,4 +1,4 @@
-"""KBA and ACT as printed in the paper, by public parameters, against transcriptions."""
+"""KBA and ACT as printed in the papers, set by public parameters, match reference implementations."""
 
 from __future__ import annotations
 

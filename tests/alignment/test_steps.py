@@ -1,4 +1,4 @@
-"""Each step of the paper against a transcription with explicit vectors."""
+"""Each step of the paper matches a reference implementation with explicit feature vectors."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_json_csv_and_arrow_messages_give_same_model_as_their_rows(broker, fed):
     broker.create(name)
     model = fed(_source(broker, name))
     if broker.scheme == "mqtt":
-        until(lambda: model.source.state == "reads")  # MQTT keeps messages for subscribers only
+        until(lambda: model.source.state == "reads")  # MQTT only keeps messages for subscribers
     broker.send(name, [*encoded(rows[:100]), _as_csv(rows[100:200]), _as_arrow(rows[200:])])
     model.wait_for_rows(300)
     assert (model.n_rows, model.digest) == (300, digest(rows))
@@ -136,9 +136,9 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     bad = [
         b"{poisoned",
         b"",
-        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column was renamed
+        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column is missing
         json.dumps({"a": "text", "b": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),
-        json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # a clock jumped
+        json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # dated in the future
         b"\xff\xff\xff\xffnot arrow",
     ]
     payloads = encoded(timed)
@@ -251,7 +251,7 @@ def test_missing_topic_error_has_a_hint(positioned):
 
 @pytest.mark.parametrize("kind", ["nats", "redis", "mqtt"])  # Kafka waits 5 s for an answer
 def test_unreachable_broker_error_does_not_show_credentials(kind, brokers):
-    brokers(kind)  # skips where the client is missing
+    brokers(kind)  # skips the test if the client is not installed
     address = Address.parse(f"{kind}://alice:hunter2@127.0.0.1:{free_port()}/payments")
     with pytest.raises(BrokerError) as caught:
         open_source(address)

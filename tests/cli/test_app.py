@@ -30,7 +30,7 @@ def test_help_lists_every_command(run):
 
 
 def leaves(group, *path):
-    """Yield the words of every command that is not a group."""
+    """Yield the name of every command that is not a group, as a list of words."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

@@ -15,7 +15,7 @@ from steelyard.cli import main
 from steelyard.persistence import load
 from tests.runner import cli_runner
 
-WIDTH = 40  # features; the model is larger than the file size limit
+WIDTH = 40  # with 40 features, the model is larger than the file size limit
 
 
 @pytest.fixture

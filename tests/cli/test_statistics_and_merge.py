@@ -163,7 +163,7 @@ def done(result):
 def test_statistics_with_forget_slide_window_bit_identically(run, window, tmp_path):
     model, change, moved = (tmp_path / name for name in ("model", "change.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
-    like = ("--like", tmp_path / "week0.stats")  # the same quantizer for all
+    like = ("--like", tmp_path / "week0.stats")  # all files use the same quantizer
     done(run("statistics", window[1], *like, "-o", tmp_path / "week1.stats"))
     done(run("merge", tmp_path / "week0.stats", tmp_path / "week1.stats", "-o", model))
     result = done(

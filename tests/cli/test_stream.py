@@ -303,6 +303,6 @@ def test_miss_cost_column_gives_more_alarms_than_low_constant_cost(run, tmp_path
             for lines in json.loads(result.stdout)["by_class"].values()
         ]
         rates.append(positive["answered"] / 2000)
-    assert rates[0] > 0.4  # half of the rows cost 500 times as much
+    assert rates[0] > 0.4  # half of the rows have 500 times the cost
     assert rates[1] < 0.1
     assert run(*arguments, "miss=amount,alarm=5", "--model", "proximal").exit_code == 1

@@ -120,7 +120,7 @@ def test_summary_is_complete_at_any_terminal_width(session):
     summary = ended.text[ended.text.rindex("╯") + 1 :]
     for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
         assert name in summary
-    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # an integer
+    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # an integer rate
     assert "…" not in summary
 
 

@@ -396,7 +396,7 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     model = EnclosingClassifier(shape=shape, kernel=kernel).fit(X, y)
-    answers = model.decision_function(X)  # the bodies are cached now
+    answers = model.decision_function(X)  # this call caches the bodies
     for same_history in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(same_history.decision_function(X), answers)
 

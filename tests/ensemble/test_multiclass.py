@@ -72,7 +72,7 @@ def test_linear_expert_is_solved_as_often_as_compute_budget_allows(monkeypatch):
         return budget.interval_rows(60 * (60.0 + n_columns**3 / 20_000.0), SETTINGS.solve_share)
 
     assert interval(6) > 100
-    early = 15  # while classes appear and rows are few
+    early = 15  # additional solves at the beginning of the stream
     assert solved["linear"] <= 4000 / interval(6) + early
     assert solved["mapped"] <= 4000 / interval(200) + early
 
@@ -81,7 +81,7 @@ def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._ensemble.experts[0]
-    assert linear.rule_rows < linear.high  # the rule is older than the learner
+    assert linear.rule_rows < linear.high  # the rule was solved before the last rows
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
     for learner in (model, stored):
@@ -108,7 +108,7 @@ def test_class_unknown_to_all_experts_gets_the_lowest_score():
     assert 34 in model.classes_
     assert np.isfinite(model.decision_function(X)).all()
     linear = model._ensemble.experts[0]
-    assert 34 not in linear.rule.classes  # the planes are not solved with its first row yet
+    assert 34 not in linear.rule.classes  # the planes do not include the first row of this class yet
     assert not (model.predict(X[early]) == 34).any()
     _run(model, X[~early][1:], y[~early][1:])
     _run(model, X, y)

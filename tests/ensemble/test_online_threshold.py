@@ -30,7 +30,7 @@ def _windowed(**goal):
     return SlidingWindow(StreamClassifier(**goal), size=500)
 
 
-MAX_EXCESS = 20  # alarms by which any stretch of rows may deviate from the target
+MAX_EXCESS = 20  # maximum deviation from the target number of alarms in any interval of rows
 
 
 def _alarms(model, scores, time=None):
@@ -39,7 +39,7 @@ def _alarms(model, scores, time=None):
 
 
 def _largest_deviation(alarms, due):
-    """Return the largest deviation of the number of alarms from the number due, over all stretches."""
+    """Return the largest difference between actual and expected alarms over all intervals of rows."""
     balance = np.concatenate([[0.0], np.cumsum(alarms - due)])
     return balance.max() - balance.min()
 
@@ -90,7 +90,7 @@ def test_adversary_that_sees_the_state_cannot_exceed_the_bound():
     rng = np.random.default_rng(1)
     model, alarms = OnlineThreshold({"alarms": 0.05}), []
     for _ in range(3000):
-        # As many alarms as possible while there were few, none while there were many: the worst case.
+        # The worst case: high scores while the balance is above -2, and very low scores otherwise.
         score = 1e6 + rng.random() if model.log.balance > -2.0 else -1e6 * rng.random()
         alarms.append(bool(_alarms(model, np.array([score]))[0]))
     assert _largest_deviation(np.array(alarms), 0.05) <= MAX_EXCESS
@@ -110,7 +110,7 @@ def test_level_and_limits_of_rate_control_are_inverse_functions():
 def test_alarms_per_day_stay_below_bound_in_every_period():
     rng = np.random.default_rng(2)
     hours = np.sort(rng.uniform(0.0, 24.0 * 20, 20_000))
-    hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # nights, and four days without rows
+    hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # no rows at night and during four days
     model = OnlineThreshold({"alarms_per_day": 50})
     scores = rng.normal(size=len(hours)) + 2.0 * (rng.random(len(hours)) < 0.02) + 3.0 * (hours > 350)
     parts = np.array_split(np.arange(len(hours)), 200)

@@ -120,7 +120,7 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
             plain[code] += scores[codes == code, :, 0].tolist()
     (sides,) = buffer.sides()
     n_negative, n_positive = len(sides.negative), len(sides.positive)
-    assert n_positive == 100  # however rare
+    assert n_positive == 100  # independent of the share of the class
     assert 900 < n_negative <= 1000
     np.testing.assert_array_equal(sides.positive, plain[1][-n_positive:])
     np.testing.assert_array_equal(sides.negative, plain[0][-n_negative:])
@@ -211,7 +211,7 @@ def test_shortened_score_buffer_keeps_recent_rows_of_every_class():
     before, scores = buffer.recent()
     buffer.shorten()
     after, kept = buffer.recent()
-    assert (before == 1).sum() == (after == 1).sum() == 20  # there are no more than that
+    assert (before == 1).sum() == (after == 1).sum() == 20  # all positive rows
     assert (after == 0).sum() == (places[-200:] == 0).sum()
     assert np.array_equal(kept[after == 0], scores[before == 0][-(after == 0).sum() :])
 

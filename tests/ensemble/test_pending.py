@@ -1,4 +1,4 @@
-"""Single rows are learned in groups; predictions do not depend on it except through delay."""
+"""Single rows are learned in groups; the groups affect predictions only by a delay."""
 
 from __future__ import annotations
 

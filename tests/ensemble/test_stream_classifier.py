@@ -90,7 +90,7 @@ def test_every_expert_equals_its_learner_fitted_on_the_remembered_rows(curved, l
     seen = model._ensemble.views.ranks.apply(X[rows])
     fresh = type(kernel.learner)(**kernel.learner.get_params()).fit(seen, y[rows])
     difference = kernel.learner.decision_function(seen) - fresh.decision_function(seen)
-    assert np.abs(difference).max() < 0.02  # of a margin of 1; both are optimal to 1e-3
+    assert np.abs(difference).max() < 0.02  # the margin is 1 and the solver tolerance 1e-3
 
 
 def test_forget_removes_rows_from_every_expert(curved):
@@ -99,9 +99,9 @@ def test_forget_removes_rows_from_every_expert(curved):
     kept = _run(StreamClassifier(), X, y)[1]
     model = _run(StreamClassifier(), X, y)[1]
     model.partial_fit(X[:100] + 0.3, 1 - y[:100]).forget(X[:100] + 0.3, 1 - y[:100])
-    probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # also where no rows are
+    probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # includes regions without training rows
     ours, theirs = model.decision_function(probe), kept.decision_function(probe)
-    # The experts are weighed at another row than in the model that never had the rows.
+    # The expert weights are updated at other rows than in the model without the forgotten rows.
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
     for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if isinstance(getattr(one, "learner", None), ProximalSVC):

@@ -138,7 +138,7 @@ def test_nan_in_an_array_is_a_missing_value():
     y = (rng.random(800) < 0.3).astype(int)
     X = rng.normal(size=(800, 4)) + 1.5 * y[:, None]
     gappy = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    model = StreamClassifier().fit(X[:300], y[:300])  # the first gap comes late
+    model = StreamClassifier().fit(X[:300], y[:300])  # the first missing value comes later
     model.partial_fit(gappy[300:600], y[300:600])
     assert roc_auc_score(y[600:], model.decision_function(gappy[600:])) > 0.9
     np.testing.assert_allclose(
@@ -298,7 +298,7 @@ def test_explain_shows_the_positive_class(payments, model):
     assert "Positive class 'fraud', recently 1" in str(explanation)
 
 
-# -- errors that help --------------------------------------------------------------------------------
+# -- errors with hints -------------------------------------------------------------------------------
 
 
 def test_class_weight_and_merge_raise_with_hint():

@@ -1,4 +1,4 @@
-"""The positive class is the rarer one of all rows, whatever came first and however it was cut."""
+"""The positive class is the rarer class of all rows, independent of their order and of the chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test-then-train: what is predicted when, what is learned when, and what the measures say."""
+"""Prequential evaluation: order of predicting and learning, measures and results."""
 
 from __future__ import annotations
 

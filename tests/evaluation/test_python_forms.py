@@ -1,4 +1,4 @@
-"""prequential takes what people have, and its result shows itself."""
+"""Input types of prequential() and representations of its result."""
 
 from __future__ import annotations
 

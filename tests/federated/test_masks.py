@@ -209,7 +209,7 @@ def test_receive_damaged_bytes_raises(site_updates, maskers, index):
     message[index] ^= 1
     with pytest.raises(FileFormatError):
         MaskedSum(agreement).receive(bytes(message))
-    with pytest.raises(FileFormatError):  # a message of another kind
+    with pytest.raises(FileFormatError):  # another type of message
         MaskedSum(agreement).receive(site_updates["a"].to_bytes())
 
 

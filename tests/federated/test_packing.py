@@ -22,7 +22,7 @@ from steelyard.federated.site_update import Schema
 from steelyard.persistence.tree import encode
 from steelyard.proximal import ClassStatistics, Quantizer
 
-MAX_BYTES = 30_000  # of a site update with 54 columns and two classes
+MAX_BYTES = 30_000  # limit for a site update with 54 columns and two classes
 
 
 def update_of(X, y=None, quantizer=None):

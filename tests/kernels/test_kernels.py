@@ -99,7 +99,7 @@ def test_kernel_blocks_are_bitwise_independent_of_threads(kernel, dtype, level):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
 def test_kernel_matrix_is_exactly_symmetric_and_equals_block(kernel, dtype, level):
-    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # fully computed, and mirrored
+    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # computed fully or by symmetry
         X = table(n, d, dtype)
         values = kernel.block(X)
         np.testing.assert_array_equal(values, values.T)

@@ -88,7 +88,7 @@ def test_window_confusion_equals_batch_score_of_last_rows(window, weighted):
                 score(y_true[last], y_pred[last], sample_weight=w[last], pos_label=1)
                 for score in BATCH.values()
             ]
-        np.testing.assert_array_equal(found, expected)  # nan included
+        np.testing.assert_array_equal(found, expected)  # NaN values are compared too
 
 
 @pytest.mark.parametrize("factor", [0.3, 0.9, 0.999, 1.0])

@@ -42,7 +42,7 @@ def test_rbp_matches_reference_implementation(stream, budget):
     X, y = stream
     model = RBP(budget, gamma=0.7, random_state=4).fit(X, -y)
     K = reference.rbf(X, 0.7)
-    # The machine is positive for the first label, here +1.
+    # The scores of the reference are positive for the first label, here +1.
     assert_close(
         model.decision_function(X),
         K @ reference.random_budget_perceptron(K, -y, budget=budget, seed=model._seed),

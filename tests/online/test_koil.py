@@ -70,7 +70,7 @@ def check_against_transcription(X, y, kernel, **parameters):
 @pytest.mark.parametrize("first", [1, -1])
 def test_pair_of_budgets_matches_reference_implementation_per_class(stream, policy, budget, first):
     X, y = stream
-    begin = int(np.argmax(y == first))  # the class that comes first must not matter
+    begin = int(np.argmax(y == first))  # the stream begins with this class
     X, y = X[begin : begin + 600], y[begin : begin + 600]
     check_against_transcription(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
     model = KOIL(budget=budget, policy=policy, random_state=0).fit(X, y)

@@ -191,7 +191,7 @@ def test_forget_unknown_rows_or_more_rows_than_learned_raises(rng):
         model, lambda: model.forget(np.repeat(X[y == 0], 2, axis=0), np.zeros(424, int)), "only 212"
     )
     assert_refused(model, lambda: model.forget(X[:1], [9]), "only 0")
-    # The right number of wrong rows: the class would have no rows but nonzero sums.
+    # As many unknown rows as the class has: it would have no rows but nonzero sums.
     assert_refused(model, lambda: model.forget(X[y == 0] * 1.001, y[y == 0]), "never learned")
 
 

@@ -156,10 +156,10 @@ def test_add_statistics_of_different_width_raises():
 
 @pytest.mark.parametrize(
     "largest", [1.0, 1e40, 1e200]
-)  # sums of one register, of several, and features with their own unit
+)  # sums fit one register, need several, or need a separate unit per feature
 @pytest.mark.parametrize(
     "n_rows", [40, 300, 3000]
-)  # rows before the quantizer is fixed, pending rows, and sums
+)  # stored before the quantizer is chosen, as pending rows, and as sums
 def test_class_subset_view_is_bit_identical_to_regrouped_statistics(rng, largest, n_rows):
     X = rng.normal(size=(n_rows, 3)) * [1.0, largest, 1.0]
     keys = rng.integers(0, 6, n_rows)

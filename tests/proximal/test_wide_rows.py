@@ -1,4 +1,4 @@
-"""ProximalSVC announces the memory of wide rows before it takes it."""
+"""ProximalSVC warns about the memory of wide rows before it allocates it."""
 
 from __future__ import annotations
 

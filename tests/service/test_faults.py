@@ -31,7 +31,7 @@ from tests.service.sessions import ModelSession, batch
 
 EVERY = (
     1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9
-)  # every n-th write fails in a run of its own; every sync does
+)  # test a failure of every n-th write only; every sync is tested
 
 
 class Fault:

@@ -56,7 +56,7 @@ def find_slow(writer, name, first=900):
 
 
 def hand_over(writer, name, first=900):
-    """Let the writer find the model slow, which hands it to the second thread."""
+    """Make the writer classify the model as slow and move it to the second thread."""
     find_slow(writer, name, first)
     until(lambda: name in writer.slow_models)
 

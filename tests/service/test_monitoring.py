@@ -1,4 +1,4 @@
-"""Monitoring: metrics, alert rules, the Grafana board, activity, columns, logs and systemd."""
+"""Monitoring: metrics, alert rules, the Grafana dashboard, activity, columns, logs and systemd."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_activity_counts_requests_latency_errors_and_label_delays():
     assert (first["predict"], first["errors"], first["refused"], first["labels"]) == (100, 1, 1, 3)
     assert (first["predict_ms"], first["learn_ms"], first["label_delay"]) == (1024.0, None, 600.0)
     assert (last["learn"], last["learn_ms"], last["label_delay"]) == (1, 4.0, None)
-    assert activity.points("m", clock.now - 86_400.0)["seconds"] == 60  # there is nothing older
+    assert activity.points("m", clock.now - 86_400.0)["seconds"] == 60  # no older values exist
     clock.now += 20_000.0
     coarse = activity.points("m", clock.now - 86_400.0)
     assert (coarse["seconds"], sum(p["predict"] for p in coarse["points"])) == (900, 100)

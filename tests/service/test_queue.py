@@ -14,7 +14,7 @@ from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture
 from steelyard.service.queue import RequestQueue
 from tests.service.data import Clock, records, spec
 
-TIMEOUT_SECONDS = 5.0  # never reached
+TIMEOUT_SECONDS = 5.0  # long enough not to be reached
 
 
 def _put(waiting, n_requests, pause=0.0):
@@ -97,7 +97,7 @@ def test_full_queue_and_closed_queue_raise():
     with pytest.raises(Unavailable):
         waiting.put(Tick(""))
     assert len(waiting.next_group(10, TIMEOUT_SECONDS)) == 1
-    assert waiting.next_group(10, TIMEOUT_SECONDS) == []  # immediately
+    assert waiting.next_group(10, TIMEOUT_SECONDS) == []  # returns immediately
 
 
 # -- futures ----------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follow
     monkeypatch.setattr("steelyard.service.writer.recover_session", lambda *_: n_loads.append(1))
     monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
     caplog.clear()
-    time.sleep(2.5)  # two polls
+    time.sleep(2.5)  # longer than two polling intervals
     assert not caplog.records
     assert not n_loads
     session.do(Learn("m", batch(records(5, first=60))))

@@ -13,7 +13,7 @@ from tests.service.data import records, spec
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_wire import unlabelled
 
-# Without a seed in the spec: recovery must draw the same random numbers.
+# The specs have no seed: recovery must draw the same random numbers.
 SERVED = [*({"class": name} for name in LEARNERS), {"class": "ProximalSVC", "features": 50}]
 
 

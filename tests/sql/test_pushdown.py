@@ -211,7 +211,7 @@ def test_auto_uses_pushdown_for_few_columns_and_streaming_for_many(database):
     connection = fill(database[0], "pay", frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", features=["n items"])
     many = sql.fit(ProximalSVC(), connection, "pay", target="kind")
-    shrink = database[1] == "duckdb"  # which hands rows over where they lie, faster than it sums them
+    shrink = database[1] == "duckdb"  # DuckDB transfers rows faster than it sums them
     assert (few.history[-1]["how"], many.history[-1]["how"]) == (
         "streamed" if shrink else "pushed",
         "streamed",

@@ -53,7 +53,7 @@ def test_refit_equals_fit_on_the_rows_of_its_window(window):
     model = _learned(
         Refit(DecisionTreeClassifier(max_depth=4, random_state=0), every=300, window=window), X, y
     )
-    end = {200: 600, None: 400}[window]  # 200 rows are doubled by 200 more, 400 rows would need 300 more
+    end = {200: 600, None: 400}[window]  # fits after 100, 200, 400 and, with a window, 600 rows
     rows = slice(0 if window is None else end - window, end)
     expected = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X[rows], y[rows])
     np.testing.assert_array_equal(model.predict(X), expected.predict(X))
