@@ -162,7 +162,7 @@ def test_dense_columns_of_any_scale_are_standardized():
     assert roc_auc_score(y[300:], X[300:] @ rule.coef[0]) > 0.9
 
 
-def test_columns_with_mean_zero_are_scaled_like_others():
+def test_columns_with_mean_zero_are_scaled_like_other_columns():
     values = np.array([[-3.0, 5.0, 1.0], [3.0, 7.0, 0.0], [-3.0, 5.0, 0.0], [3.0, 7.0, 0.0]])
     X = sp.csr_matrix(values)
     shift, factor = wide._standardization(X, values.mean(axis=0))

@@ -169,7 +169,7 @@ def test_explain_sequences_raises():
         model.explain(["aaa"])
 
 
-def test_explain_model_with_one_class_has_no_contributions():
+def test_explanation_of_model_with_one_class_has_no_contributions():
     found = StreamClassifier().fit(np.eye(3), ["only"] * 3).explain(np.eye(3))
     assert not found.contributions.any()
     assert found.labels.tolist() == ["only"] * 3

@@ -90,7 +90,7 @@ def test_pooled_model_after_drop_site_equals_fit_without_site():
         hub.drop("x")
 
 
-def test_receive_other_columns_raises_and_keeps_state():
+def test_receive_update_with_other_columns_raises_and_keeps_state():
     hub = Hub()
     hub.receive(open_site("a", table(60, 0)).publish())
     other = Site("b", "ill", policy=OPEN)

@@ -33,7 +33,7 @@ def filled(X, y, weights=None):
 
 @pytest.mark.parametrize("n_rows", [1, 5, 63, 64, 65, 300, 2000])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
+def test_gram_matrix_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
     X, y = imbalanced(rng, max(n_rows, 4), 7, (0.6, 0.4))
     X, y = X[:n_rows].astype(dtype), y[:n_rows]
     weights = np.round(rng.uniform(0.5, 2.0, n_rows) * 2**20) / 2**20  # weights are multiples of 2**-20

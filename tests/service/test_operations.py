@@ -123,7 +123,7 @@ def test_correcting_labels_gives_same_model_as_learning_correct_labels(tmp_path,
         assert session.model().summary()["digest"] == again.model().summary()["digest"] == expected.digest()
 
 
-def test_label_of_learned_row_is_reported_and_changes_nothing_without_correct(session):
+def test_label_of_learned_row_changes_nothing_unless_correct_is_set(session):
     rows = records(10)
     session.do(Learn("m", batch(rows)))
     digest = session.model().summary()["digest"]

@@ -105,7 +105,7 @@ def test_quarantine_works_over_http(http):
     assert http.get(f"{MODEL}/quarantine").json()["rows"] == []
 
 
-def test_request_id_is_trace_id_or_given_id_or_new(http):
+def test_request_id_is_taken_from_trace_or_header_or_generated(http):
     headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "x-request-id": "mine"}
     assert http.get(MODEL, headers=headers).headers["x-request-id"] == TRACE
     assert http.get(MODEL, headers={"x-request-id": "mine"}).headers["x-request-id"] == "mine"

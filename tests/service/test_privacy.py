@@ -63,7 +63,7 @@ def test_forget_erases_stored_responses_that_mention_the_rows(session, choice):
     assert b"0.123456789" not in session.bytes()
 
 
-def test_forget_unknown_subject_finds_nothing_and_is_not_complete(session):
+def test_forget_unknown_subject_finds_nothing_and_reports_incomplete(session):
     certificate = session.do(Forget("m", subject="nobody"))["certificate"]
     assert (certificate["forgotten"], certificate["found"], certificate["complete"]) == (0, False, False)
     assert certificate["note"] == "No learned row, waiting row or stored response was found by subject."
@@ -156,7 +156,7 @@ def test_invalid_ids_are_refused(session, odd):
     assert session.again().model().summary() == before
 
 
-def test_http_erased_response_gives_410_and_invalid_ids_give_422(store):
+def test_erased_response_gives_410_and_invalid_ids_give_422_over_http(store):
     with serving(make_app(Writer(store, clock=Clock()))) as http:
         http.put(MODEL, json=SPEC)
         http.post(f"{MODEL}/learn", json={"rows": records(60)})
