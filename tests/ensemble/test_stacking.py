@@ -46,7 +46,7 @@ def _solved(correction, weights, share, n_steps=5):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.02])
-def test_many_newton_steps_converge_to_ridge_logistic_regression(share):
+def test_many_solver_steps_converge_to_ridge_logistic_regression(share):
     z, y = _log_odds(1000, (1.0, 0.7, 0.0))
     weights = np.array([0.2, 0.4, 0.4])
     row_weights = np.where(y, share * len(y) / y.sum(), (1.0 - share) * len(y) / (~y).sum())
@@ -61,7 +61,7 @@ def test_many_newton_steps_converge_to_ridge_logistic_regression(share):
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 1e3), st.floats(1e-4, 1.0 - 1e-4))
 @settings(max_examples=50, deadline=None)
-def test_newton_steps_never_increase_the_loss(seed, scale, share):
+def test_solver_steps_never_increase_the_loss(seed, scale, share):
     rng = np.random.default_rng(seed)
     z, y = (scale * rng.normal(size=(60, 3))).astype(np.float32), rng.random(60) < 0.3
     y[:4] = [False, True, False, True]

@@ -194,7 +194,7 @@ def damage(path, model):
     return chunk
 
 
-def test_model_with_damaged_chunk_is_disabled_and_other_models_are_served(tmp_path, caplog):
+def test_model_with_damaged_chunk_is_set_aside_and_others_are_served(tmp_path, caplog):
     path = tmp_path / "store.db"
     session = ModelSession(path)
     for name in ("bad", "good"):
@@ -241,7 +241,7 @@ def test_check_reports_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     assert again.do(Learn("m", batch(records(40))))["learned"] == 40
 
 
-def test_damaged_chunk_found_at_tick_disables_only_that_model(tmp_path):
+def test_only_the_model_with_a_damaged_chunk_is_set_aside_at_tick(tmp_path):
     path = tmp_path / "store.db"
     session = ModelSession(path, Clock(1_000.0))
     for name in ("bad", "good"):
