@@ -87,7 +87,7 @@ def test_missing_labels_raise_with_row_number(rows, dtype):
         ProximalSVC().fit(X, labels)
 
 
-def test_label_with_the_text_nan_is_a_label(rows):
+def test_text_nan_is_a_valid_label(rows):
     X, y = rows
     assert ProximalSVC().fit(X, np.where(y, "nan", "ok").astype(object)).classes_.tolist() == ["nan", "ok"]
 

@@ -157,7 +157,7 @@ def _can_be_imported(module):
 def test_reference_lists_every_public_name():
     reference = folder_module(DOCS / "_ext", "api_reference")
     modules = [module for module in api_modules() if _can_be_imported(module)]
-    assert len(modules) > 20  # those of extras that are not installed are listed where they are
+    assert len(modules) > 20  # modules of extras that are not installed are skipped
     homes = reference.homes(modules)
     for module in modules:
         text = reference.page(module, homes)
@@ -166,7 +166,7 @@ def test_reference_lists_every_public_name():
     assert "   ProximalSVC\n" in reference.page("steelyard", homes)
 
 
-# -- what is searched for is found ------------------------------------------------------------------------
+# -- search in the documentation -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_documentation_search_finds_expected_page(search_index, query, page):
     assert page in {search_index["docnames"][place] for place in found}
 
 
-# -- numbers come from one place ------------------------------------------------------------------------
+# -- published numbers ----------------------------------------------------------------------------------
 
 
 def figures():
@@ -262,7 +262,7 @@ def test_published_number_has_the_same_value_on_every_page(name):
 SITE = "https://steelyard.readthedocs.io/en/latest/"
 
 
-def test_install_lines_of_pages_name_the_clone_and_existing_extras():
+def test_install_commands_in_documentation_use_clone_and_existing_extras():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = {
         (page.name, line)

@@ -68,7 +68,7 @@ def test_landmarks_differ_from_all_training_rows(rng):
 
 @pytest.mark.parametrize("kind", ["laplacian", "rbf", "relu", "sigmoid"])
 @pytest.mark.parametrize("gamma", ["rows", 0.5])
-def test_equal_seeds_and_rows_fit_equal_maps(rng, kind, gamma):
+def test_same_seed_and_rows_give_same_map(rng, kind, gamma):
     X = rng.normal(size=(80, 4))
     one, other = (RandomFeatures(50, kind=kind, gamma=gamma).fit(X) for _ in range(2))
     assert one.same_map(other)
@@ -77,7 +77,7 @@ def test_equal_seeds_and_rows_fit_equal_maps(rng, kind, gamma):
 
 
 @pytest.mark.parametrize("gamma", [0.25, 1.0, 100.0])
-def test_sigmoid_map_is_the_layer_of_the_extreme_svm(rng, gamma):
+def test_sigmoid_map_equals_hidden_layer_of_extreme_svm(rng, gamma):
     X = rng.normal(size=(50, 4)) * 10.0 ** rng.integers(-3, 4, size=(50, 1))
     draws = np.random.default_rng(7)
     weights, biases = draws.uniform(-1.0, 1.0, size=(4, 30)), draws.uniform(-1.0, 1.0, size=30)
@@ -118,7 +118,7 @@ def heavy_rows(rng, n_rows, n_features):
 
 @pytest.mark.parametrize("n_features", [3, 11])
 @pytest.mark.parametrize("name", MAPS)
-def test_mapped_row_is_bit_identical_in_every_batch_and_form(rng, name, n_features):
+def test_mapped_row_is_bit_identical_in_any_batch_and_input_format(rng, name, n_features):
     """One by one, in batches, sparse, at every SIMD level and with any number of threads."""
     X = heavy_rows(rng, 700, n_features)
     features = clone(MAPS[name]).fit(X[:300])
@@ -221,14 +221,14 @@ def test_saved_and_loaded_feature_maps_are_equal(rng, kind):
     np.testing.assert_array_equal(loaded.transform(X), features.transform(X))
 
 
-def test_feature_map_can_be_fitted_to_degenerate_rows():
+def test_feature_map_can_be_fitted_on_degenerate_rows():
     for X in (np.ones((1, 3)), np.ones((5, 3)), np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])):
         Z = RandomFeatures(10).fit_transform(X)
         assert np.isfinite(Z).all()
 
 
 def test_clone_of_a_fitted_map_is_fitted(rng):
-    """Learners in several places share one map."""
+    """Learners on several machines share one fitted map."""
     features = RandomFeatures(30).fit(rng.normal(size=(50, 3)))
     model = clone(ProximalSVC(feature_map=features))
     assert model.feature_map.is_fitted
@@ -295,5 +295,5 @@ def test_cached_mapped_rows_are_returned_only_for_equal_rows(rng):
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
     features.fit(X * 2.0)
     np.testing.assert_array_equal(features.map_rows(changed), features.transform(changed))
-    features.transform(X[:20])[:] = 0.0  # the result belongs to the caller
+    features.transform(X[:20])[:] = 0.0  # changing the result must not change the cache
     assert "_last_rows" not in features.__getstate__()

@@ -106,7 +106,7 @@ def _kinds():
         ),
     ],
 )
-def test_hint_in_python_can_be_followed(call, advice, follow):
+def test_hint_of_python_error_can_be_followed(call, advice, follow):
     assert advice in _hint(call)
     follow()
 
@@ -120,7 +120,7 @@ def test_hint_for_a_column_with_too_many_values_can_be_followed():
 
 
 @pytest.mark.parametrize("command", ["stream", "fit"])
-def test_hint_of_missing_values_on_the_command_line_can_be_followed(command, tmp_path):
+def test_hint_for_missing_values_on_the_command_line_can_be_followed(command, tmp_path):
     path = tmp_path / "data.csv"
     path.write_bytes(CSV)
     extra = ["-o", str(tmp_path / "m.steelyard")] if command == "fit" else []
@@ -132,7 +132,7 @@ def test_hint_of_missing_values_on_the_command_line_can_be_followed(command, tmp
     assert cli_runner().invoke(main, run).exit_code == 0
 
 
-def test_message_counts_rows_from_0_and_lines_from_1():
+def test_messages_count_rows_from_0_and_lines_from_1():
     text = "a,y\n1,0\n2,1\n,0\n"  # the value of row 2 is missing, in line 4 of the text
     frame = pd.read_csv(io.StringIO(text))
     calls = {
@@ -146,7 +146,7 @@ def test_message_counts_rows_from_0_and_lines_from_1():
         assert place in str(error.value)
 
 
-def test_no_message_adds_1_to_a_row():
+def test_no_message_adds_1_to_a_row_number():
     found = []
     for path in sorted(Path(steelyard.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -21,7 +21,7 @@ def test_version_equals_pyproject_version():
     assert steelyard.__version__ == project["version"]
 
 
-def test_every_name_in_all_exists():
+def test_every_name_in_dunder_all_exists():
     assert all(hasattr(steelyard, name) for name in steelyard.__all__)
 
 

@@ -43,7 +43,7 @@ def used_gamma(model):
     [(learner, rule) for learner in (IncrementalSVC, AlignedSVC) for rule in ("scale", "auto", "median")]
     + [(learner, rule) for learner in STREAMING for rule in ("scale", "median")],
 )
-def test_gamma_name_gives_kernel_rule_in_every_learner(learner, rule, rows):
+def test_named_gamma_rule_gives_same_gamma_in_every_learner(learner, rule, rows):
     X, y = rows
     model = learner(kernel="rbf", gamma=rule).fit(X, y)
     assert used_gamma(model) == Kernel("rbf", gamma=rule).resolve(X).gamma
@@ -146,7 +146,7 @@ def words_taken():
     found = set()
     for learner in public_learners():
         for parameter, constraint in learner._constraints.items():
-            if parameter == "variant":  # of a paper: its docstring and the page of misprints tell them apart
+            if parameter == "variant":  # the page does not list variants of papers
                 continue
             said = constraint.description
             words = re.findall(r"[\"']([a-z0-9+]+)[\"'](?!:)", re.sub(r"\{.*?\}|such as \"30d\"", "", said))

@@ -46,7 +46,7 @@ def rules(plain_words):
         "// Whoever holds the lock",
     ],
 )
-def test_excluded_word_or_name_is_found(rules, line):
+def test_excluded_word_or_name_is_reported(rules, line):
     assert list(rules.check("src/example.py", line))
 
 
@@ -62,11 +62,11 @@ def test_excluded_word_or_name_is_found(rules, line):
         "def what_if(): ...",
     ],
 )
-def test_plain_line_is_not_found(rules, line):
+def test_plain_line_gives_no_finding(rules, line):
     assert not list(rules.check("src/example.py", line))
 
 
-def test_exception_is_allowed_below_its_path_only(plain_words, rules):
+def test_exception_applies_only_below_its_path(plain_words, rules):
     with_exception = plain_words.Rules(rules.patterns, [], [("docs/", "whoever")])
     assert not list(with_exception.check("docs/page.md", "whoever"))
     assert list(with_exception.check("src/page.md", "whoever"))

@@ -1,4 +1,4 @@
-"""The driver of published results: every referee on generated rows, and the table by hand."""
+"""The benchmark of published results: every referee runs on generated rows, and the table is correct."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def referees(monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.filterwarnings("ignore")  # of peers
+@pytest.mark.filterwarnings("ignore")  # warnings of other packages
 def test_every_referee_runs_on_generated_rows(referees, tmp_path):
     referees.write_stand_ins(tmp_path, n_rows=100)
     names = ["river", "heart", "handbook"]
@@ -49,12 +49,12 @@ def test_ensembles_of_stream_learn_run_on_generated_rows(referees):
     assert all(0.0 <= one.value <= 1.0 for one in figures)
 
 
-def test_referee_without_data_is_a_line_with_the_reason(referees):
+def test_referee_without_data_is_reported_with_the_reason(referees):
     figures = referees.run(["handbook"], referees.Options())
     assert "not run: --data has no fraud_handbook.parquet" in referees.table(figures)
 
 
-def test_table_names_cases_in_which_we_are_not_first(referees):
+def test_table_lists_cases_in_which_stream_classifier_is_not_first(referees):
     figure = referees.Figure
     figures = [
         figure("a: F1", "StreamClassifier", 0.8, ours=True),
@@ -92,7 +92,7 @@ def test_stream_learn_ensemble_waits_for_both_classes(referees):
     rng = np.random.default_rng(0)
     labels = np.zeros(20, dtype=np.int64)
     learner.learn(rng.normal(size=(20, 2)), labels)
-    assert not labels.any()  # stream-learn would have written into them
+    assert not labels.any()  # copied, because stream-learn modifies its input
     assert (learner.scores(np.zeros((3, 2))) == 0.5).all()
     learner.learn(rng.normal(size=(2, 2)) + 3.0, np.ones(2, dtype=np.int64))
     assert learner.scores(np.full((1, 2), 3.0))[0] > 0.5

@@ -1,4 +1,4 @@
-"""The benchmarks of streams: honest order of scoring and learning, lines that are kept, tables by hand."""
+"""Stream benchmarks: rows are scored before learning, results are kept, and tables are correct."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def file(tmp_path):
 
 
 class Watched:
-    """Notes how many rows it knew when it was asked; its score is the first column."""
+    """Model that records its number of learned rows at each prediction; its score is the first column."""
 
     own_cut = 0.5
     asked: list[tuple[int, int]]
@@ -86,7 +86,7 @@ def test_rows_are_scored_before_learning_and_labels_arrive_with_given_delay(benc
 
 
 @pytest.mark.parametrize(("chunk", "late"), [(1, 0), (100, 0), (1, 120), (70, 130)])
-def test_periodically_refitted_peer_predicts_like_chunk_by_chunk(bench, file, chunk, late):
+def test_refitted_peer_gives_same_scores_for_batched_and_chunkwise_prediction(bench, file, chunk, late):
     class Asked(bench.peers.Refitted):
         n_calls = 0
 
@@ -110,7 +110,7 @@ def test_periodically_refitted_peer_predicts_like_chunk_by_chunk(bench, file, ch
     np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
     assert few < many
     assert len(np.unique(together)) > 600
-    assert (together[:100] == 0.5).all()  # single rows do not make it fit a handful of them
+    assert (together[:100] == 0.5).all()  # no fit on the first few rows
 
 
 @pytest.mark.parametrize("chunk", [1, 50])
@@ -130,7 +130,7 @@ def test_adaptive_threshold_equals_adaptive_threshold_classifier(bench, chunk):
 
 def test_windowed_auc_and_gmean_use_rows_of_the_window(bench):
     X, y = rows(2_000)
-    y[500:1_000] = 0  # a window of one class counts for nothing
+    y[500:1_000] = 0  # windows with a single class are ignored
     answers = X[:, 0] > 0.5
     aucs, gmeans = [], []
     for begin in (0, 1_000, 1_500):
@@ -142,14 +142,14 @@ def test_windowed_auc_and_gmean_use_rows_of_the_window(bench):
     np.testing.assert_allclose(found[:2], [np.mean(aucs), np.mean(gmeans)], atol=1e-6)
 
 
-# -- what is kept -------------------------------------------------------------------------------------
+# -- stored results -----------------------------------------------------------------------------------
 
 
 def test_interrupted_run_continues_where_it_stopped(bench, file, tmp_path):
     setting, watched = bench.cells.Setting(1_200), bench.peers.Contender("watched", Watched)
     first = bench.cells.measured(bench.cells.Cells(tmp_path), "s", watched, setting, file)
     with (tmp_path / "cells.jsonl").open("a") as lines:
-        lines.write('{"stream": "s", "conten')  # killed while it wrote
+        lines.write('{"stream": "s", "conten')  # an incomplete line of a killed process
     cells = bench.cells.Cells(tmp_path)
     never = bench.peers.Contender("watched", lambda: pytest.fail("it was run again"))
     assert bench.cells.measured(cells, "s", never, setting, file) == first
@@ -210,7 +210,7 @@ def test_targets_are_reported_as_met_or_missed(bench):
     peers = ["balanced forest, last 5,000", "LightGBM, last 5,000", "MOA's ARF, 10 trees"]
     figures = {bench.peers.OURS: (0.90, 0.80, 50.0), peers[0]: (0.87, 0.70, 200.0)}
     figures |= {peers[1]: (0.80, 0.84, 60.0), peers[2]: (0.60, 0.60, 300.0)}
-    figures |= {"ProximalSVC": (0.99, 0.99, 1.0)}  # one of ours stands in no one's way
+    figures |= {"ProximalSVC": (0.99, 0.99, 1.0)}  # our other models do not count as peers
     cells = {
         name: {"a": {"windows": {"500": [a, 0, a]}, "us": us}, "b": {"windows": {"500": [b, 0, b]}, "us": us}}
         for name, (a, b, us) in figures.items()
@@ -263,7 +263,7 @@ def test_worker_returns_scores_or_error(bench, file, tmp_path):
 
 
 class Counting:
-    """A learner of MOA whose vote is how many rows it knows."""
+    """MOA learner whose vote is its number of learned rows."""
 
     def __init__(self):
         self.n = 0
@@ -325,7 +325,7 @@ def test_stages_of_generated_stream_change_abruptly_or_gradually(bench):
 
 
 class Sawtooth:
-    """A generator whose class is 1 in every third row; the other column counts."""
+    """Generator whose class is 1 in every third row; the feature is the row number."""
 
     def __init__(self, start):
         self.n = start

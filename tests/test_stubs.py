@@ -1,4 +1,4 @@
-"""The committed type stub says what the native module really offers."""
+"""The committed type stub matches the native module."""
 
 from pathlib import Path
 

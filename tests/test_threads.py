@@ -22,13 +22,13 @@ from steelyard import ProximalSVC, RandomFeatures, _threads
         ("broken", 1 << 16),
     ],
 )
-def test_quota_of_control_group_version_2_is_rounded_up(tmp_path, text, cores):
+def test_cpu_quota_of_cgroup_v2_is_rounded_up(tmp_path, text, cores):
     (tmp_path / "cpu.max").write_text(text)
     assert _threads.cgroup_quota(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("-1", 1 << 16), ("250000", 3)])
-def test_quota_of_control_group_version_1_is_rounded_up(tmp_path, quota, cores):
+def test_cpu_quota_of_cgroup_v1_is_rounded_up(tmp_path, quota, cores):
     folder = tmp_path / "cpu"
     folder.mkdir()
     (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
@@ -36,7 +36,7 @@ def test_quota_of_control_group_version_1_is_rounded_up(tmp_path, quota, cores):
     assert _threads.cgroup_quota(tmp_path) == cores
 
 
-def test_quota_without_control_group_is_unlimited(tmp_path):
+def test_cpu_quota_without_cgroup_is_unlimited(tmp_path):
     assert _threads.cgroup_quota(tmp_path) == 1 << 16
 
 
@@ -44,7 +44,7 @@ def blas_threads():
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_overlapping_blas_limits_are_lifted_when_the_last_one_ends(monkeypatch):
+def test_overlapping_blas_thread_limits_are_lifted_when_the_last_one_ends(monkeypatch):
     if os.cpu_count() < 2:
         pytest.skip("BLAS has one thread on one core, so there is nothing to limit")
     first_may_end, second_is_inside = threading.Event(), threading.Event()
@@ -66,14 +66,14 @@ def test_overlapping_blas_limits_are_lifted_when_the_last_one_ends(monkeypatch):
 
 
 @pytest.mark.parametrize("order", [10, 5000])
-def test_blas_is_not_limited_for_tiny_and_for_large_matrices(order):
+def test_blas_threads_are_not_limited_for_tiny_or_large_matrices(order):
     with threadpool_limits(2, user_api="blas"):
         before = blas_threads()
         with _threads.limit_blas(order):
             assert blas_threads() == before
 
 
-def test_selection_of_C_has_the_same_bits_with_any_number_of_blas_threads(rng):
+def test_selected_C_is_bit_identical_for_any_number_of_blas_threads(rng):
     X, y = rng.normal(size=(300, 5)), (rng.random(300) < 0.2).astype(int)
     coefs = []
     for n_threads in (1, 2):

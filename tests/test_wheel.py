@@ -42,7 +42,7 @@ def git(project, *words):
 
 @pytest.fixture
 def project(tmp_path):
-    """A project whose commit is the same in every run, but not the times of its files."""
+    """A project with the same commit in every run but different file times."""
     folder = tmp_path / "project"
     package = folder / "src" / "tiny"
     package.mkdir(parents=True)
@@ -55,7 +55,7 @@ def project(tmp_path):
     return folder
 
 
-def test_two_builds_of_one_commit_have_equal_bytes(script, project, tmp_path):
+def test_two_builds_of_one_commit_are_byte_identical(script, project, tmp_path):
     first = script.build(project, tmp_path / "one")
     for file in (project / "src").rglob("*.py"):
         os.utime(file, (1, 1))
@@ -65,7 +65,7 @@ def test_two_builds_of_one_commit_have_equal_bytes(script, project, tmp_path):
     assert script.find(project, tmp_path / "one") == first
 
 
-def test_wheel_of_another_commit_is_not_found_and_uncommitted_changes_are_refused(script, project, tmp_path):
+def test_wheel_of_another_commit_is_ignored_and_uncommitted_changes_raise(script, project, tmp_path):
     script.build(project, tmp_path / "out")
     (project / "src" / "tiny" / "a.py").write_text("changed = True\n")
     assert script.find(project, tmp_path / "out") is None

@@ -30,7 +30,7 @@ def fresh(rng):
 
 
 def several_rounds(X, y, **parameters):
-    """Return a model with a kept round; the narrow kernel and large C make the round help."""
+    """Return a model that accepted several rounds; a narrow kernel and a large C make rounds useful."""
     model = AlignedSVC(100.0, gamma=1.0, tol=0.0, **parameters).fit(X, y)
     assert sum(one.kept for one in model.rounds_) > 1
     return model
@@ -133,7 +133,7 @@ def test_max_iter_zero_shifts_without_transforming_the_kernel(data):
 
 @pytest.mark.parametrize("alignment", ["kba", "act"])
 @pytest.mark.parametrize("pairing", ["nearest", "all"])
-def test_class_with_one_to_three_rows_is_learned(rng, alignment, pairing):
+def test_fit_accepts_class_with_one_to_three_rows(rng, alignment, pairing):
     for n_rare in (1, 2, 3):
         y = np.repeat([0, 1], [40, n_rare])
         X = rng.normal(size=(len(y), 2)) + 4.0 * y[:, None]
@@ -222,7 +222,7 @@ def bent(rng, n, kind):
     ]
 
 
-def test_trajectories_are_learned_saved_and_loaded(rng):
+def test_model_of_trajectories_can_be_fitted_saved_and_loaded(rng):
     X, y = bent(rng, 60, 0) + bent(rng, 12, 1), np.repeat([0, 1], [60, 12])
     Z, z = bent(rng, 30, 0) + bent(rng, 30, 1), np.repeat([0, 1], [30, 30])
     model = AlignedSVC(10.0, kernel=GlobalAlignmentKernel()).fit(X, y)
@@ -231,7 +231,7 @@ def test_trajectories_are_learned_saved_and_loaded(rng):
     np.testing.assert_array_equal(again.decision_function(Z), model.decision_function(Z))
 
 
-def test_strings_are_learned_and_kernel_is_tuned_by_grid_search(rng):
+def test_grid_search_tunes_edit_kernel_on_strings(rng):
     def words(n, letters):
         return ["".join(rng.choice(list(letters), rng.integers(4, 9))) for _ in range(n)]
 
@@ -250,7 +250,7 @@ def test_fit_allocates_only_one_copy_of_kernel_matrix(rng):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1.8 * K.nbytes  # the copy, and blocks of bounded size
+    assert peak < 1.8 * K.nbytes  # one copy of the matrix, and blocks of bounded size
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_single_string_as_X_raises():
         AlignedSVC(kernel=EditKernel()).fit("abcd", [0, 1, 0, 1])
 
 
-def test_too_many_rows_for_memory_raise_before_allocation(data, monkeypatch):
+def test_fit_with_too_many_rows_for_memory_raises_before_allocation(data, monkeypatch):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 10)
     monkeypatch.setattr("steelyard._memory._MIN_CHECKED_BYTES", 0)
     with pytest.raises(MemoryLimitError, match="kernel matrix of 220 rows and a copy"):

@@ -12,7 +12,7 @@ from steelyard.exceptions import DataError
 
 @pytest.fixture
 def fitted(rng):
-    """Return a model of one printed round, rows and labels."""
+    """Return a model fitted with one round as printed in the paper, its rows and its labels."""
     y = (rng.random(150) < 0.2).astype(int)
     X = rng.normal(size=(150, 2)) + 1.5 * y[:, None]
     options = {"early_stopping": False, "max_iter": 1, "shift": False, "gamma": 0.4}
@@ -35,10 +35,10 @@ def metric(model, x, step=3e-3):
     return g
 
 
-def test_magnification_is_the_volume_element_of_equation_2(fitted):
+def test_magnification_equals_volume_element_of_equation_2(fitted):
     model, X, _ = fitted
     for x in X[:10]:
-        expected = np.sqrt(np.linalg.det(metric(model, x))) / (2.0 * 0.4)  # the plain kernel: 2 gamma I
+        expected = np.sqrt(np.linalg.det(metric(model, x))) / (2.0 * 0.4)  # plain kernel: 2 * gamma * I
         assert model.magnification(x[None])[0] == pytest.approx(expected, rel=1e-3)
 
 
@@ -48,13 +48,13 @@ def test_magnification_without_rounds_is_one(rng):
     np.testing.assert_allclose(AlignedSVC(max_iter=0).fit(X, y).magnification(X), 1.0)
 
 
-def test_magnification_of_another_kernel_raises_with_alternative(fitted, rng):
+def test_magnification_of_linear_kernel_raises_and_names_alternative(fitted, rng):
     X, y = rng.normal(size=(40, 2)), np.repeat([0, 1], 20)
     with pytest.raises(DataError, match="alignment_factor"):
         AlignedSVC(kernel="linear").fit(X, y).magnification(X)
 
 
-def test_kernel_target_alignment_is_the_cosine_with_the_label_matrix(fitted):
+def test_kernel_target_alignment_is_cosine_between_kernel_and_label_matrix(fitted):
     model, X, y = fitted
     signs = np.where(y == 1, 1.0, -1.0)
     target = np.outer(signs, signs)
@@ -66,7 +66,7 @@ def test_kernel_target_alignment_is_the_cosine_with_the_label_matrix(fitted):
     assert model.kernel_target_alignment(X, y) == pytest.approx(tuple(expected))
 
 
-def test_kernel_target_alignment_of_too_few_labels_raises(fitted):
+def test_kernel_target_alignment_with_too_few_labels_raises(fitted):
     model, X, y = fitted
     with pytest.raises(DataError, match="150 rows; got 3"):
         model.kernel_target_alignment(X, y[:3])

@@ -1,4 +1,4 @@
-"""KBA and ACT as printed in the paper, by public parameters, against transcriptions."""
+"""KBA and ACT as printed in the papers, set by public parameters, match reference implementations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def data(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_kba_variant_of_the_paper_matches_reference_implementation(data, rng, kernel, n_rounds):
+def test_paper_variant_of_kba_matches_reference_implementation(data, rng, kernel, n_rounds):
     X, y = data
     fresh = rng.normal(size=(15, 3))
     model = AlignedSVC(10.0, kernel=kernel, gamma=0.5, max_iter=n_rounds, **PRINTED).fit(X, y)
@@ -76,7 +76,7 @@ def test_higher_cost_of_misses_increases_shift(rng):
 
 
 @pytest.mark.parametrize(("norm", "metric"), [("l1", "cityblock"), ("l2", "sqeuclidean")])
-def test_act_bumps_match_formula_for_both_norms(data, norm, metric):
+def test_act_conformal_factors_match_formula_for_both_norms(data, norm, metric):
     X, y = data
     variant = {"combine": "sum", "floor": 0.0, "normalize": None}
     model = AlignedSVC(
@@ -97,7 +97,7 @@ def test_act_bumps_match_formula_for_both_norms(data, norm, metric):
     np.testing.assert_allclose(model.alignment_factor(X), D, rtol=1e-6)
 
 
-def test_model_with_variants_of_the_paper_is_saved_and_loaded(data):
+def test_model_with_paper_variants_can_be_saved_and_loaded(data):
     X, y = data
     for parameters in (PRINTED, {"variant": {"floor": 0.1}}, {"alignment": "act", "norm": "l1"}):
         model = AlignedSVC(10.0, gamma=0.5, max_iter=1, **parameters).fit(X, y)

@@ -1,4 +1,4 @@
-"""Each step of the paper against a transcription with explicit vectors."""
+"""Each step of the paper matches a reference implementation with explicit feature vectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view_of(phi, rng):
     return View(hidden @ hidden.T, np.sum(hidden**2, axis=1), factor, factor)
 
 
-def test_shift_minimizes_cost_of_the_paper(rng):
+def test_shift_minimizes_cost_function_of_the_paper(rng):
     for _ in range(8):
         scores, signs = rng.normal(size=60) * 0.8, np.where(rng.random(60) < 0.3, 1.0, -1.0)
         costs = [reference.cost(eta, scores, signs) for eta in np.linspace(0, 1, 401)]
@@ -57,7 +57,7 @@ def test_nearest_pairs_are_nearest_in_feature_space(phi, rng):
     assert list(zip(first, second, strict=True)) == reference.nearest_pairs(phi, RARE, OTHER)
 
 
-def test_all_pairs_above_limit_are_sampled_evenly(phi, rng):
+def test_pairs_beyond_the_limit_are_sampled_evenly(phi, rng):
     view = view_of(phi, rng)
     assert len(match_pairs(view, RARE, OTHER, "all")[0]) == 6 * 19
     first, second = match_pairs(view, np.arange(100), np.arange(100, 200), "all")
@@ -79,7 +79,7 @@ def test_conformal_factor_matches_explicit_boundary_points(phi, rng, margin, bet
 
 
 @pytest.mark.parametrize(("neighbours", "most"), [("all", None), ("nearest", 5)])
-def test_bump_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
+def test_widths_of_conformal_factor_are_means_over_all_or_nearest_points(phi, rng, neighbours, most):
     view = view_of(phi, rng)
     pairs = match_pairs(view, RARE, OTHER, "nearest")
     bumps = make_boundary_bumps(view, pairs, 0.7, 0.1, Variant(neighbours=neighbours))
@@ -87,7 +87,7 @@ def test_bump_widths_are_means_over_all_or_nearest_points(phi, rng, neighbours, 
     np.testing.assert_allclose(bumps.widths, reference.widths(boundary, most=most), rtol=1e-9)
 
 
-def test_factors_of_training_rows_equal_factors_of_same_rows_as_new_rows(phi, rng):
+def test_conformal_factors_of_same_rows_are_equal_in_training_and_prediction(phi, rng):
     view = view_of(phi, rng)
     bumps = make_boundary_bumps(view, match_pairs(view, RARE, OTHER, "nearest"), 0.7, 1.0, Variant())
     as_new_rows = View(view.kernel, view.diagonal, view.row_factor.copy(), view.reference_factor)
@@ -126,7 +126,7 @@ def test_conformal_factor_is_positive_and_largest_near_boundary(phi, rng, combin
     assert D[-1] == D.min()
 
 
-def test_act_bumps_match_formula(phi, rng):
+def test_act_conformal_factors_match_formula(phi, rng):
     view = View(phi @ phi.T, np.sum(phi**2, axis=1), np.ones(40), np.ones(40), input_distances(phi, phi))
     bumps = make_support_bumps(view, RARE, OTHER, Variant(floor=0.0))
     expected = []
@@ -164,7 +164,7 @@ def test_mean_ranking_loss_is_one_minus_auc(rng):
     assert ranking_losses(scores, signs).mean() == pytest.approx(1.0 - roc_auc_score(signs, scores))
 
 
-def test_clearly_lower_requires_decrease_beyond_tol_and_standard_error():
+def test_clearly_lower_requires_decrease_larger_than_tol_and_standard_error():
     before = np.array([0.4, 0.3, 0.2, 0.3])
     assert clearly_lower(before - 0.1, before, 0.05)
     assert not clearly_lower(before - 0.1, before, 0.15)
@@ -187,7 +187,7 @@ def test_best_shift_maximizes_smoothed_g_mean(rng, n_rare, n_other, apart):
     assert own >= most - 1e-5
 
 
-def test_best_shift_of_many_rows_matches_quantiles(rng):
+def test_best_shift_of_many_rows_is_as_good_as_grid_search(rng):
     scores, signs = two_sides(rng, 300, 2000)
     own = reference.smooth_product(-best_shift(scores, signs), scores, signs)
     assert own >= max(reference.smooth_product(cut, scores, signs) for cut in np.linspace(-1, 2, 61)) - 1e-4

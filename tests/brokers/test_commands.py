@@ -25,7 +25,7 @@ def _invoke(*words):
 
 
 @pytest.mark.parametrize("kind", ["nats", "redis"])  # Kafka has partitions, so the order would differ
-def test_stream_of_a_topic_equals_stream_of_a_file_with_its_rows(kind, brokers, tmp_path):
+def test_stream_command_gives_same_result_for_topic_and_file(kind, brokers, tmp_path):
     broker, rows, name = brokers(kind), records(400), topic()
     broker.create(name)
     broker.send(name, encoded(rows))
@@ -41,7 +41,7 @@ def test_stream_of_a_topic_equals_stream_of_a_file_with_its_rows(kind, brokers, 
         assert first[name] == second[name]
 
 
-def test_stream_skips_poisoned_messages_and_lists_them(brokers):
+def test_stream_command_skips_and_lists_invalid_messages(brokers):
     broker, rows, name = brokers("redis"), records(100), topic()
     broker.create(name)
     broker.send(name, [*encoded(rows[:50]), b"{poisoned", *encoded(rows[50:])])
@@ -55,7 +55,7 @@ def test_stream_skips_poisoned_messages_and_lists_them(brokers):
     assert "not JSON" in errors
 
 
-def test_stream_of_a_missing_topic_is_an_error_without_credentials(brokers):
+def test_missing_topic_error_does_not_show_credentials(brokers):
     brokers("redis")
     address = brokers("redis").address("missing")
     code, _, errors = _invoke("stream", address, "--target", "kind")
@@ -70,19 +70,19 @@ def test_stream_of_a_missing_topic_is_an_error_without_credentials(brokers):
         ("serve", "--store", "kafk://alice:hunter2@127.0.0.1/x"),
     ],
 )
-def test_address_with_unknown_scheme_is_an_error_without_credentials(words):
+def test_unknown_address_scheme_error_does_not_show_credentials(words):
     code, _, errors = _invoke(*words)
     assert code == 1
     assert "kafk://" in errors
     assert "hunter2" not in errors
 
 
-def test_shown_address_of_a_database_has_no_credentials():
+def test_displayed_database_address_has_no_credentials():
     assert without_credentials("postgresql://alice:hunter2@db/shop") == "postgresql://db/shop"
     assert without_credentials("rows@2026.csv") == "rows@2026.csv"
 
 
-def test_report_of_a_stream_has_no_credentials(brokers, tmp_path):
+def test_stream_report_contains_no_credentials(brokers, tmp_path):
     broker, name = brokers("nats"), topic()
     broker.create(name)
     broker.send(name, encoded(records(60)))
@@ -95,7 +95,7 @@ def test_report_of_a_stream_has_no_credentials(brokers, tmp_path):
         assert "hunter2" not in text
 
 
-def test_served_model_with_topics_shows_lag_and_keeps_credentials_secret(brokers, tmp_path):
+def test_service_with_topics_shows_lag_and_hides_credentials(brokers, tmp_path):
     broker, rows, name = brokers("nats"), records(80), topic()
     broker.create(name)
     broker.send(name, encoded(rows))
@@ -129,7 +129,7 @@ def test_served_model_with_topics_shows_lag_and_keeps_credentials_secret(brokers
         ("nats://a:$STEELYARD_UNSET_VARIABLE@127.0.0.1/payments", "STEELYARD_UNSET_VARIABLE"),
     ],
 )
-def test_wrong_address_is_refused(text, message):
+def test_invalid_broker_address_raises(text, message):
     with pytest.raises(ParameterError, match=message):
         Address.parse(text)
 
@@ -150,6 +150,6 @@ def test_password_is_read_from_the_environment(monkeypatch):
         ({"source": {"address": f"{HOST}/x"}, "sink": {"address": f"{HOST}/y", "only": "x"}}, "only must be"),
     ],
 )
-def test_wrong_tables_of_topics_are_refused(tables, message):
+def test_invalid_topic_settings_raise(tables, message):
     with pytest.raises(ParameterError, match=message):
         split_settings({**SETTINGS, **tables})

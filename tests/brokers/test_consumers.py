@@ -33,19 +33,19 @@ def _as_arrow(rows):
     return sink.getvalue()
 
 
-def test_model_of_json_csv_and_arrow_messages_equals_model_of_their_rows(broker, fed):
+def test_json_csv_and_arrow_messages_give_same_model_as_their_rows(broker, fed):
     rows, name = records(300), topic()
     broker.create(name)
     model = fed(_source(broker, name))
     if broker.scheme == "mqtt":
-        until(lambda: model.source.state == "reads")  # MQTT keeps messages for subscribers only
+        until(lambda: model.source.state == "reads")  # MQTT only keeps messages for subscribers
     broker.send(name, [*encoded(rows[:100]), _as_csv(rows[100:200]), _as_arrow(rows[200:])])
     model.wait_for_rows(300)
     assert (model.n_rows, model.digest) == (300, digest(rows))
     assert model.source.describe()["dead_letters"] == 0
 
 
-def test_restarted_model_continues_at_the_stored_position(positioned, fed):
+def test_restarted_feed_continues_at_the_stored_position(positioned, fed):
     rows, name = records(200), topic()
     positioned.create(name)
     positioned.send(name, encoded(rows[:120]))
@@ -72,7 +72,7 @@ def test_mqtt_session_keeps_messages_while_the_service_is_down(brokers, fed):
     assert second.digest == digest(rows)
 
 
-def test_mqtt_rows_with_ids_that_are_delivered_twice_are_learned_once(brokers, fed):
+def test_mqtt_rows_delivered_twice_with_same_id_are_learned_once(brokers, fed):
     broker, name, rows = brokers("mqtt"), topic(), records(30, ids=True)
     model = fed(_source(broker, name, id="id"))
     until(lambda: model.source.state == "reads")
@@ -82,7 +82,7 @@ def test_mqtt_rows_with_ids_that_are_delivered_twice_are_learned_once(brokers, f
     assert (model.n_rows, model.digest) == (30, digest(rows, {**SETTINGS, "id": "id"}))
 
 
-def test_broker_restart_loses_and_repeats_nothing(brokers, fed, tmp_path):
+def test_broker_restart_neither_loses_nor_repeats_messages(brokers, fed, tmp_path):
     for kind in ("nats", "redis"):
         broker, rows, name = brokers(kind), records(90), topic()
         broker.create(name)
@@ -118,7 +118,7 @@ def test_labels_before_and_after_their_rows_are_joined_by_id(positioned, fed):
     until(lambda: model.store.n_early_labels("m") == 1)
 
 
-def test_label_of_an_unknown_row_is_a_dead_letter_after_the_wait(brokers, fed):
+def test_label_of_unknown_row_becomes_dead_letter_after_timeout(brokers, fed):
     broker, name, labels, dead = brokers("redis"), topic(), topic(), topic()
     broker.create(name, labels, dead)
     broker.send(labels, encoded([{"id": "unknown", "kind": 1}]))
@@ -136,9 +136,9 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     bad = [
         b"{poisoned",
         b"",
-        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column was renamed
+        json.dumps({"a": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),  # a column is missing
         json.dumps({"a": "text", "b": 1.0, "kind": 0, "at": 1_700_000_000}).encode(),
-        json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # a clock jumped
+        json.dumps({"a": 1.0, "b": 1.0, "kind": 0, "at": time.time() + 1e7}).encode(),  # dated in the future
         b"\xff\xff\xff\xffnot arrow",
     ]
     payloads = encoded(timed)
@@ -154,7 +154,7 @@ def test_bad_messages_become_dead_letters_and_all_others_are_learned(positioned,
     assert model.digest == digest(timed, model.settings)
 
 
-def test_bad_message_without_dead_letter_topic_stops_the_feed_before_it(brokers, fed, caplog):
+def test_feed_without_dead_letter_topic_stops_before_bad_message(brokers, fed, caplog):
     broker, rows, name = brokers("nats"), records(40), topic()
     broker.create(name)
     broker.send(name, [*encoded(rows[:20]), b"{secret value", *encoded(rows[20:])])
@@ -166,7 +166,7 @@ def test_bad_message_without_dead_letter_topic_stops_the_feed_before_it(brokers,
     assert model.store.positions("m", model.source.topic)[""] == "20"
 
 
-def test_predictions_have_stable_ids_and_alarms_are_a_part_of_them(positioned, fed):
+def test_sent_predictions_have_unique_and_stable_ids(positioned, fed):
     rows, name, out = records(200, ids=True), topic(), topic()
     positioned.create(name, out)
     positioned.send(name, encoded(rows[:100]))
@@ -183,7 +183,7 @@ def test_predictions_have_stable_ids_and_alarms_are_a_part_of_them(positioned, f
     assert all(one["id"].lower().startswith(name) for one in found)
 
 
-def test_alarms_only_leaves_out_predictions_of_the_most_frequent_class(brokers, fed):
+def test_alarms_only_omits_predictions_of_the_most_frequent_class(brokers, fed):
     broker, rows, name, out = brokers("redis"), records(300), topic(), topic()
     broker.create(name, out)
     broker.send(name, encoded(rows[:200]))
@@ -196,7 +196,7 @@ def test_alarms_only_leaves_out_predictions_of_the_most_frequent_class(brokers, 
     assert 0 < len(labels) < 300
 
 
-def test_feed_waits_while_too_many_rows_wait_for_labels(brokers, fed):
+def test_feed_pauses_while_too_many_rows_wait_for_labels(brokers, fed):
     broker, rows, name, labels = brokers("redis"), records(60, ids=True), topic(), topic()
     broker.create(name, labels)
     broker.send(name, encoded([{key: row[key] for key in ("id", "a", "b")} for row in rows]))
@@ -210,7 +210,7 @@ def test_feed_waits_while_too_many_rows_wait_for_labels(brokers, fed):
     assert model.digest == digest(rows, model.settings)
 
 
-def test_topic_that_was_created_again_is_an_error(brokers):
+def test_recreated_topic_is_an_error(brokers):
     for kind in ("nats", "redis", "kafka"):
         broker, name = brokers(kind), topic()
         broker.create(name)
@@ -220,7 +220,7 @@ def test_topic_that_was_created_again_is_an_error(brokers):
             open_source(Address.parse(broker.address(name)), positions)
 
 
-def test_reading_an_idle_topic_returns_nothing_and_later_messages_arrive(positioned):
+def test_reading_idle_topic_returns_nothing_until_messages_arrive(positioned):
     name = topic()
     positioned.create(name)
     source = open_source(Address.parse(positioned.address(name)))
@@ -236,22 +236,22 @@ def test_reading_an_idle_topic_returns_nothing_and_later_messages_arrive(positio
         source.close()
 
 
-def test_refused_credentials_are_an_error_about_credentials():
+def test_refused_credentials_give_error_that_mentions_credentials():
     address = Address.parse("nats://alice:hunter2@127.0.0.1/payments")
     with pytest.raises(BrokerError, match="check the user") as caught, client_errors(address, OSError):
         raise OSError("'Authorization Violation' of alice")
     assert "alice" not in str(caught.value)
 
 
-def test_missing_topic_is_an_error_with_a_hint(positioned):
+def test_missing_topic_error_has_a_hint(positioned):
     with pytest.raises(BrokerError, match=r"no such|no JetStream") as caught:
         open_source(Address.parse(positioned.address("missing")))
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("kind", ["nats", "redis", "mqtt"])  # Kafka waits 5 s for an answer
-def test_unreachable_broker_is_an_error_without_credentials(kind, brokers):
-    brokers(kind)  # skips where the client is missing
+def test_unreachable_broker_error_does_not_show_credentials(kind, brokers):
+    brokers(kind)  # skips the test if the client is not installed
     address = Address.parse(f"{kind}://alice:hunter2@127.0.0.1:{free_port()}/payments")
     with pytest.raises(BrokerError) as caught:
         open_source(address)
@@ -260,7 +260,7 @@ def test_unreachable_broker_is_an_error_without_credentials(kind, brokers):
         assert "alice" not in text
 
 
-def test_unreachable_broker_is_tried_again_and_logged_once_without_credentials(fed, caplog, brokers):
+def test_unreachable_broker_is_retried_and_logged_once_without_credentials(fed, caplog, brokers):
     brokers("nats")
     address = f"nats://alice:hunter2@127.0.0.1:{free_port()}/payments"
     with caplog.at_level(logging.DEBUG):

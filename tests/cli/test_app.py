@@ -30,7 +30,7 @@ def test_help_lists_every_command(run):
 
 
 def leaves(group, *path):
-    """Yield the words of every command that is not a group."""
+    """Yield the name of every command that is not a group, as a list of words."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -62,27 +62,27 @@ def test_every_command_has_help_and_json_option(run):
             assert "--json" in result.stdout, command
 
 
-def test_models_lists_available_models(run):
+def test_models_command_lists_available_models(run):
     names = [row["name"] for row in json.loads(run("models", "--json").stdout)]
     assert names == list(available())
     assert "proximal" in names
 
 
-def test_models_lists_parameters_of_each_model(run):
+def test_models_command_lists_parameters_of_each_model(run):
     head, *lines = [line.split("\t") for line in run("models").stdout.splitlines()]
     takes = {line[0]: line[head.index("takes")] for line in lines}
     assert "class_weight" in takes["proximal"].split(", ")
     assert "budget" in takes["koil"].split(", ")
 
 
-def test_models_describes_every_parameter_of_every_model(run):
+def test_models_command_describes_every_parameter_of_every_model(run):
     for name in available():
         printed = json.loads(run("models", name, "--json").stdout)
         assert printed["name"] == name
         assert [line["parameter"] for line in printed["parameters"] if not line["meaning"]] == [], name
 
 
-def test_models_unknown_name_is_an_error(run):
+def test_models_command_with_unknown_name_is_an_error(run):
     result = run("models", "nonsense")
     assert result.exit_code == 1
     assert "there is no model 'nonsense'; the models are auto, proximal" in result.stderr
@@ -123,7 +123,7 @@ def test_model_name_completion_imports_no_learner():
     assert done.stdout == "['koil', 'koil-multi'] False\n"
 
 
-def test_choices_of_missing_option_equal_those_of_the_encoder():
+def test_missing_values_option_has_the_choices_of_the_encoder():
     from steelyard.cli.options import MISSING
     from steelyard.tables import encoding
 
@@ -162,14 +162,14 @@ def test_unknown_command_is_a_usage_error(run):
     assert run("nonsense").exit_code == 2
 
 
-def test_setting_applies_to_models_with_that_parameter():
+def test_set_option_applies_to_models_with_that_parameter():
     models = make_models(["proximal", "plain=proximal-unweighted"], parse_settings(["C=3", "plain.C=5"]))
     assert models["proximal"].C == 3
     assert models["plain"].C == 5
     assert models["plain"].class_weight is None
 
 
-def test_setting_of_unknown_parameter_raises():
+def test_set_option_with_unknown_parameter_raises():
     with pytest.raises(ParameterError, match="no model takes 'depth'"):
         make_models(["proximal"], {"depth": 3})
 

@@ -44,7 +44,7 @@ def test_verify_accepts_remaining_rows_and_rejects_others(table, tmp_path):
     assert after in fails.output
 
 
-def test_forget_in_stream_classifier_prints_receipt_and_refuses_certificate(table, tmp_path):
+def test_forget_with_stream_classifier_gives_receipt_but_no_certificate(table, tmp_path):
     table.to_csv(tmp_path / "all.csv", index=False)
     table[:20].to_csv(tmp_path / "removed.csv", index=False)
     model = tmp_path / "model.sy"

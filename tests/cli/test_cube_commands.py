@@ -37,7 +37,7 @@ def built(csv, tmp_path, *options):
     return out, json.loads(result.stdout)
 
 
-def test_cube_ask_writes_model_of_slice(csv, tmp_path):
+def test_cube_ask_command_writes_model_of_slice(csv, tmp_path):
     out, facts = built(csv, tmp_path)
     assert facts["rows"] == 1200
     model = tmp_path / "de.steelyard"
@@ -69,7 +69,7 @@ def test_cube_compare_report_escapes_slice_names(csv, tmp_path):
     assert run("cube", "compare", out, "--by", "country").stdout.count("\n") == 4
 
 
-def test_cube_from_database_is_equal_with_pushdown_and_streaming_and_shrinks_small_slices(tmp_path):
+def test_pushdown_and_streaming_build_same_cube_and_small_slices_are_shrunk(tmp_path):
     file = tmp_path / "shop.db"
     with duckdb.connect(str(file)) as connection:
         fill(connection, "pay", shops(900).drop(columns="day"))
@@ -86,7 +86,7 @@ def test_cube_from_database_is_equal_with_pushdown_and_streaming_and_shrinks_sma
     run("cube", "ask", out, "--where", "country=DE", "--borrow", "30")
 
 
-def test_cube_invalid_arguments_give_error_messages(csv, tmp_path):
+def test_cube_commands_with_invalid_arguments_give_error_messages(csv, tmp_path):
     out, _ = built(csv, tmp_path)
     assert "did you mean 'country'" in run("cube", "ask", out, "--where", "countri=DE", code=1).stderr
     assert (

@@ -76,7 +76,7 @@ def test_fit_on_database_table_equals_fit_on_file(shop, csv, tmp_path, how):
     assert models[0].digest() == models[1].digest()
 
 
-def test_query_is_a_source_of_fit_stream_evaluate_and_predict(shop, tmp_path):
+def test_fit_stream_evaluate_and_predict_accept_a_query(shop, tmp_path):
     out = tmp_path / "m.steelyard"
     query = "SELECT * FROM pay WHERE amount < 50"
     n_rows = int((FRAME["amount"] < 50).sum())
@@ -89,7 +89,7 @@ def test_query_is_a_source_of_fit_stream_evaluate_and_predict(shop, tmp_path):
     assert len(run("predict", out, shop[0], "--query", query, "--json").stdout.splitlines()) == n_rows
 
 
-def test_fit_continue_learns_rows_of_a_database(shop, tmp_path):
+def test_fit_continue_learns_rows_from_a_database(shop, tmp_path):
     first, second, complete = (tmp_path / f"{name}.steelyard" for name in ("first", "second", "complete"))
     run("fit", shop[0], "--query", "SELECT * FROM pay WHERE amount < 50", "--target", "kind", "-o", first)
     rest = "SELECT * FROM pay WHERE amount >= 50"
@@ -100,7 +100,7 @@ def test_fit_continue_learns_rows_of_a_database(shop, tmp_path):
     )
 
 
-def test_predict_into_writes_new_table_and_changes_no_other(shop, tmp_path):
+def test_predict_into_writes_new_table_and_leaves_others_unchanged(shop, tmp_path):
     model = tmp_path / "m.steelyard"
     address, query_frame = shop
     run("fit", with_table(address), "--target", "kind", "-o", model)
@@ -121,7 +121,7 @@ def test_predict_into_writes_new_table_and_changes_no_other(shop, tmp_path):
     assert len(query_frame("SELECT * FROM answers")) == 900
 
 
-def test_predict_into_existing_table_prints_one_line(tmp_path):
+def test_predict_into_existing_table_prints_one_error_line(tmp_path):
     with duckdb.connect(str(tmp_path / "shop.db")) as connection:
         fill(connection, "pay", FRAME)
     address = f"duckdb:///{tmp_path / 'shop.db'}?table=pay"
@@ -161,7 +161,7 @@ def test_predict_as_sql_equals_predict(shop, tmp_path):
     assert "your_table" in run("predict", model, "--as-sql", "bigquery").stdout
 
 
-def test_fit_show_prints_selects_and_learns_nothing(shop, tmp_path):
+def test_fit_show_prints_sql_and_does_not_learn(shop, tmp_path):
     result = run("fit", with_table(shop[0]), "--target", "kind", "--show")
     texts = [text for text in result.stdout.split(";\n") if text.strip()]
     assert len(texts) == 4  # numbers, two categorical columns, and the pair of them

@@ -31,14 +31,14 @@ def periods(tmp_path):
     return paths
 
 
-def test_drift_of_tables_names_cause_and_column(run, periods):
+def test_drift_between_tables_reports_cause_and_column(run, periods):
     result = run("drift", *periods, "--target", "label")
     assert result.exit_code == 0, result.output
     assert "cause: features" in result.stdout
     assert "  b (" in result.stdout
 
 
-def test_drift_of_statistics_equals_drift_of_tables(run, periods, tmp_path):
+def test_drift_between_statistics_equals_drift_between_tables(run, periods, tmp_path):
     files = [tmp_path / f"{path.stem}.stats" for path in periods]
     for path, out in zip(periods, files, strict=True):
         assert run("statistics", path, "--target", "label", "-o", out).exit_code == 0
@@ -52,13 +52,13 @@ def test_drift_of_statistics_equals_drift_of_tables(run, periods, tmp_path):
     assert names == {change["column"] for change in tables["columns"]}
 
 
-def test_drift_of_tables_without_target_is_usage_error(run, periods):
+def test_drift_between_tables_without_target_is_usage_error(run, periods):
     result = run("drift", *periods)
     assert result.exit_code == 2
     assert "--target" in result.stderr
 
 
-def test_drift_of_ensemble_is_error_with_hint(run, periods, tmp_path):
+def test_drift_command_on_ensemble_is_error_with_hint(run, periods, tmp_path):
     out = tmp_path / "model.steelyard"
     assert run("fit", periods[0], "--target", "label", "--limit", 500, "-o", out).exit_code == 0
     result = run("drift", out, out)

@@ -15,7 +15,7 @@ from steelyard.cli import main
 from steelyard.persistence import load
 from tests.runner import cli_runner
 
-WIDTH = 40  # features; the model is larger than the file size limit
+WIDTH = 40  # with 40 features, the model is larger than the file size limit
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_forget_on_full_disk_keeps_model_and_certificate(rows, earlier):
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "jsonl"])
 @pytest.mark.parametrize("command", ["stream", "tune"])
-def test_positive_class_that_no_row_has_is_an_error_before_learning(command, form, rows):
+def test_positive_class_without_rows_is_an_error_before_learning(command, form, rows):
     table = pd.read_csv(rows / "rows.csv")[["x0", "x1", "y"]]
     path = rows / f"rows2.{form}"
     if form == "parquet":

@@ -72,7 +72,7 @@ def all_options():
 
 
 @pytest.mark.parametrize("hint", list(hints()))
-def test_hint_names_options_that_exist_and_no_python_arguments(hint):
+def test_hint_names_existing_options_and_no_python_arguments(hint):
     shown = command_line_hint(hint, command("stream"), command("fit"))
     foreign = re.sub(r"pg_dump \S+|pip install \S+|steelyard serve keys add", "", shown)
     assert set(re.findall(r"(?<!\S)--[a-z-]+", foreign)) <= all_options()
@@ -98,7 +98,7 @@ def test_command_line_hint_rewrites_arguments(hint, shown):
     assert command_line_hint(hint, command("forget"), command("fit")) == shown
 
 
-def test_predict_with_missing_value_hints_at_option_of_fit(tmp_path):
+def test_predict_with_missing_value_gives_hint_about_fit_option(tmp_path):
     (tmp_path / "a.csv").write_text("a,y\n1,0\n2,1\n3,0\n4,1\n")
     (tmp_path / "c.csv").write_text("a,b\n1,1\n,1\n")
     model = str(tmp_path / "m")

@@ -77,12 +77,12 @@ def test_control_characters_are_escaped_in_a_pipe(hostile, tmp_path, name):
 
 
 def test_control_characters_are_escaped_on_a_terminal(hostile, tmp_path):
-    """rich itself writes escape sequences, so only those of the test strings are searched."""
+    """The library rich writes escape sequences, so the test only searches for those of the test strings."""
     every = commands(*hostile, tmp_path)
     for name, ended in zip(every, in_terminal(*every.values(), columns=200, folder=tmp_path), strict=True):
         assert "\x1b]" not in ended.raw, name
         assert not {"\x9b", "\u202e", "\u2066", "\x07"} & set(ended.raw), name
-        if name != "tune":  # whose table contains none of the test strings
+        if name != "tune":  # the table of tune contains no test strings
             assert "\\x1b" in ended.text or "\\u001b" in ended.text, name
         if name == "evaluate":
             assert "[red]" in ended.text  # rich does not interpret brackets as markup

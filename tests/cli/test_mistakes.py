@@ -82,7 +82,7 @@ def test_fit_continue_with_model_options_is_a_usage_error(run, table, model, tmp
 
 
 @pytest.mark.parametrize("command", ["fit", "stream", "tune"])
-def test_model_that_cannot_be_saved_is_an_error_before_learning(run, table, tmp_path, command):
+def test_unsavable_model_is_an_error_before_learning(run, table, tmp_path, command):
     out = "--save" if command == "stream" else "-o"
     peer = "sklearn:linear_model.SGDClassifier"
     grid = ["--grid", "alpha=0.1"] if command == "tune" else []
@@ -159,7 +159,7 @@ def test_inspect_json_has_typed_parameters(run, model):
     assert (parameters["C"], parameters["class_weight"], parameters["feature_map"]) == (1.0, "balanced", None)
 
 
-def test_class_of_one_row_is_printed_as_integer(run, tmp_path):
+def test_row_counts_of_classes_are_printed_as_integers(run, tmp_path):
     (tmp_path / "few.csv").write_text("a,y\n1,no\n2,no\n3,yes\n", encoding="utf-8")
     result = run("fit", tmp_path / "few.csv", "--target", "y", "-o", tmp_path / "m")
     assert "no: 2, yes: 1\n" in result.stdout

@@ -59,7 +59,7 @@ def test_same_seed_gives_same_model(run, files, command):
     assert (a != c).any()
 
 
-def test_predict_prints_scores_of_the_learner(run, files):
+def test_predict_prints_decision_function_of_the_learner(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     frame = _frame(seed=0)
     X = np.column_stack(
@@ -190,7 +190,7 @@ def test_tune_saves_best_candidate_of_grid(run, files):
     assert steelyard.load(files / "best").estimator.C == 1
 
 
-def test_predict_with_model_without_columns_is_an_error(files):
+def test_predict_with_model_saved_without_table_columns_is_an_error(files):
     steelyard.save(ProximalSVC(), files / "bare")
     result = cli_runner().invoke(main, ["predict", str(files / "bare"), str(files / "first.csv")])
     assert result.exit_code == 1
@@ -214,7 +214,7 @@ def test_forget_same_rows_twice_is_an_error(run, files):
     assert (files / "m").read_bytes() == before
 
 
-def test_second_forget_removes_rows_learned_twice(run, files):
+def test_forgetting_twice_removes_rows_learned_twice(run, files):
     run("fit", files / "first.csv", "--target", "y", *PLANES, "-o", files / "m")
     for _ in range(2):
         run("fit", files / "second.parquet", "--continue", files / "m", "-o", files / "m")

@@ -176,7 +176,7 @@ def test_tune_with_many_classes_maximises_mean_recall(folder):
     assert json.loads(cli_runner().invoke(main, words).stdout)["by"] == "mean_macro_recall"
 
 
-def test_threshold_with_share_of_alarms_labels_that_share(predict):
+def test_alarm_share_threshold_labels_that_share_of_rows(predict):
     table = lines(predict("--json", "--threshold", "alarms=0.3"))
     assert abs((table["label"] == "fraud").sum() - 0.3 * len(table)) <= 20
     for goal in ("recall=0.9", "alarms=2", "gmean"):
@@ -185,7 +185,7 @@ def test_threshold_with_share_of_alarms_labels_that_share(predict):
         assert "--set threshold=recall=0.95" in result.output
 
 
-def test_probabilities_of_observed_shares_are_not_weighted_again():
+def test_probabilities_at_observed_class_shares_are_not_reweighted():
     rng = np.random.default_rng(0)
     y = (rng.random(600) < 0.1).astype(int)
     X = rng.normal(size=(600, 2)) + y[:, None]
@@ -193,7 +193,7 @@ def test_probabilities_of_observed_shares_are_not_weighted_again():
     assert (probabilities(model, X) == model.predict_proba(X)).all()
 
 
-def test_cost_of_a_miss_from_a_column_is_used_row_by_row(predict, folder):
+def test_miss_cost_column_is_applied_row_by_row(predict, folder):
     rows = pd.read_csv(folder / "new.csv", dtype={"id": str})
     rows["amount"] = np.where(np.arange(len(rows)) % 2, 1000.0, 1.0)
     rows.to_csv(folder / "amounts.csv", index=False)

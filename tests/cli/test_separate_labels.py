@@ -33,7 +33,7 @@ def files(tmp_path):
 OPTIONS = ("--target", "y", "--model", "proximal", "--json")
 
 
-def test_labels_from_separate_file_equal_labels_in_the_table(files):
+def test_labels_in_separate_file_give_same_result_as_labels_in_table(files):
     result = run("stream", files / "rows.csv", "--labels", files / "labels.csv", "--id", "key", *OPTIONS)
     assert result.exit_code == 0, result.output
     separate, joined = (
@@ -76,7 +76,7 @@ def test_target_column_in_both_files_is_an_error(files):
     "options",
     [("--id", "key"), ("--labels", "labels.csv"), ("--labels", "labels.csv", "--id", "key", "--shuffle", 1)],
 )
-def test_labels_without_id_or_with_shuffle_is_a_usage_error(files, options):
+def test_labels_option_without_id_or_with_shuffle_is_a_usage_error(files, options):
     words = [files / word if word == "labels.csv" else word for word in options]
     assert run("stream", files / "rows.csv", "--target", "y", *words).exit_code == 2
 

@@ -160,10 +160,10 @@ def done(result):
     return result
 
 
-def test_statistics_forget_moves_window_bit_identically(run, window, tmp_path):
+def test_statistics_with_forget_slide_window_bit_identically(run, window, tmp_path):
     model, change, moved = (tmp_path / name for name in ("model", "change.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
-    like = ("--like", tmp_path / "week0.stats")  # the same quantizer for all
+    like = ("--like", tmp_path / "week0.stats")  # all files use the same quantizer
     done(run("statistics", window[1], *like, "-o", tmp_path / "week1.stats"))
     done(run("merge", tmp_path / "week0.stats", tmp_path / "week1.stats", "-o", model))
     result = done(
@@ -188,7 +188,7 @@ def assert_same_scores(one, other, table):
         np.testing.assert_array_equal(load(one).decision_function(rows), load(other).decision_function(rows))
 
 
-def test_statistics_with_forget_merge_before_applied_to_model(run, window, tmp_path):
+def test_statistics_with_forget_can_be_merged_before_applying_to_model(run, window, tmp_path):
     model, both, moved = (tmp_path / name for name in ("model", "both.stats", "moved"))
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", model))
@@ -202,7 +202,7 @@ def test_statistics_with_forget_merge_before_applied_to_model(run, window, tmp_p
     assert_same_scores(moved, tmp_path / "never", window[1])
 
 
-def test_merge_forgetting_rows_twice_or_unknown_rows_is_an_error(run, window, tmp_path):
+def test_merge_that_forgets_rows_twice_or_unknown_rows_is_an_error(run, window, tmp_path):
     model, change = tmp_path / "model", tmp_path / "change.stats"
     done(run("statistics", window[0], "--target", "label", "-o", tmp_path / "week0.stats"))
     done(run("merge", tmp_path / "week0.stats", "-o", model))

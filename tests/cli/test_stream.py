@@ -57,7 +57,7 @@ def test_stream_without_source_learns_labels_two_days_late(run):
     assert 7000 < json.loads(result.stdout)["delay"] < 10_000  # about 4,000 payments a day
 
 
-def test_stream_of_named_built_in_stream_ranks_balanced_model_first(run):
+def test_stream_command_on_built_in_stream_ranks_balanced_model_first(run):
     result = run("stream", "builtin:gaussians", "--limit", 30_000, "--json", "--model", "balanced=proximal",
                  "--model", "unweighted=proximal-unweighted", "--window", 4000)  # fmt: skip
     assert result.exit_code == 0
@@ -66,7 +66,7 @@ def test_stream_of_named_built_in_stream_ranks_balanced_model_first(run):
     assert summary["unweighted"]["mean_g_mean"] < summary["balanced"]["mean_g_mean"] - 0.1
 
 
-def test_stream_of_unknown_built_in_stream_is_usage_error(run):
+def test_unknown_built_in_stream_is_usage_error(run):
     result = run("stream", "builtin:nothing")
     assert result.exit_code == 2
     assert "builtin:payments or builtin:gaussians" in result.stderr
@@ -108,7 +108,7 @@ STREAMING = [name for name, entry in available().items() if hasattr(entry.learne
 
 
 @pytest.mark.parametrize("name", sorted(set(available()) - set(STREAMING)))
-def test_batch_model_is_refitted_in_a_stream_and_can_be_fitted(run, table, tmp_path, name):
+def test_batch_model_works_in_stream_and_fit_commands(run, table, tmp_path, name):
     streamed = run("stream", table, "--target", "label", "--model", name, "--limit", 400)
     assert streamed.exit_code == 0, streamed.output
     failed = run("stream", table, "--target", "label", "--model", name, "--save", tmp_path / "m")
@@ -275,7 +275,7 @@ def test_live_display_shows_progress_measures_share_and_counts(monkeypatch):
         assert part in text
 
 
-def test_live_display_share_of_rarest_class_counts_its_rows():
+def test_live_display_shows_correct_share_of_rarest_class():
     from steelyard.cli.live_display import _class_shares
 
     stream = ArrayStream(np.arange(4000.0)[:, None] % 7, np.array(["a", "b", "c", "a"] * 1000), chunk=100)
@@ -285,7 +285,7 @@ def test_live_display_share_of_rarest_class_counts_its_rows():
     assert _class_shares(evaluator) == pytest.approx([0.25] * len(_class_shares(evaluator)), abs=0.01)
 
 
-def test_cost_column_makes_expensive_rows_alarms(run, tmp_path):
+def test_miss_cost_column_gives_more_alarms_than_low_constant_cost(run, tmp_path):
     rng = np.random.default_rng(3)
     is_bad = rng.random(2000) < 0.1
     frame = pd.DataFrame(
@@ -303,6 +303,6 @@ def test_cost_column_makes_expensive_rows_alarms(run, tmp_path):
             for lines in json.loads(result.stdout)["by_class"].values()
         ]
         rates.append(positive["answered"] / 2000)
-    assert rates[0] > 0.4  # half of the rows cost 500 times as much
+    assert rates[0] > 0.4  # half of the rows have 500 times the cost
     assert rates[1] < 0.1
     assert run(*arguments, "miss=amount,alarm=5", "--model", "proximal").exit_code == 1

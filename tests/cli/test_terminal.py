@@ -66,7 +66,7 @@ def _commands():
     }
 
 
-def test_terminal_commands_cover_every_command():
+def test_commands_tested_on_a_terminal_include_every_command():
     groups = {"serve", "hub", "site"}  # tested elsewhere
     assert {name.split()[0] for name in _commands()} == set(main.list_commands(None)) - groups
 
@@ -120,7 +120,7 @@ def test_summary_is_complete_at_any_terminal_width(session):
     summary = ended.text[ended.text.rindex("╯") + 1 :]
     for name in ("g_mean", "lowest_g_mean", "sensitivity", "all_rows_per_second", "bad"):
         assert name in summary
-    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # an integer
+    assert re.search(r"\srows_per_second\s+[\d,]+\s", summary) or columns > 80  # an integer rate
     assert "…" not in summary
 
 

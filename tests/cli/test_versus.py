@@ -43,7 +43,7 @@ def test_versus_prints_one_line_per_measure(table):
     assert "of 1,000 rows" in lines[0]
 
 
-def test_versus_json_holds_all_measures_and_parameters(table):
+def test_versus_json_contains_all_measures_and_parameters(table):
     result = run("stream", table, *BASE, "--versus", FOREST, "--set", "n_estimators=5", "--json")
     document = json.loads(result.stdout)
     for line in document["summary"]:
@@ -55,7 +55,7 @@ def test_versus_json_holds_all_measures_and_parameters(table):
     assert document["provenance"]["parameters"]["forest"]["n_estimators"] == "5"
 
 
-def test_window_option_is_the_window_of_refitted_models(table):
+def test_window_option_sets_window_of_refitted_models(table):
     arguments = ("stream", table, "--target", "y", "--time", "when", "--model", FOREST, "--limit", 600)
     for window in ("500", "2d"):
         result = run(*arguments, "--window", window, "--set", "n_estimators=2")
@@ -75,7 +75,7 @@ def test_time_column_gives_measures_per_day(table, tmp_path):
         assert text in page
 
 
-def test_lightgbm_is_refitted_or_its_install_line_is_printed(table, monkeypatch):
+def test_versus_without_lightgbm_installed_prints_install_command(table, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     result = run("stream", table, *BASE, "--versus", "lightgbm")
     assert result.exit_code == 1
@@ -84,7 +84,7 @@ def test_lightgbm_is_refitted_or_its_install_line_is_printed(table, monkeypatch)
     assert "proximal" not in result.stdout
 
 
-def test_lightgbm_takes_part_by_its_short_name(table):
+def test_versus_accepts_short_name_lightgbm(table):
     pytest.importorskip("lightgbm")
     arguments = ("stream", table, *BASE, "--versus", "lightgbm", "--limit", 800, "--json")
     summary = json.loads(run(*arguments, "--set", "n_estimators=5").stdout)["summary"]
@@ -130,7 +130,7 @@ def test_rows_with_empty_labels_are_predicted_and_not_learned(table, tmp_path):
     assert "none of the 3,000 rows has a label in column 'y'" in empty.stderr
 
 
-def test_tune_by_a_loss_chooses_the_smallest_value(table):
+def test_tune_with_a_loss_selects_the_smallest_value(table):
     arguments = ("tune", table, "--target", "y", "--drop", "when", "--grid", "C=0.0001,1", "--json")
     for by in ("log_loss", "average_precision"):
         found = json.loads(run(*arguments, "--by", by).stdout)
@@ -139,7 +139,7 @@ def test_tune_by_a_loss_chooses_the_smallest_value(table):
         assert values[0] == (min(values) if by == "log_loss" else max(values))
 
 
-def test_compare_prints_ranking_measures_and_warns_of_different_k(table, tmp_path):
+def test_compare_prints_ranking_measures_and_warns_about_different_k(table, tmp_path):
     for name, k in (("one", 50), ("two", 100)):
         text = run("stream", table, *BASE, "--k", k, "--json").stdout
         (tmp_path / f"{name}.json").write_text(text)

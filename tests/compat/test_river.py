@@ -57,7 +57,7 @@ def test_categories_work_with_river_encoder():
     assert [model.predict_one({"country": c}) for c in ("NZ", "AU", "FR")] == ["no", "yes", "no"]
 
 
-def test_late_features_equal_zero_in_earlier_rows(data):
+def test_late_features_count_as_zero_in_earlier_rows(data):
     X, y = data
     X[:100, 2] = 0.0
     model = to_river(ProximalSVC())

@@ -1,7 +1,7 @@
 """scikit-learn's own tests of SVC, run on IncrementalSVC through an adapter.
 
-The adapter takes the parameters that only SVC has. What cannot apply is listed with its reason; a test that
-scikit-learn adds is run until somebody gives it one.
+The adapter accepts the parameters that only SVC has. Tests that cannot apply are listed with a reason.
+Tests that scikit-learn adds later are run by default.
 """
 
 from __future__ import annotations

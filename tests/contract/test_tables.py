@@ -68,7 +68,7 @@ class _OverTables(TableModel):
         return Traits(inner.exact, inner.rounding, inner.bounded_memory, tuple(exempt.items()))
 
     def note(self, *arguments):
-        super().note(*arguments).history[-1]["when"] = ""  # states of different seconds are compared
+        super().note(*arguments).history[-1]["when"] = ""  # the compared states have different times
         return self
 
     def _memory_chunk(self, X, *arguments, **options):

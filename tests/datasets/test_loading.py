@@ -29,7 +29,7 @@ def write_heart(folder):
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "digits", "wdbc"])
-def test_dataset_of_scikit_learn_is_loaded(name):
+def test_dataset_is_loaded_from_scikit_learn(name):
     assert load(name).source == "scikit-learn"
 
 
@@ -54,7 +54,7 @@ def test_dataset_is_loaded_from_package_without_incomplete_rows(monkeypatch):
     assert len(load("heart_cleveland").y) == 297
 
 
-def test_complete_dataset_of_folder_precedes_package_without_incomplete_rows(tmp_path):
+def test_full_dataset_in_folder_is_preferred_to_shortened_packaged_dataset(tmp_path):
     write_heart(tmp_path)
     assert len(load("heart_cleveland", data_dir=tmp_path).y) == 303
 
@@ -88,7 +88,7 @@ def test_openml_is_the_last_source_and_its_error_is_reported(monkeypatch):
     assert asked
 
 
-def test_labels_of_openml_are_translated(monkeypatch):
+def test_openml_labels_are_translated(monkeypatch):
     monkeypatch.delenv("STEELYARD_OFFLINE")
 
     class Bunch:
@@ -132,7 +132,7 @@ def test_unordered_levels_are_encoded_as_codes_or_indicator_columns():
     np.testing.assert_array_equal(data.numbers(nominal="onehot")[:, :3], [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
 
 
-def test_missing_cells_are_nan_until_complete_is_called():
+def test_missing_cells_are_nan_and_complete_removes_their_rows():
     table = pd.DataFrame({"a": [1.0, np.nan], "b": ["t", None]})
     data = Dataset("set", table, np.array([0, 1]), "here")
     assert np.isnan(data.numbers()[1]).all()

@@ -9,7 +9,7 @@ import numpy as np
 from steelyard.datasets.trajectories import SUSPICIOUS, make_trajectories
 
 
-def test_default_numbers_of_trajectories_are_those_of_the_paper():
+def test_default_numbers_of_trajectories_match_the_paper():
     X, patterns = make_trajectories(random_state=0)
     counts = Counter(patterns.tolist())
     assert counts == {"circling": 30, "zigzag": 22, "back-and-forth": 40, "go-straight": 200, "parking": 3161}

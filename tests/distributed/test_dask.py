@@ -1,4 +1,4 @@
-"""Dask: the result equals that of one machine for every partitioning and after the death of a worker."""
+"""Dask: the result equals a local fit for every partitioning, also if a worker is killed."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def dask_array(X, cuts):
     return da.from_array(X, chunks=(sizes, *((size,) for size in X.shape[1:])))
 
 
-# -- the same result ------------------------------------------------------------------------------------
+# -- equality with a local fit --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_fit_of_any_partitioning_equals_local_fit(rng, cut):
+def test_fit_with_any_partitioning_equals_local_fit(rng, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     model = engine.fit(ProximalSVC(C=3.0), delayed_parts(X, cuts), delayed_parts(y, cuts))
     assert_same_model(model, one_machine(X, y, C=3.0))
@@ -96,7 +96,7 @@ def test_fit_column_name_without_dataframe_raises(rng):
         engine.fit(ProximalSVC(), dask_array(imbalanced(rng)[0], []), "label")
 
 
-# -- rows that come and rows that go, at once -----------------------------------------------------------
+# -- adding and forgetting rows in one update -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("C", [1.0, "auto"])
@@ -152,10 +152,10 @@ def test_update_sends_one_message_per_partition(rng, client):
 
 
 def names_of_tasks(client, run):
-    """What a cluster was asked to do, as the names of the functions."""
+    """Return the sorted function names of all tasks that the cluster ran."""
     with distributed.get_task_stream(client) as stream:
         run()
-        client.run(lambda: None)  # what is done has been told by then
+        client.run(lambda: None)  # wait until all tasks are reported
     return sorted(dask.utils.key_split(task["key"]) for task in stream.data)
 
 
@@ -163,10 +163,10 @@ def a_grid(n_features):
     return Quantizer.uniform(n_features, 2.0**-36)
 
 
-def test_digest_of_any_partitioning_equals_local_digest(rng, client):
+def test_digest_with_any_partitioning_equals_local_digest(rng, client):
     X, y = imbalanced(rng, 900)
     alone = ProximalSVC().fit(X, y)
-    for n_parts in (2, 3, 30):  # also where it takes several to have the 256 rows that settle the grid
+    for n_parts in (2, 3, 30):  # with 30 parts, several contain the first 256 rows
         borders = np.linspace(0, 900, n_parts + 1).astype(int)
         pieces = [slice(begin, end) for begin, end in pairwise(borders)]
         model = engine.fit(ProximalSVC(), [dask.delayed((X[p], y[p])) for p in pieces], client=client)
@@ -206,7 +206,7 @@ def test_fit_leaves_inputs_used_by_several_partitions_to_scheduler(rng, client):
     assert_same_model(models[0], one_machine(X, y))
 
 
-def test_fit_of_persisted_rows_moves_no_rows(rng, client):
+def test_fit_of_persisted_rows_equals_local_fit(rng, client):
     X, y = imbalanced(rng)
     futures = client.scatter([(X[i::4], y[i::4]) for i in range(4)])
     for parts in ([dask.delayed(future) for future in futures], [dask.delayed(tuple)(f) for f in futures]):
@@ -254,7 +254,7 @@ def test_fit_of_delayed_tuples_equals_local_fit(rng):
     assert_same_model(engine.fit(ProximalSVC(), parts), one_machine(X, y))
 
 
-def test_fit_of_delayed_part_without_labels_raises(rng):
+def test_fit_of_delayed_partition_without_labels_raises(rng):
     with pytest.raises(DataTypeError, match=r"partition 0: .* must be a tuple .* got ndarray"):
         engine.fit(ProximalSVC(quantizer=a_grid(5)), [dask.delayed(imbalanced(rng)[0])])
 
@@ -263,7 +263,7 @@ def test_data_dependent_feature_map_is_fitted_once_for_all_workers(rng):
     X, y = imbalanced(rng, 400)
     parts = [dask.delayed((X[:0], y[:0])), *(dask.delayed((X[i::2], y[i::2])) for i in range(2))]
     model = engine.fit(ProximalSVC(feature_map=RandomFeatures(30)), parts)
-    first = np.concatenate([X[::2], X[1::2]])  # as many partitions as it takes to have 256 rows
+    first = np.concatenate([X[::2], X[1::2]])  # the partitions with the first 256 rows
     fresh = ProximalSVC(feature_map=RandomFeatures(30).fit(first)).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=0, atol=1e-9)
 
@@ -272,7 +272,7 @@ def test_fit_without_client_uses_temporary_local_cluster(rng, monkeypatch):
     def no_client():
         raise ValueError("No clients found")
 
-    monkeypatch.setenv("STEELYARD_NUM_THREADS", "1")  # one worker will do
+    monkeypatch.setenv("STEELYARD_NUM_THREADS", "1")  # one worker is enough
     clusters = []
     local_cluster = distributed.LocalCluster
     monkeypatch.setattr(distributed, "default_client", no_client)
@@ -288,7 +288,7 @@ def test_fit_without_client_uses_temporary_local_cluster(rng, monkeypatch):
 
 def test_fit_with_large_feature_offset_keeps_precision(rng):
     X, y = imbalanced(rng, 4000, 4)
-    X[:, 2] += 1.7e9  # a timestamp
+    X[:, 2] += 1.7e9  # the offset of a timestamp
     model = engine.fit(ProximalSVC(), dask_array(X, [7, 2000]), y)
     fresh = one_machine(X, y)
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), rtol=1e-6, atol=1e-6)
@@ -302,7 +302,7 @@ def test_fit_of_several_models_shares_one_pass(rng):
         reads.append(i)
         return X[i::4], y[i::4]
 
-    quantizer = a_grid(5)  # without one, the first partition is looked at once more, to settle it
+    quantizer = a_grid(5)  # without it, the first partition is read twice
     models = [
         ProximalSVC(C=0.1, quantizer=quantizer),
         ProximalSVC(C=10.0, class_weight=None, quantizer=quantizer),
@@ -346,7 +346,7 @@ def test_forget_unknown_rows_raises_and_keeps_state(rng):
     assert model.statistics_.to_bytes() == before
 
 
-# -- trouble --------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------
 
 
 def test_fit_with_nan_raises_with_partition_and_column_and_keeps_models(rng):
@@ -431,7 +431,7 @@ def test_fit_with_killed_worker_gives_same_result(rng, tmp_path, client):
     assert set(client.scheduler_info()["workers"]) != workers
 
 
-# -- answers --------------------------------------------------------------------------------------------
+# -- predictions ----------------------------------------------------------------------------------------
 
 
 def test_predict_of_dask_array_is_lazy_and_equals_local_predict(rng):
@@ -440,7 +440,7 @@ def test_predict_of_dask_array_is_lazy_and_equals_local_predict(rng):
     lazy = engine.predict(model, dask_array(X, [0, 100, 101]))
     assert isinstance(lazy, da.Array)
     answers = model.predict(X)
-    model.fit(X, y)  # what was asked before does not change
+    model.fit(X, y)  # must not change the lazy predictions
     np.testing.assert_array_equal(lazy.compute(), answers)
 
 

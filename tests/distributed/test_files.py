@@ -1,4 +1,4 @@
-"""Statistics in files: combined like one machine, and never counted twice."""
+"""Statistics in files: their combination equals a local fit, and no part is counted twice."""
 
 from __future__ import annotations
 
@@ -141,14 +141,14 @@ def test_part_id_changes_with_row_label_or_weight(random):
     assert id_of(X, y) == id_of(sp.csr_matrix(X), y) == id_of(X.astype(np.float32), y.astype(float))
 
 
-# -- rows that come and rows that go ----------------------------------------------------------------------
+# -- adding and forgetting rows ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("parameters", [{}, {"C": "auto"}, {"track_rows": True}])
 @pytest.mark.parametrize("in_files", [True, False])
 def test_parts_that_add_and_forget_equal_fit_on_remaining_rows(rng, tmp_path, parameters, in_files):
     X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
-    X[400:, 2] = 0.0  # a column that dies out
+    X[400:, 2] = 0.0  # this column is zero in all later rows
     model = ProximalSVC(**parameters).fit(X[:600], y[:600])
     parts = [
         files.statistics(

@@ -1,4 +1,4 @@
-"""What all engines share: parts that add up, and feature maps that many workers agree on."""
+"""Code shared by all engines: sums of partitions, and feature maps used by all workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.proximal.data import imbalanced
 
 
 def run(models, method, partitions):
-    """A pass without any engine; parts travel as bytes."""
+    """Run a pass without an engine; parts are exchanged as bytes."""
     work = Pass(models, method)
     work.fit_maps(lambda: partitions[0][0][:2000])
     kinds = pickle.loads(pickle.dumps(work.configs))
@@ -73,7 +73,7 @@ def test_messages_do_not_contain_feature_map(rng):
     X, y = imbalanced(rng, 300, 4)
     work = Pass(ProximalSVC(feature_map=RandomFeatures(50).fit(X)), "fit")
     (part,) = learn_partition(work.configs, X, y, None, "partition 0")
-    assert len(part.to_bytes()) < 2 * 8 * 51 * 52 // 2 + 8000  # two triangles; the map has 50 x 50 more
+    assert len(part.to_bytes()) < 2 * 8 * 51 * 52 // 2 + 8000  # two triangular matrices and no feature map
 
 
 def test_invalid_row_while_fitting_feature_map_raises_with_location(rng):
@@ -141,4 +141,4 @@ def test_one_thread_limit_applies_only_inside_context():
 def test_message_size_is_at_most_one_triangular_matrix_per_class(rng, n_rows):
     X, y = imbalanced(rng, n_rows, 54, (0.6, 0.3, 0.1))
     (part,) = learn_partition(Pass(ProximalSVC(), "fit").configs, X, y, None, "partition 0")
-    assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # of numbers of up to 104 bits
+    assert len(part.to_bytes()) < 3 * 13 * 55 * 56 // 2 + 4000  # 13 bytes per number

@@ -1,4 +1,4 @@
-"""Spark: the result of one machine, through a classic session and through Spark Connect."""
+"""Spark: the result equals a local fit, with a classic session and with Spark Connect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def frame_of(X, y, **more):
 
 
 def spread(spark, frame, cuts):
-    """A DataFrame whose partitions are cut where they should be, made on the executors."""
+    """Return a DataFrame with partitions that end at the given rows, created on the executors."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     borders = [0, *cuts, len(frame)]
     parts = [table.slice(begin, end - begin) for begin, end in itertools.pairwise(borders)]
@@ -44,7 +44,7 @@ def spread(spark, frame, cuts):
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(one_part, schema)
 
 
-# -- the same result ------------------------------------------------------------------------------------
+# -- equality with a local fit --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -58,7 +58,7 @@ def test_fit_of_spark_dataframe_equals_local_fit_and_keeps_feature_names(rng, se
 
 
 @pytest.mark.parametrize("cut", [cut for cut in CUTS if cut != "one"])
-def test_fit_of_any_partitioning_equals_local_fit(rng, spark, cut):
+def test_fit_with_any_partitioning_equals_local_fit(rng, spark, cut):
     X, y, cuts = rows_and_cuts(rng, cut)
     df = spread(spark, frame_of(X, y), cuts)
     model = engine.fit(ProximalSVC(), df, features=[*NAMES, "f"])
@@ -115,7 +115,7 @@ def test_partial_fit_and_forget_equal_fit_on_remaining_rows(rng, spark):
     assert_same_model(model, one_machine(X[kept], y[kept]), 1e-9)
 
 
-# -- rows that come and rows that go, at once -----------------------------------------------------------
+# -- adding and forgetting rows in one update -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -198,8 +198,8 @@ def test_dask_spark_files_and_local_fit_have_equal_digests_after_every_update(rn
     from steelyard.distributed import dask as dask_engine
 
     X, y = imbalanced(rng, 900, 5, (0.6, 0.3, 0.1))
-    X[:, 1] = np.round(100 * X[:, 1])  # whole cents
-    X[400:, 2] = 0.0  # a column that dies out: what it was must leave no dust
+    X[:, 1] = np.round(100 * X[:, 1])  # integers
+    X[400:, 2] = 0.0  # zero in later rows, so no rounding error may remain
     frame = frame_of(X, np.where(y, "fraud", "ok"))
     kept, new, gone = frame[:600], frame[600:], frame[:400]
 
@@ -224,7 +224,7 @@ def test_dask_spark_files_and_local_fit_have_equal_digests_after_every_update(rn
     )
     never.fit(frame[400:][NAMES], frame["y"][400:])
     assert on_dask.digest() == on_spark.digest() == alone.digest() == never.digest()
-    far = 10.0 * rng.normal(size=(50, 5))  # where the rows are not
+    far = 10.0 * rng.normal(size=(50, 5))  # far from the training data
     for model in (on_dask, on_spark):
         np.testing.assert_array_equal(
             model.decision_function(pd.DataFrame(far, columns=NAMES)),
@@ -232,7 +232,7 @@ def test_dask_spark_files_and_local_fit_have_equal_digests_after_every_update(rn
         )
 
 
-# -- trouble --------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [np.nan, None])
@@ -283,7 +283,7 @@ def test_fit_of_other_object_raises(rng):
         engine.fit(ProximalSVC(), imbalanced(rng)[0], features=NAMES)
 
 
-# -- answers --------------------------------------------------------------------------------------------
+# -- predictions ----------------------------------------------------------------------------------------
 
 
 def test_predict_keeps_all_columns_and_equals_local_predict(rng, spark):

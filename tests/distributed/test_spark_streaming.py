@@ -166,7 +166,7 @@ def test_rate_source_is_scored_as_streaming_dataframe(spark):
     np.testing.assert_array_equal(found["score"], model.decision_function(found[["a"]]))
 
 
-def test_keyed_classifier_of_partitions_equals_local_fit(spark, rows):
+def test_keyed_classifier_fitted_on_partitions_equals_local_fit(spark, rows):
     frame = rows[1]
     df = spark.createDataFrame(frame).repartition(3)
     model = engine.partial_fit(KeyedClassifier("customer"), df, features=FEATURES)
@@ -214,7 +214,7 @@ def test_worker_with_other_python_raises_error_that_names_pyspark_python(spark, 
         run(spark, ProximalSVC(), rows[0], tmp_path / "checkpoint")
 
 
-def test_stream_of_unsuitable_arguments_raises(spark, rows, tmp_path):
+def test_stream_with_invalid_arguments_raises(spark, rows, tmp_path):
     folder, frame = rows
     df = spark.readStream.schema(SCHEMA).parquet(str(folder))
     arguments = {"features": FEATURES, "checkpoint": str(tmp_path)}
@@ -238,7 +238,7 @@ def test_stream_of_unsuitable_arguments_raises(spark, rows, tmp_path):
         engine.load_stream(str(tmp_path))
 
 
-def test_page_from_spark_runs(spark, tmp_path, monkeypatch):
+def test_code_of_spark_documentation_page_runs(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "spark.md"
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

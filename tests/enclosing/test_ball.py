@@ -132,7 +132,7 @@ def test_rbf_sphere_matches_one_class_svm():
     assert (machine.decision_function(X)[inside] > 0).all()
 
 
-def test_upper_bounds_with_sum_below_one_are_raised_to_their_mean():
+def test_upper_bounds_are_raised_until_they_sum_to_one():
     bounds = weight_bounds(np.ones(5), 0.1, 0.0)
     np.testing.assert_allclose(bounds, 0.2)
     assert bounds.sum() >= 1.0

@@ -73,7 +73,7 @@ def test_scores_are_derived_from_distance_ratios(model, blobs):
 
 
 @pytest.mark.parametrize("shape", ["sphere", "ellipsoid"])
-def test_zero_outliers_keep_every_row_inside(shape, blobs):
+def test_outliers_zero_encloses_every_training_row(shape, blobs):
     X, y = blobs
     model = EnclosingClassifier(shape=shape).fit(X, y)
     own = model.distance_ratio(X)[np.arange(len(y)), y]
@@ -304,7 +304,7 @@ def test_invalid_parameters_raise(parameters, words, blobs):
         EnclosingClassifier(**parameters).fit(*blobs)
 
 
-def test_single_point_classes_are_predicted_at_their_point_or_nearest():
+def test_class_with_a_single_row_is_predicted_at_and_near_that_row():
     points = EnclosingClassifier().fit([[0.0, 0.0], [4.0, 0.0]], ["a", "b"])
     assert points.predict([[1.0, 0.0], [3.0, 0.0]]).tolist() == ["a", "b"]
     assert points.predict([[0.0, 0.0], [3.9, 0.0]], unknown="?").tolist() == ["a", "?"]
@@ -396,7 +396,7 @@ def test_copy_of_used_model_gives_same_scores(shape, kernel):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 2
     model = EnclosingClassifier(shape=shape, kernel=kernel).fit(X, y)
-    answers = model.decision_function(X)  # the bodies are cached now
+    answers = model.decision_function(X)  # this call caches the bodies
     for same_history in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(same_history.decision_function(X), answers)
 

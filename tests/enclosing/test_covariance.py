@@ -70,7 +70,7 @@ def test_covariance_of_many_rows_is_not_shrunk():
     assert estimate_shrinkage(spread_of(X)) == 1e-9
 
 
-def test_estimated_shrinkage_doubles_left_out_distances():
+def test_estimated_shrinkage_makes_left_out_distances_twice_training_distances():
     X = np.random.default_rng(2).normal(size=(60, 40)) * np.geomspace(1, 30, 40)
     shrinkage = estimate_shrinkage(spread_of(X))
     distances, unseen = distances_by_leaving_out(X, shrinkage)
@@ -83,7 +83,7 @@ def test_covariance_of_fewer_rows_than_features_is_shrunk_by_a_tenth():
     assert estimate_shrinkage(spread_of(X)) == 0.1
 
 
-def test_constant_feature_shrinks_by_one_additional_row():
+def test_constant_feature_shrinks_covariance_like_one_additional_row():
     X = np.column_stack([np.random.default_rng(4).normal(size=(99, 3)), np.ones(99)])
     assert estimate_shrinkage(spread_of(X)) == pytest.approx(0.01)
 

@@ -59,7 +59,7 @@ def _river():
     ],
     ids=["sklearn-proba", "river", "ours", "sklearn-scores"],
 )
-def test_rare_class_is_found_where_the_classifier_alone_misses_it(stream, make):
+def test_adaptive_threshold_finds_rare_class_that_classifier_alone_misses(stream, make):
     moved, truth, own, better = AdaptiveThresholdClassifier(make()), [], [], []
     for number, (X, y) in enumerate(_chunks(stream)):
         if number > 8:
@@ -82,7 +82,7 @@ def test_share_of_alarms_stays_near_alarm_budget(stream):
     assert 0.005 < np.concatenate(raised).mean() < 0.04
 
 
-def test_each_of_many_classes_has_a_threshold():
+def test_model_of_many_classes_has_one_threshold_per_class():
     rng = np.random.default_rng(1)
     y = rng.choice(3, p=[0.8, 0.15, 0.05], size=1500)
     X = rng.normal(size=(1500, 2)) + 2.5 * np.column_stack([y == 1, y == 2])
@@ -110,7 +110,7 @@ def test_loaded_model_continues_like_uninterrupted_model(stream, tmp_path):
 
 
 @pytest.mark.parametrize("classifier", [ProximalSVC(), IncrementalSVC(gamma=0.3), GaussianNB()], ids=repr)
-def test_invalid_rows_change_nothing(stream, classifier):
+def test_invalid_rows_raise_and_leave_model_unchanged(stream, classifier):
     X, y = stream
     model = AdaptiveThresholdClassifier(classifier).partial_fit(X[:300], y[:300], classes=[0, 1])
     model.partial_fit(X[300:500], y[300:500])

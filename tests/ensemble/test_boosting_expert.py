@@ -62,7 +62,7 @@ def test_trees_equal_trees_fitted_on_the_remembered_rows(taught):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_forget_refits_the_trees_without_the_rows(taught):
+def test_forget_refits_the_trees_without_the_forgotten_rows(taught):
     X, y, model = copy.deepcopy(taught)
     gone = np.arange(1000, 1040)
     model.forget(X[gone], y[gone])
@@ -72,7 +72,7 @@ def test_forget_refits_the_trees_without_the_rows(taught):
     np.testing.assert_array_equal(_scores(expert, X), rule.scores(type("Rows", (), {"X": X})))
 
 
-def test_copies_and_files_have_the_same_trees(taught):
+def test_copied_and_loaded_models_have_the_same_trees(taught):
     X, _, model = taught
     expected = _scores(model._ensemble.experts[TREES], X)
     for same_history in (
@@ -115,7 +115,7 @@ def test_trees_use_only_rows_of_the_window():
     assert model._ensemble.experts[TREES].held.min() >= 1000 - 70
 
 
-def test_trees_are_disabled_with_60_classes_and_explain_reports_it():
+def test_explain_reports_that_trees_are_disabled_with_60_classes():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 60, size=900)
     model = StreamClassifier().partial_fit(rng.normal(size=(900, 3)), y)
@@ -147,7 +147,7 @@ def _as_version_0_2(state):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_state_of_version_0_2_loads_and_learns_on(n_classes):
+def test_state_of_version_0_2_loads_and_continues_learning(n_classes):
     X, y = _rows(1300, 5, n_classes, seed=5)
     model = StreamClassifier()
     for begin in range(0, 1200, 100):
@@ -170,7 +170,7 @@ def _long_model(X, y):
     return model
 
 
-def test_forget_of_a_large_memory_fits_a_sample_and_refits_all_trees_with_the_next_rows():
+def test_forget_with_many_rows_refits_trees_on_sample_first_and_fully_later():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(24_000, 4))
     y = ((X[:, 0] > 0.5) ^ (rng.random(24_000) < 0.1)).astype(np.int64)
@@ -197,7 +197,7 @@ def test_forget_of_a_large_memory_fits_a_sample_and_refits_all_trees_with_the_ne
     assert model._ensemble.experts[longest].is_sampled  # one extra refit between two regular ones
 
 
-def test_trees_after_forget_of_a_large_memory_do_not_depend_on_the_forgotten_row():
+def test_trees_after_forget_with_many_rows_do_not_depend_on_forgotten_row():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(12_000, 4))
     y = ((X[:, 0] > 0.5) ^ (rng.random(12_000) < 0.1)).astype(np.int64)

@@ -32,7 +32,7 @@ def test_calibration_learns_slope_and_bias():
     assert (np.diff(calibration.log_odds(np.sort(new))) >= 0.0).all()
 
 
-def test_calibration_of_calibrated_log_odds_changes_little():
+def test_calibrating_calibrated_log_odds_changes_them_little():
     z, y = _labelled(5000, 1.0, 0.0)
     new, labels = _labelled(5000, 1.0, 0.0, seed=1)
     p = expit(OnlineCalibration().after(z, y).log_odds(new))
@@ -41,7 +41,7 @@ def test_calibration_of_calibrated_log_odds_changes_little():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=1, max_size=150))
-def test_calibration_is_finite_monotone_and_restored_from_its_state(rows):
+def test_calibration_is_finite_and_monotone_and_can_be_restored(rows):
     z, y = (np.array(part) for part in zip(*rows, strict=True))
     calibration = OnlineCalibration().after(z, y)
     grid = np.linspace(-20.0, 20.0, 81)

@@ -84,7 +84,7 @@ def test_shiryaev_roberts_sums_equal_recursion():
     np.testing.assert_allclose(_shiryaev_roberts(start, bets), expected)
 
 
-def test_expected_sum_of_class_shares_is_at_most_number_of_rows():
+def test_expected_detector_sum_for_class_shares_is_at_most_number_of_rows():
     # The guarantee E[S] <= t, on which the false alarm rate rests, averaged over many short streams.
     sums = []
     for seed in range(400):
@@ -104,7 +104,7 @@ def test_daily_cycle_with_times_raises_no_event():
     assert len(monitored(X, y).events) > 0
 
 
-def test_constantly_changing_column_is_ignored_after_some_events():
+def test_constantly_drifting_column_is_ignored_after_some_events():
     rng = np.random.default_rng(0)
     n = 40_000
     X = np.column_stack([np.sin(np.arange(n) / 500.0), rng.normal(size=n)])
@@ -113,7 +113,7 @@ def test_constantly_changing_column_is_ignored_after_some_events():
     assert len(monitor.events) <= 6
 
 
-def test_stream_classifier_reports_drift_of_named_column_and_keeps_it_in_files():
+def test_stream_classifier_reports_and_saves_drift_of_named_column():
     X, y = make_rows("features", 0)
     frame = pd.DataFrame(X, columns=["a", "b", "amount", "d"])
     model = StreamClassifier()

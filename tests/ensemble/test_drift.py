@@ -1,4 +1,4 @@
-"""The drift detector reports a fall of the hit rates and nothing else."""
+"""The drift detector reports a decrease of the recalls and nothing else."""
 
 from __future__ import annotations
 

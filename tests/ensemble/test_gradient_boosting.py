@@ -67,7 +67,7 @@ def test_fit_numeric_columns_equals_reference_implementation(n_classes, d, max_c
     "changed",
     [
         {"row_fraction": 0.6},
-        {"row_fraction": 1e-9},  # no row is drawn: all rows are used
+        {"row_fraction": 1e-9},  # no row would be sampled, so all rows are used
         {"balance_classes": False},
         {"balance_classes": False, "start_from_prior": True},
         {"max_bins": 2},
@@ -203,10 +203,10 @@ def test_fit_many_rows_is_independent_of_threads():
 
 
 @pytest.mark.parametrize("n", [65_535, 65_536, 1_048_575])
-def test_leaf_of_all_rows_has_the_newton_step_of_exact_sums(n):
+def test_leaf_of_all_rows_contains_newton_step_of_exact_sums(n):
     """Hessians have fewer bits from 65,536 rows on; the sums must not overflow at any size."""
     y = (np.arange(n) % 3 == 0).astype(np.int64)
-    weights = np.full(n, np.nextafter(1.0, 0.0))  # the largest sums of all weights
+    weights = np.full(n, np.nextafter(1.0, 0.0))  # weights just below 1 give the largest sums
     fitted = _fit(np.zeros((n, 1)), y, weights, n_trees=1, balance_classes=False)
     g, h = n / 2 - y.sum(), n / 4
     assert fitted[2].tolist() == pytest.approx([-0.3 * g / (h + 1.0)], rel=1e-9)
@@ -273,7 +273,7 @@ def test_contributions_equal_shapley_values_by_enumeration():
         return sum(rows[c] * expected(c, known) for c in children) / rows[node]
 
     def goes_right(node):
-        """Ask a tree of one split."""
+        """Return whether the row goes right, by a tree with this split only."""
         parts = [np.array([feature[node], -1, -1], dtype=np.int32), np.array([1, -1, -1], dtype=np.int32)]
         parts += [np.array([value[node], 0.0, 1.0]), np.zeros(1, dtype=np.int32)]
         parts += [np.array([fitted[4][node], 0, 0], dtype=np.uint8), np.array([2, 1, 1], dtype=np.int32)]
@@ -347,7 +347,7 @@ def _changed(fitted, number, index, value):
         (1, 0, 0),  # a node is its own child
         (1, 0, 10**6),
         (2, -1, np.nan),
-        (2, -1, np.inf),  # the score of a leaf
+        (2, -1, np.inf),  # infinite score of a leaf
         (3, 0, -1),
         (3, 1, 0),  # two trees with the same root
         (5, 0, 7),  # rows are not the sum of the children's rows
@@ -365,7 +365,7 @@ def test_tree_ensemble_of_corrupt_arrays_raises(number, index, value):
         _native.TreeEnsemble(*_changed(fitted, number, index, value), 4)
 
 
-def test_boosted_trees_with_default_settings_equal_those_of_earlier_versions():
+def test_default_boosted_trees_equal_those_of_earlier_versions():
     """The sum of the scores is the one of version 0.2."""
     X = (np.arange(4000) * 7919 % 1009).reshape(800, 5) / 1009.0
     y = (X[:, 0] * X[:, 1] > X[:, 2] - 0.5).astype(np.int64)
@@ -375,7 +375,7 @@ def test_boosted_trees_with_default_settings_equal_those_of_earlier_versions():
         assert math.fsum(scores[:, 0].tolist()) == EARLIER_SUM
 
 
-def test_contributions_of_forests_of_earlier_versions_raise():
+def test_contributions_of_trees_from_earlier_versions_raise():
     X, y = _rows(100, 3, 2, seed=0)
     rule = TreeRule([0, 1], BoostedTrees().fit(X, y).forest[:4], 3)
     with pytest.raises(ValueError, match="no row counts"):

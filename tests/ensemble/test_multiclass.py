@@ -34,7 +34,7 @@ def hundred():
     return X, y, _run(StreamClassifier(), X[:3000], y[:3000])
 
 
-def test_ensemble_of_100_classes_is_more_accurate_than_proximal_svc(hundred):
+def test_ensemble_is_more_accurate_than_proximal_svc_with_100_classes(hundred):
     X, y, model = hundred
     hits = model.predict(X[3000:]) == y[3000:]
     planes = ProximalSVC().fit(X[:3000], y[:3000]).predict(X[3000:]) == y[3000:]
@@ -55,7 +55,7 @@ def test_explain_reports_restrictions_with_a_hundred_classes(hundred):
     assert model._ensemble.recent_scores._log.n <= 1.5 * 20 * 100 + 100
 
 
-def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypatch):
+def test_linear_expert_is_solved_as_often_as_compute_budget_allows(monkeypatch):
     solved = dict.fromkeys(NAMES, 0)
     refresh_rule = Expert.refresh_rule
 
@@ -72,7 +72,7 @@ def test_linear_planes_are_solved_as_often_as_the_compute_budget_allows(monkeypa
         return budget.interval_rows(60 * (60.0 + n_columns**3 / 20_000.0), SETTINGS.solve_share)
 
     assert interval(6) > 100
-    early = 15  # while classes appear and rows are few
+    early = 15  # additional solves at the beginning of the stream
     assert solved["linear"] <= 4000 / interval(6) + early
     assert solved["mapped"] <= 4000 / interval(200) + early
 
@@ -81,7 +81,7 @@ def test_save_and_load_between_two_solves_does_not_change_predictions():
     X, y = _rows(1500, 40, seed=3)
     model = _run(StreamClassifier(), X[:1010], y[:1010], size=70)
     linear = model._ensemble.experts[0]
-    assert linear.rule_rows < linear.high  # the rule is older than the learner
+    assert linear.rule_rows < linear.high  # the rule was solved before the last rows
     stored = from_bytes(to_bytes(model))
     np.testing.assert_array_equal(stored.decision_function(X), model.decision_function(X))
     for learner in (model, stored):
@@ -99,7 +99,7 @@ def test_forgotten_class_is_not_predicted():
     assert not (model.predict(X) == 7).any()
 
 
-def test_class_that_no_expert_knows_gets_the_lowest_score():
+def test_class_unknown_to_all_experts_gets_the_lowest_score():
     X, y = _rows(800, 35, seed=5)
     early = y < 34
     model = _run(StreamClassifier(), X[early], y[early])
@@ -108,14 +108,14 @@ def test_class_that_no_expert_knows_gets_the_lowest_score():
     assert 34 in model.classes_
     assert np.isfinite(model.decision_function(X)).all()
     linear = model._ensemble.experts[0]
-    assert 34 not in linear.rule.classes  # the planes are not solved with its first row yet
+    assert 34 not in linear.rule.classes  # the planes do not include the first row of this class yet
     assert not (model.predict(X[early]) == 34).any()
     _run(model, X[~early][1:], y[~early][1:])
     _run(model, X, y)
     assert (model.predict(X[~early]) == 34).mean() > 0.5
 
 
-def test_with_more_than_200_classes_the_linear_expert_predicts_alone():
+def test_linear_expert_predicts_alone_with_more_than_200_classes():
     X, y = _rows(2500, 250, seed=6)
     model = _run(StreamClassifier(), X, y, size=500)
     linear = model._ensemble.experts[0]

@@ -30,7 +30,7 @@ def _windowed(**goal):
     return SlidingWindow(StreamClassifier(**goal), size=500)
 
 
-MAX_EXCESS = 20  # alarms by which any stretch of rows may deviate from the target
+MAX_EXCESS = 20  # maximum deviation from the target number of alarms in any interval of rows
 
 
 def _alarms(model, scores, time=None):
@@ -39,7 +39,7 @@ def _alarms(model, scores, time=None):
 
 
 def _largest_deviation(alarms, due):
-    """Return the largest deviation of the number of alarms from the number due, over all stretches."""
+    """Return the largest difference between actual and expected alarms over all intervals of rows."""
     balance = np.concatenate([[0.0], np.cumsum(alarms - due)])
     return balance.max() - balance.min()
 
@@ -63,7 +63,7 @@ KINDS = ["rising", "falling", "constant", "jumps", "bursts", "heavy tails", "tie
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", [0.0, 0.01, 0.3])
-def test_number_of_alarms_in_any_window_is_within_20_of_target_on_adversarial_scores(kind, target):
+def test_alarms_in_any_window_are_within_20_of_target_for_adversarial_scores(kind, target):
     rng = np.random.default_rng(0)
     scores, model = _adversary(kind, 6000, rng), OnlineThreshold({"alarms": target})
     sizes = rng.integers(1, 400, 100)
@@ -79,7 +79,7 @@ def test_number_of_alarms_in_any_window_is_within_20_of_target_on_adversarial_sc
     limits=st.lists(st.floats(-9.5, 9.5, exclude_max=True), min_size=1, max_size=60),
     target=st.floats(0.0, 0.9),
 )
-def test_balance_stays_within_tolerance_for_any_sequence_of_rows(limits, target):
+def test_alarm_balance_stays_within_tolerance_for_any_sequence_of_rows(limits, target):
     log = AlarmLog()
     for repeat in range(20):
         log.decide(np.array(limits if repeat % 3 else limits[::-1]), np.full(len(limits), target), 9.5)
@@ -90,13 +90,13 @@ def test_adversary_that_sees_the_state_cannot_exceed_the_bound():
     rng = np.random.default_rng(1)
     model, alarms = OnlineThreshold({"alarms": 0.05}), []
     for _ in range(3000):
-        # As many alarms as possible while there were few, none while there were many: the worst case.
+        # The worst case: high scores while the balance is above -2, and very low scores otherwise.
         score = 1e6 + rng.random() if model.log.balance > -2.0 else -1e6 * rng.random()
         alarms.append(bool(_alarms(model, np.array([score]))[0]))
     assert _largest_deviation(np.array(alarms), 0.05) <= MAX_EXCESS
 
 
-def test_level_and_limits_are_inverse_functions():
+def test_level_and_limits_of_rate_control_are_inverse_functions():
     control = RateControl(0.05, 9.5)
     for balance in np.linspace(-9.0, 9.0, 25):
         level = control.level(balance)
@@ -110,7 +110,7 @@ def test_level_and_limits_are_inverse_functions():
 def test_alarms_per_day_stay_below_bound_in_every_period():
     rng = np.random.default_rng(2)
     hours = np.sort(rng.uniform(0.0, 24.0 * 20, 20_000))
-    hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # nights, and four days without rows
+    hours = hours[(hours % 24 > 6) & ((hours < 200) | (hours > 300))]  # no rows at night and during four days
     model = OnlineThreshold({"alarms_per_day": 50})
     scores = rng.normal(size=len(hours)) + 2.0 * (rng.random(len(hours)) < 0.02) + 3.0 * (hours > 350)
     parts = np.array_split(np.arange(len(hours)), 200)
@@ -132,7 +132,7 @@ def test_alarms_per_day_without_any_times_raises_with_hint():
 
 
 @pytest.mark.parametrize("delay", [0, 500, 5000])
-def test_recall_on_drifting_scores_is_promised_recall(delay):
+def test_recall_on_drifting_scores_matches_promised_recall(delay):
     rng = np.random.default_rng(3)
     n, share = 40_000, 0.1
     positive = rng.random(n) < share
@@ -177,7 +177,7 @@ def _recall_adversary(kind, threshold, balance, rng):
 @pytest.mark.parametrize(
     "kind", ["always missed", "always found", "against the balance", "with the balance", "random"]
 )
-def test_misses_do_not_exceed_the_bound_against_an_adversary(kind, delay):
+def test_number_of_misses_against_an_adversary_stays_within_the_bound(kind, delay):
     rng = np.random.default_rng(4)
     n, share, size = 12_000, 0.1, 50
     keys = np.arange(n, dtype=np.uint64)
@@ -206,7 +206,7 @@ def test_misses_do_not_exceed_the_bound_against_an_adversary(kind, delay):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_realised_recall_of_both_classifiers_is_promised_recall_despite_drift(make):
+def test_realised_recall_of_both_classifiers_matches_promise_despite_drift(make):
     X, y = _stream(4000, seed=11)
     model = make(threshold={"recall": 0.9})
     _run(model, X, y)
@@ -220,7 +220,7 @@ def test_realised_recall_of_both_classifiers_is_promised_recall_despite_drift(ma
 # -- precision ----------------------------------------------------------------------------------------
 
 
-def test_levels_below_promised_precision_are_rarely_accepted_at_any_time():
+def test_levels_below_promised_precision_are_rarely_ever_accepted():
     accepted = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -234,7 +234,7 @@ def test_levels_below_promised_precision_are_rarely_accepted_at_any_time():
     assert accepted <= 60 * ERROR + 4
 
 
-def test_imprecise_level_is_rarely_accepted_if_an_adversary_sees_the_wealth():
+def test_imprecise_level_is_rarely_accepted_even_if_adversary_sees_the_state():
     n_runs, accepted = 60, 0
     for seed in range(n_runs):
         rng, levels = np.random.default_rng([seed, 1]), PrecisionLevels(0.8)
@@ -259,7 +259,7 @@ def test_precise_level_is_accepted_and_rejected_again_after_drift():
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_no_alarm_is_raised_while_labels_are_random(make):
+def test_precision_goal_raises_no_alarm_if_labels_are_random(make):
     rng = np.random.default_rng(6)
     X, y = rng.normal(size=(2000, 3)), (rng.random(2000) < 0.3).astype(int)
     model, alarms = make(threshold={"precision": 0.9}), 0
@@ -294,7 +294,7 @@ def _run(model, X, y, size=100):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_realised_alarm_rate_equals_promised_rate_despite_drift(make):
+def test_realised_alarm_rate_matches_promised_rate_despite_drift(make):
     X, y = _stream(3000)
     model = make(threshold={"alarms": 0.1})
     alarms = _run(model, X, y)
@@ -439,7 +439,7 @@ def test_prequential_evaluation_uses_the_alarms_of_predict(make):
 
 
 @pytest.mark.parametrize("make", [StreamClassifier, _wrapped], ids=["ensemble", "wrapper"])
-def test_expensive_rows_are_alarms_at_lower_probability(make):
+def test_expensive_rows_raise_alarms_at_lower_probability(make):
     X, y = _stream(1000, seed=8)
     model = make(threshold={"miss": 1.0, "alarm": 10.0}).partial_fit(X[:200], y[:200])
     model.partial_fit(X[200:800], y[200:800])

@@ -1,4 +1,4 @@
-"""Parallel tasks: the same bits with any number of threads, and errors in the calling thread."""
+"""Parallel tasks: results are bit-identical for any number of threads; errors reach the calling thread."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_first_of_several_errors_is_raised_and_no_thread_remains(threads, n):
 
 def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
     X, y = KOILMixture(2400, schedule=ImbalanceSchedule.constant(0.1), seed=4).rows(0, 2400)
-    y[1500:1600:7] = 2  # a late class
+    y[1500:1600:7] = 2  # a class that appears late
     kept = []
     for n in (1, 2, 4):
         threads(n)
@@ -69,4 +69,4 @@ def test_stream_classifier_is_bit_identical_with_1_2_and_4_threads(threads):
         model.forget(X[2300:2310], y[2300:2310])
         kept.append((to_bytes(model), [part.tobytes() for part in answers]))
     assert kept[0] == kept[1] == kept[2]
-    assert len({np.ndim(part) for part in answers}) == 2  # of two classes and of three
+    assert len({np.ndim(part) for part in answers}) == 2  # scores of two classes and of three classes

@@ -49,7 +49,7 @@ def test_row_buffer_matches_a_list_after_the_same_operations():
 
 
 @pytest.mark.parametrize("n_sampled", [0, 10, 100, 150, 400])
-def test_even_sample_has_all_rare_rows_and_evenly_spaced_others(n_sampled):
+def test_even_sample_has_all_rare_rows_and_evenly_spaced_other_rows(n_sampled):
     codes = np.array([0] * 280 + [1] * 15 + [2] * 5)
     sampled = np.zeros(300, dtype=bool)
     sampled[evenly_sampled(codes, n_sampled)] = True
@@ -59,7 +59,7 @@ def test_even_sample_has_all_rare_rows_and_evenly_spaced_others(n_sampled):
         assert np.diff(np.flatnonzero(sampled[codes == 0])).max() <= -(-280 // (n_sampled - 20)) + 1
 
 
-def test_append_leaves_the_previous_row_buffer_unchanged():
+def test_append_to_row_buffer_leaves_previous_buffer_unchanged():
     rng = np.random.default_rng(0)
     before = RowBuffer.empty(3).append(_block(rng, 5))
     held = before.block.X.copy()
@@ -120,7 +120,7 @@ def test_score_buffer_keeps_the_last_rows_of_every_class():
             plain[code] += scores[codes == code, :, 0].tolist()
     (sides,) = buffer.sides()
     n_negative, n_positive = len(sides.negative), len(sides.positive)
-    assert n_positive == 100  # however rare
+    assert n_positive == 100  # independent of the share of the class
     assert 900 < n_negative <= 1000
     np.testing.assert_array_equal(sides.positive, plain[1][-n_positive:])
     np.testing.assert_array_equal(sides.negative, plain[0][-n_negative:])
@@ -203,7 +203,7 @@ def test_cost_budget_of_long_stream_reduces_work_and_keeps_all_experts():
     assert KernelExpert.sampled_share(long) == KernelExpert.sampled_share(short)
 
 
-def test_shortened_score_buffer_keeps_last_rows_and_rows_of_every_class():
+def test_shortened_score_buffer_keeps_recent_rows_of_every_class():
     buffer, rng = ScoreBuffer(2), np.random.default_rng(8)
     buffer.set_classes([0, 1])
     places = (np.arange(900) % 45 == 0).astype(np.int64)  # one in 45
@@ -211,7 +211,7 @@ def test_shortened_score_buffer_keeps_last_rows_and_rows_of_every_class():
     before, scores = buffer.recent()
     buffer.shorten()
     after, kept = buffer.recent()
-    assert (before == 1).sum() == (after == 1).sum() == 20  # there are no more than that
+    assert (before == 1).sum() == (after == 1).sum() == 20  # all positive rows
     assert (after == 0).sum() == (places[-200:] == 0).sum()
     assert np.array_equal(kept[after == 0], scores[before == 0][-(after == 0).sum() :])
 

@@ -1,4 +1,4 @@
-"""Single rows are learned in groups; predictions do not depend on it except through delay."""
+"""Single rows are learned in groups; the groups affect predictions only by a delay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def label_rule(model):
     return next(rule for rule in model._ensemble.snapshot.rules if isinstance(rule, LabelFrequencyRule))
 
 
-def test_labels_of_pending_rows_change_label_frequencies_at_once(rows, model):
+def test_labels_of_pending_rows_update_label_frequencies_immediately(rows, model):
     X, _ = rows
     labels = label_rule(model)
     model.partial_fit(X[:1], [1])
@@ -87,7 +87,7 @@ def test_single_row_scorer_equals_batch_scores_of_every_rule(rows, model):
         np.testing.assert_array_equal(snapshot.raw_scores(X[row - 300 : row - 298])[:1], expected)
 
 
-def test_single_row_of_three_classes_is_predicted(rows):
+def test_single_row_is_predicted_by_model_of_three_classes(rows):
     X, y = rows
     model = StreamClassifier().partial_fit(X, y + (X[:, 2] > 1.0))
     assert model.predict(X[:1]) in model.classes_
@@ -102,7 +102,7 @@ def test_linear_attribute_is_fitted_to_all_rows_except_pending_ones(rows):
 
 
 @pytest.mark.parametrize("way", ["saved", "copied"])
-def test_save_or_copy_with_pending_rows_changes_nothing(rows, model, way):
+def test_saved_and_copied_models_with_pending_rows_continue_identically(rows, model, way):
     X, y = rows
     other = from_bytes(to_bytes(model)) if way == "saved" else copy.deepcopy(model)
     np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
@@ -121,7 +121,7 @@ def test_pending_rows_can_be_forgotten(rows, model):
     np.testing.assert_allclose(linear.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
 
 
-def test_row_of_a_new_class_is_learned_at_once(rows, model):
+def test_row_of_a_new_class_is_learned_immediately(rows, model):
     X, _ = rows
     model.partial_fit(X[:1], [2])
     assert model.classes_.tolist() == [0, 1, 2]

@@ -44,7 +44,7 @@ def test_probabilities_sum_to_one_and_are_ordered_as_scores(learned):
     assert (np.diff(P[order, 1]) >= 0.0).all()
 
 
-def test_observed_frequencies_agree_with_default_probabilities(learned):
+def test_default_probabilities_agree_with_observed_frequencies(learned):
     X, y = _stream(20_000, seed=2)
     p = learned.predict_proba(X)[:, 1]
     assert p.mean() == pytest.approx(y.mean(), rel=0.35)
@@ -56,7 +56,7 @@ def test_observed_frequencies_agree_with_default_probabilities(learned):
     assert entropy < -0.8 * (share * np.log(share) + (1 - share) * np.log(1 - share))
 
 
-def test_given_prior_applies_bayes_rule(learned):
+def test_given_prior_changes_probabilities_by_bayes_rule(learned):
     X, _ = _stream(200, seed=3)
     balanced = learned.predict_proba(X, prior="balanced")
     given = learned.predict_proba(X, prior={0: 0.98, 1: 0.02})
@@ -93,7 +93,7 @@ def test_probabilities_of_many_classes_are_calibrated():
     assert sure.mean() == pytest.approx(hits.mean(), abs=0.07)
 
 
-def test_one_class_has_probability_one_and_two_classes_of_one_row_stay_between_0_and_1():
+def test_single_class_has_probability_1_and_two_single_row_classes_have_less():
     assert StreamClassifier().partial_fit([[0.0], [1.0]], [3, 3]).predict_proba([[5.0]]).tolist() == [[1.0]]
     early = StreamClassifier().partial_fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0], [1.0]])
     assert ((early > 0.0) & (early < 1.0)).all()
@@ -135,7 +135,7 @@ def test_softmax_slope_has_the_largest_likelihood():
     ],
     ids=lambda learner: type(learner).__name__,
 )
-def test_wrapper_gives_calibrated_probabilities_to_learners_with_scores_only(learner):
+def test_wrapper_adds_calibrated_probabilities_to_learner_with_scores_only(learner):
     assert not hasattr(learner, "predict_proba")
     X, y = _stream(800, seed=4, share=0.3)
     model, parts = AdaptiveThresholdClassifier(learner), []

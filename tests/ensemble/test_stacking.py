@@ -46,7 +46,7 @@ def _solved(correction, weights, share, n_steps=5):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.02])
-def test_many_steps_give_ridge_logistic_regression_at_the_observed_share(share):
+def test_many_solver_steps_converge_to_ridge_logistic_regression(share):
     z, y = _log_odds(1000, (1.0, 0.7, 0.0))
     weights = np.array([0.2, 0.4, 0.4])
     row_weights = np.where(y, share * len(y) / y.sum(), (1.0 - share) * len(y) / (~y).sum())
@@ -61,7 +61,7 @@ def test_many_steps_give_ridge_logistic_regression_at_the_observed_share(share):
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 1e3), st.floats(1e-4, 1.0 - 1e-4))
 @settings(max_examples=50, deadline=None)
-def test_no_step_increases_the_loss(seed, scale, share):
+def test_solver_steps_never_increase_the_loss(seed, scale, share):
     rng = np.random.default_rng(seed)
     z, y = (scale * rng.normal(size=(60, 3))).astype(np.float32), rng.random(60) < 0.3
     y[:4] = [False, True, False, True]
@@ -77,7 +77,7 @@ def test_no_step_increases_the_loss(seed, scale, share):
     assert all(after <= before * (1.0 + 1e-9) for before, after in itertools.pairwise(losses))
 
 
-def test_expert_with_new_information_gains_and_expert_without_information_loses_weight():
+def test_informative_expert_gains_weight_and_uninformative_expert_loses_it():
     z, y = _log_odds(5000, (1.0, 1.0, 0.0))
     weights = np.array([0.6, 0.1, 0.3])
     corrected = _solved(_remembered(z, y), weights, 0.2, n_steps=20).apply(weights, [0, 1, 2])
@@ -86,14 +86,14 @@ def test_expert_with_new_information_gains_and_expert_without_information_loses_
     assert corrected[2] < 0.05
 
 
-def test_corrected_weights_are_never_negative_and_zero_for_experts_that_are_not_judged():
+def test_corrected_weights_are_nonnegative_and_zero_for_excluded_experts():
     correction = dataclasses.replace(WeightCorrection.none(3), values=np.array([-5.0, 0.1, 0.5]))
     np.testing.assert_array_equal(correction.apply(np.array([0.5, 0.5, 0.0]), [0, 1]), [0.0, 1.0, 0.0])
     weights = np.array([1.0, 0.0, 0.0])
-    np.testing.assert_array_equal(correction.apply(weights, [0]), weights)  # nothing else is left
+    np.testing.assert_array_equal(correction.apply(weights, [0]), weights)  # all would be zero
 
 
-def test_memory_keeps_the_last_rows_and_the_last_hundred_of_a_rare_class():
+def test_correction_keeps_last_rows_and_last_hundred_rows_of_rare_class():
     y = np.zeros(12_000, dtype=bool)
     y[:300] = True
     correction = _remembered(np.zeros((12_000, 1)), y)
@@ -103,7 +103,7 @@ def test_memory_keeps_the_last_rows_and_the_last_hundred_of_a_rare_class():
     assert SETTINGS.correction_rows <= np.count_nonzero(places == 0) <= 1.5 * SETTINGS.correction_rows
 
 
-def test_forgotten_rows_leave_no_trace():
+def test_correction_after_forget_equals_correction_without_those_rows():
     z, y = _log_odds(600, (1.0, 0.5))
     weights, gone = np.array([0.5, 0.5]), np.flatnonzero(y)[:30]
     both = _solved(_remembered(z, y), weights, 0.2)
@@ -113,7 +113,7 @@ def test_forgotten_rows_leave_no_trace():
     assert both.without(0, gone.astype(np.uint64)) is both  # rows of the other class
 
 
-def test_state_of_fewer_experts_gives_no_correction_to_new_experts():
+def test_state_with_fewer_experts_loads_with_zero_correction_for_new_ones():
     z, y = _log_odds(500, (1.0, 0.5))
     correction = _solved(_remembered(z, y), np.array([0.5, 0.5]), 0.2)
     loaded = WeightCorrection.from_state(correction.get_state(), 3)
@@ -160,7 +160,7 @@ def test_loaded_model_continues_with_the_same_correction():
     np.testing.assert_array_equal(loaded._ensemble.correction.values, model._ensemble.correction.values)
 
 
-def test_a_third_class_resets_the_correction():
+def test_third_class_resets_the_correction():
     X, _, model = _taught()
     model.partial_fit(X[:10], np.full(10, 7))
     np.testing.assert_array_equal(model._ensemble.correction.values, np.zeros(len(EXPERTS)))

@@ -59,7 +59,7 @@ def test_nonlinear_classes_are_learned(curved, learned):
     assert model.explain().leader in {"kernel", "mapped", "trees"}
 
 
-def test_scores_after_sudden_drift_are_better_than_scores_of_fit_on_all_rows():
+def test_scores_after_sudden_drift_are_better_than_with_fit_on_all_rows():
     X = np.random.default_rng(3).normal(size=(3000, 5))
     y = (np.where(np.arange(3000) < 1500, X[:, 0], X[:, 1]) > 1.0).astype(int)
     scores, _ = _run(StreamClassifier(), X, y)
@@ -68,7 +68,7 @@ def test_scores_after_sudden_drift_are_better_than_scores_of_fit_on_all_rows():
     assert roc_auc_score(y[soon], scores[soon]) > roc_auc_score(y[soon], planes[soon]) + 0.03
 
 
-def test_label_frequency_expert_gets_weight_if_equal_labels_come_in_runs():
+def test_label_frequency_expert_gets_weight_if_labels_come_in_runs():
     rng = np.random.default_rng(0)
     y = np.repeat(rng.integers(0, 2, 30), 100)
     scores, model = _run(StreamClassifier(), rng.normal(size=(3000, 3)), y, size=10)
@@ -90,7 +90,7 @@ def test_every_expert_equals_its_learner_fitted_on_the_remembered_rows(curved, l
     seen = model._ensemble.views.ranks.apply(X[rows])
     fresh = type(kernel.learner)(**kernel.learner.get_params()).fit(seen, y[rows])
     difference = kernel.learner.decision_function(seen) - fresh.decision_function(seen)
-    assert np.abs(difference).max() < 0.02  # of a margin of 1; both are optimal to 1e-3
+    assert np.abs(difference).max() < 0.02  # the margin is 1 and the solver tolerance 1e-3
 
 
 def test_forget_removes_rows_from_every_expert(curved):
@@ -99,9 +99,9 @@ def test_forget_removes_rows_from_every_expert(curved):
     kept = _run(StreamClassifier(), X, y)[1]
     model = _run(StreamClassifier(), X, y)[1]
     model.partial_fit(X[:100] + 0.3, 1 - y[:100]).forget(X[:100] + 0.3, 1 - y[:100])
-    probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # also where no rows are
+    probe = np.random.default_rng(0).uniform(-1, 2, size=(200, 2))  # includes regions without training rows
     ours, theirs = model.decision_function(probe), kept.decision_function(probe)
-    # The experts are weighed at another row than in the model that never had the rows.
+    # The expert weights are updated at other rows than in the model without the forgotten rows.
     assert np.corrcoef(ours, theirs)[0, 1] > 0.99
     for one, other in zip(model._ensemble.experts, kept._ensemble.experts, strict=True):
         if isinstance(getattr(one, "learner", None), ProximalSVC):
@@ -138,7 +138,7 @@ def test_window_of_rows_forgets_older_rows():
 
 
 @pytest.mark.parametrize("change", ["values", "label", "weight"])
-def test_forget_unknown_row_raises_and_keeps_state_while_all_rows_are_remembered(change):
+def test_forget_unknown_row_raises_and_keeps_state_if_all_rows_are_stored(change):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(800, 3))
     y = (X[:, 0] > 1).astype(int)
@@ -153,7 +153,7 @@ def test_forget_unknown_row_raises_and_keeps_state_while_all_rows_are_remembered
     assert to_bytes(model) == before
 
 
-def test_window_of_time_follows_the_times_of_the_rows():
+def test_time_window_uses_the_times_of_the_rows():
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(600, 3)), rng.integers(0, 2, size=600)
     time = np.cumsum(rng.exponential(30.0, size=600))
@@ -210,7 +210,7 @@ def test_wide_sparse_rows_are_learned_in_bounded_memory():
     assert len(steelyard.persistence.to_bytes(model)) < 20_000_000
 
 
-def test_each_of_many_classes_has_a_threshold():
+def test_model_of_many_classes_has_one_threshold_per_class():
     rng = np.random.default_rng(7)
     y = rng.choice(4, p=[0.7, 0.15, 0.1, 0.05], size=2000)
     X = rng.normal(size=(2000, 4)) + 3.0 * np.eye(4)[y]
@@ -333,7 +333,7 @@ def test_number_of_stored_scores_of_unlabelled_rows_is_bounded(monkeypatch):
     ]
 
 
-def test_tree_expert_of_long_stream_keeps_all_rare_rows_and_a_sample_of_others(monkeypatch):
+def test_tree_expert_on_long_stream_keeps_rare_rows_and_samples_others(monkeypatch):
     monkeypatch.setattr(boosting, "_MIN_FREQUENT_ROWS", 5000)
     rng = np.random.default_rng(8)
     y = (rng.random(24_000) < 0.01).astype(int)
@@ -374,7 +374,7 @@ def test_scores_do_not_depend_on_omp_threads():
     assert digests[0] == digests[1]
 
 
-def test_label_experts_have_no_weight_after_large_chunks_of_independent_labels():
+def test_label_experts_get_no_weight_if_labels_are_independent():
     rng = np.random.default_rng(0)
     model = StreamClassifier()
     for _ in range(10):

@@ -74,7 +74,7 @@ def test_table_with_text_dates_and_missing_values_is_learned(payments, model):
     ],
     ids=["polars", "arrow", "dicts", "other order", "object array"],
 )
-def test_every_kind_of_table_gives_the_same_scores(payments, convert):
+def test_every_table_type_gives_the_same_scores(payments, convert):
     frame, y = payments
     expected = learned(frame, y, 400).decision_function(frame.iloc[400:500])
     if convert(frame.iloc[:1]) is not None and isinstance(convert(frame.iloc[:1]), pd.DataFrame):
@@ -85,7 +85,7 @@ def test_every_kind_of_table_gives_the_same_scores(payments, convert):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_frame_of_numbers_gives_the_same_bits_as_an_array(payments):
+def test_numeric_data_frame_and_array_give_bit_identical_scores(payments):
     _, y = payments
     X = np.random.default_rng(1).normal(size=(500, 3))
     by_name, by_place = StreamClassifier(), StreamClassifier()
@@ -97,7 +97,7 @@ def test_frame_of_numbers_gives_the_same_bits_as_an_array(payments):
     np.testing.assert_array_equal(found, by_place.decision_function(X[400:]))
 
 
-def test_copies_and_files_continue_with_the_same_bits(payments, model):
+def test_copied_and_loaded_models_continue_bit_identically(payments, model):
     frame, y = payments
     copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), from_bytes(to_bytes(model))]
     later = frame.iloc[1000:1100].assign(late=1.5, city="Perth", country="FR").drop(columns="vip")
@@ -123,7 +123,7 @@ def test_late_columns_and_categories_are_learned_and_forgotten(payments, model):
         grown.forget(frame.iloc[600:605].assign(country="XX"), y[600:605])
 
 
-def test_linear_expert_after_forgetting_rows_with_gaps_equals_fit_on_other_rows(payments):
+def test_linear_expert_is_same_after_forgetting_rows_at_once_or_in_parts(payments):
     frame, y = payments
     whole = learned(frame, y, 600)
     whole.forget(frame.iloc[200:300], y[200:300])
@@ -138,7 +138,7 @@ def test_nan_in_an_array_is_a_missing_value():
     y = (rng.random(800) < 0.3).astype(int)
     X = rng.normal(size=(800, 4)) + 1.5 * y[:, None]
     gappy = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    model = StreamClassifier().fit(X[:300], y[:300])  # the first gap comes late
+    model = StreamClassifier().fit(X[:300], y[:300])  # the first missing value comes later
     model.partial_fit(gappy[300:600], y[300:600])
     assert roc_auc_score(y[600:], model.decision_function(gappy[600:])) > 0.9
     np.testing.assert_allclose(
@@ -164,7 +164,7 @@ def test_wide_table_is_hashed_and_rows_can_be_forgotten():
     np.testing.assert_array_equal(stored.decision_function(frame), model.decision_function(frame))
 
 
-def test_mixing_arrays_and_tables_matches_columns_or_raises(payments, model):
+def test_arrays_and_tables_can_be_mixed_only_if_columns_match(payments, model):
     _, y = payments
     with pytest.raises(DataError, match="pass a table with these columns"):
         model.predict(np.zeros((2, 5)))
@@ -178,7 +178,7 @@ def test_mixing_arrays_and_tables_matches_columns_or_raises(payments, model):
     assert len(named.predict(np.zeros((2, 2)))) == 2
 
 
-def test_failed_call_keeps_the_columns(payments, model):
+def test_failed_call_does_not_change_the_model(payments, model):
     frame, y = payments
     before = to_bytes(model)
     with pytest.raises(DataError, match="inf"):
@@ -198,7 +198,7 @@ def test_table_with_many_classes_is_learned():
     assert model.positive_ is None
 
 
-def test_threads_predict_tables_while_another_learns(payments):
+def test_tables_can_be_predicted_while_another_thread_learns(payments):
     frame, y = payments
     model, errors = learned(frame, y, 300), []
 
@@ -224,7 +224,7 @@ cells = st.sampled_from([np.nan, 0.0, 1.0, 2.5, -3.0])
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_layout_extends_without_changing_features_of_earlier_rows(data):
+def test_extending_layout_does_not_change_features_of_earlier_rows(data):
     chunks, width = [], data.draw(st.integers(1, 3))
     for _ in range(data.draw(st.integers(1, 4))):
         width += data.draw(st.integers(0, 2))
@@ -248,7 +248,7 @@ def test_layout_extends_without_changing_features_of_earlier_rows(data):
     np.testing.assert_array_equal(Layout.from_state(layout.get_state()).expand(earlier), now)
 
 
-def test_layout_shares_features_among_very_many_categories():
+def test_very_many_categories_share_features_of_the_layout():
     codes = np.arange(1000.0)[:, None]
     layout = Layout.of_rows(codes, (0,)).extended(codes, codes[:0], (0,))
     rows = layout.expand(codes)
@@ -298,10 +298,10 @@ def test_explain_shows_the_positive_class(payments, model):
     assert "Positive class 'fraud', recently 1" in str(explanation)
 
 
-# -- errors that help --------------------------------------------------------------------------------
+# -- errors with hints -------------------------------------------------------------------------------
 
 
-def test_class_weight_and_merge_raise_with_advice():
+def test_class_weight_and_merge_raise_with_hint():
     with pytest.raises(ParameterError, match="no class_weight") as error:
         StreamClassifier(class_weight="balanced")
     assert "threshold={" in str(error.value)
@@ -313,7 +313,7 @@ def test_class_weight_and_merge_raise_with_advice():
         _ = StreamClassifier().other
 
 
-def test_forgetting_old_rows_keeps_the_class_shares(payments):
+def test_forgetting_old_rows_barely_changes_mean_probabilities(payments):
     frame, y = payments
     model = learned(frame, y, 1000)
     before = model.predict_proba(frame.iloc[1000:]).mean(axis=0)
@@ -340,7 +340,7 @@ def _seconds(frame):
     return np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 1e6)
 
 
-def test_times_of_a_table_are_no_drift(rng):
+def test_increasing_time_column_is_not_reported_as_drift(rng):
     n_rows = 3000
     y = (rng.random(n_rows) < 0.1).astype(int)
     moments = pd.date_range("2026-01-01", periods=n_rows, freq="min")

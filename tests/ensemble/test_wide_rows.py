@@ -16,7 +16,7 @@ N_COLUMNS = 600
 
 
 def _text(n_rows, seed=0, n_classes=2):
-    """Return sparse rows like texts: a few words of each class occur more often in its rows."""
+    """Return sparse rows that resemble texts; some words are more frequent in each class."""
     rng = np.random.default_rng(seed)
     y = rng.choice(n_classes, size=n_rows, p=[0.8] + [0.2 / (n_classes - 1)] * (n_classes - 1))
     words = np.minimum(rng.zipf(1.3, size=(n_rows, 30)), N_COLUMNS) - 1
@@ -63,7 +63,7 @@ def test_dense_and_sparse_rows_give_the_same_scores(stream, model):
     np.testing.assert_array_equal(dense.decision_function(X[:50]), model.decision_function(X[:50].toarray()))
 
 
-def test_forgotten_wide_row_leaves_no_trace_in_the_wide_expert(stream):
+def test_wide_expert_after_forget_does_not_depend_on_forgotten_row(stream):
     X, y = stream
     changed = X.tolil()
     changed[150] = 0.0
@@ -90,7 +90,7 @@ def test_rows_with_equal_hashed_columns_are_forgotten_separately():
 
 
 @pytest.mark.parametrize("copied", ["file", "pickle", "deepcopy"])
-def test_copied_model_continues_with_the_same_bits(stream, model, tmp_path, copied):
+def test_copied_model_continues_bit_identically(stream, model, tmp_path, copied):
     X, y = stream
     if copied == "file":
         save(model, tmp_path / "model.steelyard")
@@ -106,7 +106,7 @@ def test_copied_model_continues_with_the_same_bits(stream, model, tmp_path, copi
     np.testing.assert_array_equal(first.decision_function(X[:30]), other.decision_function(X[:30]))
 
 
-def test_pending_single_rows_survive_a_file(stream, tmp_path):
+def test_pending_single_rows_survive_save_and_load(stream, tmp_path):
     X, y = stream
     model = _learned(X[:300], y[:300])
     for row in range(300, 303):
@@ -119,7 +119,7 @@ def test_pending_single_rows_survive_a_file(stream, tmp_path):
     np.testing.assert_array_equal(model.decision_function(X[:30]), other.decision_function(X[:30]))
 
 
-def test_number_of_threads_does_not_change_a_bit(stream, monkeypatch):
+def test_model_of_wide_rows_is_bit_identical_for_any_number_of_threads(stream, monkeypatch):
     X, y = stream
     scores = []
     for n_threads in ("1", "3"):
@@ -162,7 +162,7 @@ def test_dense_columns_of_any_scale_are_standardized():
     assert roc_auc_score(y[300:], X[300:] @ rule.coef[0]) > 0.9
 
 
-def test_columns_with_mean_zero_are_scaled_like_others():
+def test_columns_with_mean_zero_are_scaled_like_other_columns():
     values = np.array([[-3.0, 5.0, 1.0], [3.0, 7.0, 0.0], [-3.0, 5.0, 0.0], [3.0, 7.0, 0.0]])
     X = sp.csr_matrix(values)
     shift, factor = wide._standardization(X, values.mean(axis=0))
@@ -170,7 +170,7 @@ def test_columns_with_mean_zero_are_scaled_like_others():
     np.testing.assert_allclose(((values - shift) * factor).std(axis=0)[:2], 1.0)
 
 
-def test_model_without_wide_rows_in_its_file_keeps_hashed_rows_only(stream, model):
+def test_model_loaded_from_file_without_wide_rows_uses_hashed_rows_only(stream, model):
     X, y = stream
     state = model._get_state()
     state["wide"] = False

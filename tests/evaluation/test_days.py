@@ -45,7 +45,7 @@ def test_day_without_positive_rows_has_no_recall():
     assert math.isnan(line.recall_at_k[0])
 
 
-def test_totals_of_a_stream_with_times_are_means_over_days():
+def test_totals_of_stream_with_times_are_means_over_days():
     rng = np.random.default_rng(1)
     y = (rng.random(2000) < 0.1).astype(int)
     X = rng.normal(size=(2000, 3)) + y[:, None]

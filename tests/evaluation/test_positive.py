@@ -1,4 +1,4 @@
-"""The positive class is the rarer one of all rows, whatever came first and however it was cut."""
+"""The positive class is the rarer class of all rows, independent of their order and of the chunks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_measures_do_not_depend_on_chunks(chunk):
 
 
 @pytest.mark.parametrize("labels", [("a", "b"), ("b", "a")])
-def test_higher_scores_mean_the_positive_class(labels):
+def test_positive_class_has_the_higher_scores(labels):
     X, y = _rows_with_changing_minority(labels)
     result = prequential(Scripted(labels), ArrayStream(X, y, chunk=300))
     assert result.positive == labels[0]

@@ -1,4 +1,4 @@
-"""Test-then-train: what is predicted when, what is learned when, and what the measures say."""
+"""Prequential evaluation: order of predicting and learning, measures and results."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def test_number_of_stored_feature_strengths_and_times_is_bounded():
     assert result.time_of(15_000) == pytest.approx(15_000, abs=60)
 
 
-def test_stream_without_times_has_no_times_and_peer_no_feature_strengths():
+def test_result_has_no_times_or_feature_strengths_if_unavailable():
     result = prequential({"a": SklearnPeer(GaussianNB()), "b": KOIL()}, Gaussians(600, chunk=100))
     assert result.time_of(100) is None
     assert result.feature_strengths("a")[0] == []
@@ -410,7 +410,7 @@ def _scored_by_hand(X, y, window):
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_score_measures_of_a_window_equal_the_batch_functions_for_either_positive_class(flip):
+def test_window_score_measures_equal_batch_functions_for_either_positive_class(flip):
     X, y = _rare_rows(flip)
     positive = 0 if flip else 1
     metrics = SCORE_METRICS + PROBABILITY_METRICS

@@ -1,4 +1,4 @@
-"""prequential takes what people have, and its result shows itself."""
+"""Input types of prequential() and representations of its result."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_table_model_partial_fit_equals_fit():
     assert parts.fit(frame[:100], y[:100]).estimator.class_count_.sum() == 100
 
 
-def test_table_model_failing_partial_fit_changes_nothing():
+def test_failing_partial_fit_leaves_table_model_unchanged():
     frame, y = _frame()
     model = TableModel(ProximalSVC()).fit(frame, y)
     before = model.decision_function(frame)

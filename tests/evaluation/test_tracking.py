@@ -146,7 +146,7 @@ def _auc_of_all_pairs(true, scores):
     return np.mean(pairs) if pairs else np.nan
 
 
-def test_reading_after_every_chunk_does_not_change_the_counts():
+def test_reading_counts_after_every_chunk_does_not_change_them():
     rng = np.random.default_rng(8)
     y = np.concatenate([rng.integers(0, 2, size=700), rng.integers(0, 4, size=1300)])
     predicted = np.where(rng.random(2000) < 0.7, y, rng.integers(0, 4, size=2000))

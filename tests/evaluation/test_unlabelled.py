@@ -28,7 +28,7 @@ def _digest(result):
 
 @pytest.mark.parametrize("kind", ["int", "text"])
 @pytest.mark.parametrize("chunk", [1, 100, 1000])
-def test_table_with_missing_labels_equals_table_without_their_rows(kind, chunk):
+def test_rows_with_missing_labels_are_predicted_but_not_learned(kind, chunk):
     frame, y, missing = _frame(300 if chunk == 1 else 900)
     labels = pd.Series(np.where(y, "yes", "no") if kind == "text" else y.astype(int)).astype(object)
     labels[missing] = None
@@ -84,7 +84,7 @@ def test_chunks_without_any_label_are_predicted():
     assert sum(result.unlabelled_predictions()["ProximalSVC"].values()) == 220
 
 
-def test_missing_label_is_an_error_by_default_and_names_its_row():
+def test_missing_label_raises_by_default_with_row_number():
     text = b"a,y\n1,0\n2,1\n3,\n4,1\n"
     with pytest.raises(DataError, match=r"line 4.*label is missing"):
         list(open_stream(io.BytesIO(text), "y"))

@@ -28,7 +28,7 @@ def kernel_scores(kernel):
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_kernel_sum_with_background_matches_definition_with_independent_columns(name):
+def test_kernel_sum_contributions_with_background_match_definition(name):
     kernel = Kernel(name, gamma=0.4)
     found = explain_kernel_sum(ROWS, kernel, VECTORS, COEF, INTERCEPT, background=BACKGROUND)
     for row, contributions in zip(ROWS, found.contributions, strict=True):
@@ -37,7 +37,7 @@ def test_kernel_sum_with_background_matches_definition_with_independent_columns(
 
 
 @pytest.mark.parametrize("name", ["linear", "polynomial", "sigmoid", "rbf", "laplacian"])
-def test_kernel_sum_with_one_background_row_matches_definition(name):
+def test_kernel_sum_contributions_with_one_background_row_match_definition(name):
     kernel = Kernel(name, gamma=0.4, coef0=0.5)
     found = explain_kernel_sum(ROWS, kernel, VECTORS, COEF, INTERCEPT, background=BACKGROUND[:1])
     for row, contributions in zip(ROWS, found.contributions, strict=True):
@@ -54,7 +54,7 @@ def test_kernel_sum_without_vectors_has_no_contributions():
 
 @pytest.mark.parametrize("n_columns", [16, 40])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_kernel_sum_of_many_columns_adds_up(n_columns, scale):
+def test_contributions_of_kernel_sum_of_many_columns_add_up(n_columns, scale):
     rng = np.random.default_rng(0)
     rows, vectors = scale * rng.normal(size=(5, n_columns)), rng.normal(size=(30, n_columns))
     coef, kernel = rng.normal(size=(1, 30)), Kernel("laplacian", gamma=1.0 / n_columns)
@@ -87,7 +87,7 @@ def interacting(rows):
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(-3, 3), min_size=5, max_size=5), st.lists(st.floats(-3, 3), min_size=5, max_size=5))
-def test_function_of_few_columns_matches_definition(row, reference):
+def test_shapley_values_of_function_of_few_columns_match_definition(row, reference):
     found = explain_function(interacting, np.array([row]), np.array(reference))
     expected = shapley_values(one_reference(interacting, row, reference), 5)
     np.testing.assert_allclose(found.contributions[0], expected, atol=1e-9)
@@ -107,7 +107,7 @@ def test_sampled_shapley_values_add_up_and_approximate_kernel_sum():
     np.testing.assert_allclose(found.contributions, exact.contributions, atol=0.01)
 
 
-def test_function_ignores_columns_that_are_not_listed():
+def test_columns_that_are_not_listed_have_zero_contributions():
     found = explain_function(interacting, ROWS, np.zeros(4), columns=[1, 3])
     assert not found.contributions[:, [0, 2]].any()
 
@@ -134,6 +134,6 @@ def test_contributions_of_view_columns_are_summed_by_source():
     assert part.by_source(np.arange(4), 4) is part
 
 
-def test_adjusted_distributes_difference_evenly_if_all_contributions_are_zero():
+def test_adjusted_spreads_difference_evenly_if_all_contributions_are_zero():
     found = Attribution(np.zeros((1, 4, 1)), np.zeros(1)).adjusted(np.array([[2.0]]))
     assert found.contributions[0, :, 0].tolist() == [0.5] * 4

@@ -90,7 +90,7 @@ def test_contributions_of_expert_match_definition(expert):
         np.testing.assert_allclose(contributions, shapley_values(game, 4), atol=1e-4)
 
 
-def test_label_frequencies_are_part_of_the_base():
+def test_base_value_includes_weight_of_label_frequencies():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(600, 3)), np.repeat([0, 1] * 3, 100)
     model = learned(X, y, chunk=1)  # labels come in runs; the columns are noise
@@ -149,7 +149,7 @@ def test_hashed_rows_are_explained_by_original_columns():
     assert found.nearest[0][0].values is None
 
 
-def test_base_is_score_of_reference():
+def test_base_value_depends_on_the_reference_rows():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(800, 3))
     model = learned(X, (X[:, 0] > 1.0).astype(int))

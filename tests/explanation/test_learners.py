@@ -119,7 +119,7 @@ def test_nearest_rows_of_three_classes_in_koil_have_their_labels():
 
 
 @pytest.mark.parametrize("name", ["IncrementalSVC", "SlidingWindow", "StreamClassifier"])
-def test_changes_lead_to_the_stated_prediction(name):
+def test_suggested_changes_lead_to_the_stated_prediction(name):
     X, y = labelled_rows(2)
     model = LEARNERS[name].fit(X, y)
     found = model.explain(X[:20])
@@ -169,7 +169,7 @@ def test_explain_sequences_raises():
         model.explain(["aaa"])
 
 
-def test_explain_model_with_one_class_has_no_contributions():
+def test_explanation_of_model_with_one_class_has_no_contributions():
     found = StreamClassifier().fit(np.eye(3), ["only"] * 3).explain(np.eye(3))
     assert not found.contributions.any()
     assert found.labels.tolist() == ["only"] * 3

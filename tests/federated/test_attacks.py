@@ -29,7 +29,7 @@ def with_secret(site):
     return site
 
 
-def test_two_updates_with_open_policy_reveal_row_between_them():
+def test_two_updates_with_open_policy_reveal_the_row_added_between_them():
     site = Site("a", "ill", policy=OPEN)
     site.learn(table(100, 0))
     before = site.publish()
@@ -51,7 +51,7 @@ def test_publish_with_policy_raises_until_enough_rows_changed():
     assert abs(found["age"] - SECRET["age"]) > 100, "a sum over many rows, not one row"
 
 
-def test_class_with_one_row_is_revealed_by_open_policy_and_withheld_by_default():
+def test_single_row_class_is_revealed_by_open_policy_and_withheld_by_default():
     frame = table(100, 0)
     frame.loc[3, list(SECRET)] = list(SECRET.values())
     frame.loc[3, "ill"] = 9

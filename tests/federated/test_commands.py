@@ -186,7 +186,7 @@ def next_digest(hub):
     raise AssertionError("the hub has stopped")
 
 
-def test_hub_over_http_after_kill_keeps_acknowledged_updates(run):
+def test_hub_over_http_keeps_acknowledged_updates_after_kill(run):
     pytest.importorskip("starlette", reason="a service needs the extra 'service'")
     arguments = ("hub", "serve", "--store", "hub.db", "--model", "heart", "--target", "ill", "--port", 0)
     digests = []

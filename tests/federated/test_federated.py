@@ -74,7 +74,7 @@ def test_hub_after_site_forgets_equals_fit_without_forgotten_rows():
     np.testing.assert_allclose(hub_scores(hub, probe), pooled_scores([kept], probe), rtol=0, atol=STEPS)
 
 
-def test_drop_site_equals_fit_without_it():
+def test_pooled_model_after_drop_site_equals_fit_without_site():
     frames = {"a": table(60, 0), "b": table(50, 1, ("NZ",)), "c": table(40, 2)}
     hub = Hub()
     for name, frame in frames.items():
@@ -90,7 +90,7 @@ def test_drop_site_equals_fit_without_it():
         hub.drop("x")
 
 
-def test_receive_other_columns_raises_and_keeps_state():
+def test_receive_update_with_other_columns_raises_and_keeps_state():
     hub = Hub()
     hub.receive(open_site("a", table(60, 0)).publish())
     other = Site("b", "ill", policy=OPEN)

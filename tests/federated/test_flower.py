@@ -91,7 +91,7 @@ def test_collect_over_flower_equals_digest_of_all_rows():
 
 @needs_flower
 @pytest.mark.usefixtures("task")
-def test_collect_with_failed_silent_or_missing_nodes_raises_and_keeps_other_updates():
+def test_collect_with_failed_or_missing_nodes_raises_and_keeps_other_updates():
     def failing(context):
         if context.node_config["partition-id"] == 2:
             raise DataError("nothing is published: no class has enough rows yet.")

@@ -34,7 +34,7 @@ def test_reference_hkdf_matches_vector_of_rfc_5869():
     assert reference.hkdf(bytes([11] * 22), info, 42, salt).hex() == expected
 
 
-def test_reference_chacha20_has_the_vector_of_rfc_8439():
+def test_reference_chacha20_matches_vector_of_rfc_8439():
     start = (1).to_bytes(4, "little") + bytes.fromhex("000000090000004a00000000")
     block = reference.chacha20(bytes(range(32)), start, 64).hex()
     assert block.startswith("10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e")
@@ -57,7 +57,7 @@ def reference_stream(one, other, agreement):
     return [int.from_bytes(stream[k : k + 32], "little") for k in range(0, len(stream), 32)]
 
 
-def test_masked_message_equals_reference_of_the_scheme():
+def test_masked_message_equals_reference_implementation():
     maskers = {name: masker_with_key(name) for name in SECRETS}
     agreement = agreement_of(maskers, round_name="vectors")
     updates = {name: update_of(name, seed) for seed, name in enumerate(SECRETS)}

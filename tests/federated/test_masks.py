@@ -115,7 +115,7 @@ def test_masked_total_equals_hub_digest(site_updates, maskers):
         )
 
 
-def test_mask_site_without_some_categories_aligns_features():
+def test_masking_aligns_features_of_site_without_some_categories():
     schema = Schema("ill", ("age",), ("land",), (("land", "DE"), ("land", "FR"), ("land", "NZ")))
     quantizer, hub = Quantizer.uniform(4, 2.0**-10), Hub()
     maskers = {name: Masker(name) for name in "abc"}
@@ -185,7 +185,7 @@ def test_mask_incompatible_update_raises_and_keeps_round_usable(site_updates, ma
     assert maskers["a"].mask(site_updates["a"], agreement_of(maskers))
 
 
-def test_receive_refuses_messages_of_other_rounds_unknown_sites_or_changed_content(site_updates, maskers):
+def test_receive_refuses_messages_with_wrong_round_site_or_content(site_updates, maskers):
     agreement, other = agreement_of(maskers), agreement_of(maskers, "second")
     masked = MaskedSum(agreement)
     message, late = (maskers["a"].mask(site_updates["a"], keys) for keys in (agreement, other))
@@ -209,7 +209,7 @@ def test_receive_damaged_bytes_raises(site_updates, maskers, index):
     message[index] ^= 1
     with pytest.raises(FileFormatError):
         MaskedSum(agreement).receive(bytes(message))
-    with pytest.raises(FileFormatError):  # a message of another kind
+    with pytest.raises(FileFormatError):  # another type of message
         MaskedSum(agreement).receive(site_updates["a"].to_bytes())
 
 

@@ -132,7 +132,7 @@ def test_clipped_row_changes_numbers_by_full_sensitivity():
     assert norm == pytest.approx(SENSITIVITY, rel=1e-8)
 
 
-def test_clip_rows_within_norm_only_scales_and_keeps_input():
+def test_clip_rows_only_rescales_and_does_not_modify_input():
     frame = table(30, 0)
     before = frame.copy()
     clipped = UNITS.clip(frame)
@@ -180,7 +180,7 @@ def test_learn_unknown_class_missing_column_or_nan_raises_and_keeps_state():
     assert site.account.releases == 0
 
 
-def test_row_between_two_updates_is_revealed_only_without_noise():
+def test_row_added_between_two_updates_is_revealed_only_without_noise():
     rows, one = table(60, 0), pd.DataFrame({"age": [61.0], "pressure": [0.5], "ill": [1]})
     truth = UNITS.clip(one)[list(COLUMNS)].to_numpy()[0]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.federated.histories import check
 
-N_HISTORIES = 1_000  # `make torture-sites` plays 10,000
+N_HISTORIES = 1_000  # `make torture-sites` runs 10,000
 N_PARTS = 4
 
 

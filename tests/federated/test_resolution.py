@@ -38,7 +38,7 @@ def typical(values):
     return np.median(np.abs(values[values != middle] - middle))
 
 
-def test_default_quantizer_has_2_to_the_25_steps_per_deviation_and_integers_stay_exact():
+def test_default_quantizer_has_fine_steps_for_reals_and_exact_steps_for_integers():
     rows = frame(3_000)
     quantizer = fitted_site(rows).publish().statistics.quantizer
     steps = dict(zip(rows.columns, 1.0 / quantizer.steps, strict=False))
@@ -87,7 +87,7 @@ def test_quantizer_given_by_the_user_is_used_unchanged():
     assert (site.publish().statistics.quantizer.exponents == -40).all()
 
 
-def test_forget_rows_from_before_and_after_quantizer_choice_is_exact():
+def test_forget_is_exact_for_rows_before_and_after_quantizer_choice():
     rows = frame(600)
     site = fitted_site(rows, (100,))
     site.forget(rows.iloc[50:450])

@@ -80,7 +80,7 @@ def test_round_sum_equals_sum_of_unmasked_updates(this):
     assert hub.schema.categories == (("country", "DE"), ("country", "FR"), ("country", "NZ"))
 
 
-def test_leave_subtracts_update_of_site_exactly(this):
+def test_leaving_a_round_subtracts_update_of_site_exactly(this):
     maskers = all_send(this)
     hub = Hub()
     hub.receive(this.sum().site_update())
@@ -119,7 +119,7 @@ def test_withdraw_foreign_or_forged_receipt_raises_and_keeps_sum(this):
     assert total.total().digest() == open_digest(NAMES)
 
 
-def test_part_of_receipt_returns_update_that_resumes_the_site(this):
+def test_update_restored_from_receipt_resumes_the_site(this):
     maskers = all_send(this)
     part = this.part(maskers["east"].receipt(this.name))
     assert part.site == "east"

@@ -83,7 +83,7 @@ def test_model_is_independent_of_batch_boundaries(name, rng):
 @pytest.mark.parametrize(
     "name", ["KOIL", "KOIL unbounded", "MultiKernelKOIL", "NORMA", "RBP", "Forgetron", "Projectron"]
 )
-def test_sequence_kernel_and_equal_vector_kernel_give_same_scores(name, rng):
+def test_sequence_kernel_gives_same_scores_as_equivalent_vector_kernel(name, rng):
     # The edit kernel of single letters has the values of a Gaussian kernel of two points.
     letters = rng.integers(0, 6, size=80)
     y = (letters % 2).astype(int)

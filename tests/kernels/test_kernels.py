@@ -99,7 +99,7 @@ def test_kernel_blocks_are_bitwise_independent_of_threads(kernel, dtype, level):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", BY_NAME)
 def test_kernel_matrix_is_exactly_symmetric_and_equals_block(kernel, dtype, level):
-    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # fully computed, and mirrored
+    for n, d in itertools.product((1, 2, 63, 64, 65, 200), (5, 45)):  # computed fully or by symmetry
         X = table(n, d, dtype)
         values = kernel.block(X)
         np.testing.assert_array_equal(values, values.T)
@@ -342,7 +342,7 @@ def test_median_rule_uses_distance_of_kernel():
 
 
 @pytest.mark.parametrize("rule", ["scale", "median"])
-def test_equal_rows_resolve_to_gamma_one(rule):
+def test_gamma_rule_on_equal_rows_gives_one(rule):
     assert Kernel(gamma=rule).resolve(np.ones((5, 2))).gamma == 1.0
 
 

@@ -166,7 +166,7 @@ def test_unresolved_sequence_gamma_raises():
         GlobalAlignmentKernel()([np.zeros((2, 1))], [np.ones((2, 1))])
 
 
-def test_kernel_object_resolves_and_evaluates_sequences(rng):
+def test_kernel_object_can_wrap_a_sequence_kernel(rng):
     X = trajectories(12, rng)
     kernel = Kernel(GlobalAlignmentKernel()).resolve(X)
     np.testing.assert_array_equal(kernel.block(X).diagonal(), kernel.diagonal(X))

@@ -55,7 +55,7 @@ def test_unknown_key_has_scores_of_proximal_svc_on_all_rows(rng):
     assert model.group_.digest() == group.digest()
 
 
-def test_borrow_auto_is_small_for_different_keys_and_large_for_equal_keys(rng):
+def test_borrow_auto_is_small_if_keys_differ_and_large_if_they_are_alike(rng):
     X, y = panel(rng, n_keys=20, n_rows=4000)
     assert KeyedClassifier().fit(X, y).borrow_ <= 10.0
     X[:, 1:] = rng.normal(size=(4000, 3)) + y[:, None]
@@ -74,7 +74,7 @@ def test_scores_do_not_depend_on_earlier_predictions():
         np.testing.assert_array_equal(silent.decision_function(X), asked.decision_function(X))
 
 
-def test_shrunken_model_beats_global_model_and_model_per_key(rng):
+def test_shrunken_model_is_better_than_global_model_and_model_per_key(rng):
     X, y = panel(rng, n_keys=150, n_rows=3000)
     new, wanted = X[1500:], y[1500:]
     X, y = X[:1500], y[:1500]
@@ -117,7 +117,7 @@ def test_forget_rows_restores_digest(rng, n_first):
     assert model.digest() == KeyedClassifier(quantizer=model.quantizer_).fit(X[600:], y[600:]).digest()
 
 
-def test_forget_of_first_rows_before_quantizer_is_exact(rng):
+def test_forget_of_rows_learned_before_quantizer_choice_is_exact(rng):
     X, y = panel(rng, n_rows=120)
     model = KeyedClassifier().partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
     assert model.forget(X[:50], y[:50]).digest() == KeyedClassifier().fit(X[50:], y[50:]).digest()
@@ -168,7 +168,7 @@ calls = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(calls, st.sampled_from([None, Quantizer([-6, -6], [3.0, -9.0])]))
-def test_any_history_equals_fit_on_remaining_rows(history, quantizer):
+def test_digest_after_any_history_equals_fit_on_remaining_rows(history, quantizer):
     rng = np.random.default_rng(3)
     X, y = panel(rng, n_keys=4, n_rows=300, n_features=2)
     start = 0 if quantizer is not None else 256  # the first rows determine the quantizer, and stay
@@ -202,7 +202,7 @@ def test_any_history_equals_fit_on_remaining_rows(history, quantizer):
 # -- keys and tables ------------------------------------------------------------------------------------
 
 
-def test_text_keys_of_table_give_scores_of_numeric_keys(rng):
+def test_text_keys_and_numeric_keys_give_same_scores(rng):
     X, y = panel(rng)
     numbers, texts = KeyedClassifier().fit(X, y), KeyedClassifier("customer").fit(tabled(X), y)
     np.testing.assert_allclose(texts.decision_function(tabled(X)), numbers.decision_function(X), atol=1e-12)
@@ -223,7 +223,7 @@ def test_arrow_table_with_key_column_is_accepted(rng):
     assert model.digest() == KeyedClassifier("customer").fit(tabled(X), y).digest()
 
 
-def test_key_errors_name_column_and_change_nothing(rng):
+def test_invalid_key_error_names_column_and_keeps_state(rng):
     X, y = panel(rng)
     frame = tabled(X)
     model = KeyedClassifier("customer").fit(frame, y)
@@ -256,7 +256,7 @@ def test_sums_beyond_64_bits_raise_and_keep_digest(rng):
     assert model.digest() == digest
 
 
-def test_all_rows_forgotten_raises_at_prediction(rng):
+def test_predict_after_forgetting_all_rows_raises(rng):
     X, y = panel(rng, n_keys=2, n_rows=300)
     model = KeyedClassifier().fit(X, y).forget_key(0).forget_key(1)
     with pytest.raises(DataError, match="all rows have been forgotten"):
@@ -284,7 +284,7 @@ def test_contributions_of_key_and_columns_add_up_to_score(rng):
 
 
 @pytest.mark.parametrize("n_rows", [100, 600])
-def test_copies_and_files_have_equal_digest_and_scores(rng, n_rows):
+def test_copied_and_loaded_models_have_equal_digest_and_scores(rng, n_rows):
     X, y = panel(rng, n_rows=n_rows)
     for model, rows in (
         (KeyedClassifier().fit(X, y), X),

@@ -87,7 +87,7 @@ def test_two_classes_agree_with_imbalanced_learn(seed, labels):
         assert ours == pytest.approx(theirs)
 
 
-# imbalanced-learn is no reference here: it counts true negatives without their weights.
+# imbalanced-learn is not used here because it ignores the weights of true negatives.
 @pytest.mark.parametrize("labels", [[0, 1], ["no", "yes"], [-1.0, 1.0]])
 def test_weighted_rows_agree_with_scikit_learn(labels):
     y_true, y_pred, weights = random_predictions(4, labels)

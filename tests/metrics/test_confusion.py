@@ -88,7 +88,7 @@ def test_window_confusion_equals_batch_score_of_last_rows(window, weighted):
                 score(y_true[last], y_pred[last], sample_weight=w[last], pos_label=1)
                 for score in BATCH.values()
             ]
-        np.testing.assert_array_equal(found, expected)  # nan included
+        np.testing.assert_array_equal(found, expected)  # NaN values are compared too
 
 
 @pytest.mark.parametrize("factor", [0.3, 0.9, 0.999, 1.0])
@@ -238,7 +238,7 @@ def test_reset_removes_all_state(form):
         {"y_true": ["x", "y"], "y_pred": ["x", "y"]},
     ],
 )
-def test_failing_update_changes_nothing(form, bad):
+def test_failing_update_leaves_metric_unchanged(form, bad):
     stream = form().update([0, 1, 1], [0, 1, 0])
     before = state_bytes(stream)
     with pytest.raises(DataError):

@@ -133,7 +133,7 @@ def test_kappa_of_one_constant_class_is_nan():
 
 
 @pytest.mark.parametrize("score", [log_loss_score, brier_score, expected_calibration_error])
-def test_values_outside_0_and_1_raise_as_probabilities(score):
+def test_probabilities_outside_0_and_1_raise(score):
     with pytest.raises(DataError, match=r"between 0 and 1; got .*1\.5"):
         score([0, 1], [0.5, 1.5])
 
@@ -194,7 +194,7 @@ def test_streaming_metric_by_name_returns_window_scores():
         ("neg_brier", "neg_brier_score"),
     ],
 )
-def test_scorers_equal_those_of_scikit_learn(name, theirs):
+def test_scorers_equal_scikit_learn_scorers(name, theirs):
     X, y = make_classification(400, weights=[0.8], random_state=0)
     ours = cross_val_score(LogisticRegression(), X, y, scoring=get_scorer(name))
     np.testing.assert_allclose(ours, cross_val_score(LogisticRegression(), X, y, scoring=theirs))

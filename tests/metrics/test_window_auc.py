@@ -127,7 +127,7 @@ def test_auc_of_fewer_than_two_classes_is_nan(y_true):
         assert math.isnan(stream.get())
 
 
-def test_auc_is_nan_after_a_class_left_the_window():
+def test_auc_is_nan_after_a_class_leaves_the_window():
     stream = WindowAUC(2).update([1, 0, 0], y_score=[1, 0, 0])
     with pytest.warns(UndefinedMetricWarning):
         assert math.isnan(stream.get())
@@ -146,7 +146,7 @@ def test_auc_is_nan_after_a_class_left_the_window():
         ({"y_true": [0, 1], "y_score": [0.5, 0.5], "sample_weight": [1, 2]}, "has weight 1"),
     ],
 )
-def test_failing_update_changes_nothing(bad, message):
+def test_failing_update_leaves_metric_unchanged(bad, message):
     stream = WindowAUC(4).update([0, 1, 0], y_score=[0.1, 0.2, 0.3])
     before = state_bytes(stream)
     with pytest.raises(DataError, match=message):

@@ -42,7 +42,7 @@ def test_rbp_matches_reference_implementation(stream, budget):
     X, y = stream
     model = RBP(budget, gamma=0.7, random_state=4).fit(X, -y)
     K = reference.rbf(X, 0.7)
-    # The machine is positive for the first label, here +1.
+    # The scores of the reference are positive for the first label, here +1.
     assert_close(
         model.decision_function(X),
         K @ reference.random_budget_perceptron(K, -y, budget=budget, seed=model._seed),
@@ -205,7 +205,7 @@ def test_arow_matches_reference_implementation(stream, regularization):
     assert_close(model.intercept_[0], b)
 
 
-def test_arow_learns_sparse_and_dense_rows_with_the_same_bits(stream):
+def test_arow_is_bit_identical_for_sparse_and_dense_rows(stream):
     X, y = stream
     X, weights = np.where(np.abs(X) > 0.5, X, 0.0), np.arange(len(y)) % 3
     labels = np.where(X[:, 0] > 1.0, 2, y)  # three classes

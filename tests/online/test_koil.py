@@ -70,7 +70,7 @@ def check_against_transcription(X, y, kernel, **parameters):
 @pytest.mark.parametrize("first", [1, -1])
 def test_pair_of_budgets_matches_reference_implementation_per_class(stream, policy, budget, first):
     X, y = stream
-    begin = int(np.argmax(y == first))  # the class that comes first must not matter
+    begin = int(np.argmax(y == first))  # the stream begins with this class
     X, y = X[begin : begin + 600], y[begin : begin + 600]
     check_against_transcription(X, y, "rbf", policy=policy, budget=budget, n_neighbors=3)
     model = KOIL(budget=budget, policy=policy, random_state=0).fit(X, y)
@@ -106,9 +106,7 @@ def test_pair_of_budgets_without_two_classes_raises(stream):
 @pytest.mark.parametrize(
     ("share", "apart", "loss"), [(0.1, 0.3, "hinge"), (0.1, 1.2, "smooth"), (0.5, 1.0, "hinge")]
 )
-def test_nearest_first_and_stored_zero_weights_match_reference_implementation(
-    settings, policy, share, apart, loss
-):
+def test_nearest_first_and_store_all_match_reference_implementation(settings, policy, share, apart, loss):
     """Check (3.9) and algorithm 3 as printed, also with a rare class, whose scores are computed lazily."""
     parameters = dict(zip(("select_first", "store_all"), settings, strict=True))
     parameters |= {"loss": loss, "policy": policy, "budget": 20, "n_neighbors": 4}
@@ -284,7 +282,7 @@ def test_constant_kernel_matches_reference_implementation(level, gamma, n_neighb
     assert_same_function(model, transcribed(K, y, budget=90, n_neighbors=n_neighbors, policy="fifo"), K, X)
 
 
-def test_updates_that_underflow_to_zero_change_nothing(stream):
+def test_updates_that_underflow_to_zero_leave_model_unchanged(stream):
     X, y = stream
     model = KOIL(5e-324, budget=3, loss="smooth", policy="fifo++").fit(X, y)
     assert not model.dual_coef_.any()

@@ -44,7 +44,7 @@ def test_verdict_for_ratio_prefers_value_nearer_to_one():
 
 
 @pytest.mark.parametrize("pair", [(0.9, None), (0.9, math.nan), (math.nan, 0.9)])
-def test_missing_number_gives_no_verdict(pair):
+def test_result_with_missing_number_has_no_verdict(pair):
     assert str(judge(row(*pair))) == "-"
 
 
@@ -124,7 +124,7 @@ def test_misspelled_name_suggests_nearest():
         find("dcil-table-51")
 
 
-def test_list_command_prints_experiments():
+def test_list_command_prints_names_of_experiments():
     said = cli_runner().invoke(papers_command, ["list", "--json"])
     assert said.exit_code == 0
     assert {"dcil-table-5.1"} <= {line["name"] for line in json.loads(said.stdout)}

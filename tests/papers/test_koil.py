@@ -62,12 +62,12 @@ def test_search_does_not_use_test_rows(glass, run):
     assert seen == set(map(tuple, glass.X[split.train]))
 
 
-def test_search_on_large_sets_uses_every_second_value():
+def test_search_on_large_datasets_uses_every_second_value():
     contender = Contender("any", Scorer, {"a": (1.0, 2.0, 3.0), "b": (1.0, 2.0)})
     assert contender.candidates(2) == [{"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0}]
 
 
-def test_stored_parameters_exist_for_every_set_and_learner():
+def test_stored_parameters_exist_for_every_dataset_and_learner():
     context = Context(quick=True, load_set=generated, load_runs=generated_splits)
     one = [c for c in CONTENDERS.values() if c not in MANY_KERNELS]
     assert len(parameters(context, benchmarks(context, SYNTHETIC), one)) == 4 * 12

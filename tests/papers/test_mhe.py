@@ -24,7 +24,7 @@ def test_information_gain_is_mutual_information_in_bits():
     np.testing.assert_allclose(mhe.information_gain(csr_array(present), labels), expected, atol=1e-12)
 
 
-def test_document_is_instance_of_each_of_its_topics():
+def test_document_counts_as_instance_of_each_of_its_topics():
     topics = np.empty(3, dtype=object)
     topics[:] = [("corn", "wheat", "trade"), ("cocoa",), ("trade",)]
     data = Dataset("reuters5", ["one", "two", "three"], topics, "made up")

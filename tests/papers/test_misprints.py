@@ -155,7 +155,7 @@ def test_koil_thesis_text_contradicts_its_tables():
     assert PAPER_OTHERS["s4"]["OAM"][0] > 0.5  # "even poorer than random guesses"
 
 
-def test_one_row_of_win_counts_in_table_4_1_sums_to_12_instead_of_14_datasets():
+def test_win_counts_in_one_row_of_table_4_1_sum_to_12_instead_of_14():
     assert {sum(counts) for counts in PAPER_WINS["3.3"].values()} == {14}
     sums = {name: sum(counts) for name, counts in PAPER_WINS_MANY.items()}
     assert sums.pop("MKL FIFO++") == 12

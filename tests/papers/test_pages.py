@@ -77,7 +77,7 @@ def test_verdict_changes_with_numbers():
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:40])
-def test_every_verdict_can_change(claim, rng):
+def test_every_verdict_changes_for_some_other_numbers(claim, rng):
     sections = read_sections(PAGES)
     needed = [sections[name].numbers() for name in claim.needs]
     as_shown = claim.judge(*needed)
@@ -120,7 +120,7 @@ def test_section_without_table_has_no_numbers():
     assert Section("x", "## T\n\n`python -m papers run x` (full run, seed 0, 1 s)\n").numbers() == {}
 
 
-def test_own_page_starts_with_summary(tmp_path):
+def test_page_of_own_results_starts_with_summary(tmp_path):
     rows = [
         Row(on, learner, "AUC", mean, paper=0.9, tolerance=0.01)
         for on, mean in (("a set", 0.95), ("another", 0.8), ("a third", 0.905))

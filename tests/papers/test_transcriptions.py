@@ -91,7 +91,7 @@ def test_distributed_update_matches_algorithm_4_of_the_paper(rows, n_nodes):
     np.testing.assert_allclose(planes(model)[0], solved(*sides, 1.0), rtol=1e-8, atol=1e-10)
 
 
-def test_net_difference_messages_match_algorithm_4_and_the_update_with_both_sums(rows):
+def test_net_difference_messages_match_algorithm_4_and_direct_update(rows):
     X, y, which = rows
     rare = y == 2
     master = ProximalSVC(standardize=False).fit(X[which["old"]], rare[which["old"]])
@@ -107,7 +107,7 @@ def test_net_difference_messages_match_algorithm_4_and_the_update_with_both_sums
 
 
 @pytest.mark.parametrize("n_new", [5, 200])
-def test_merge_rejects_a_net_difference_that_removes_unknown_rows_and_changes_nothing(rng, n_new):
+def test_merge_of_net_difference_with_unknown_rows_raises_and_keeps_state(rng, n_new):
     X, y = rng.normal(size=(60, 3)), np.repeat([0, 1], 30)
     master = ProximalSVC().fit(X, y)
     new = ProximalSVC(quantizer=master.quantizer_).fit(0.01 * rng.normal(size=(n_new, 3)), np.ones(n_new))

@@ -11,7 +11,7 @@ import steelyard
 from steelyard.persistence import objects
 
 
-def test_registering_modules_list_is_complete():
+def test_list_of_registering_modules_is_complete():
     package = Path(steelyard.__file__).parent
     modules = {
         ".".join(path.relative_to(package).with_suffix("").parts)
@@ -22,7 +22,7 @@ def test_registering_modules_list_is_complete():
     assert unknown == set()
 
 
-def test_table_model_loads_if_only_load_was_imported(tmp_path):
+def test_table_model_can_be_loaded_if_only_load_was_imported(tmp_path):
     (tmp_path / "rows.csv").write_text("a,y\n1,no\n2,yes\n", encoding="utf-8")
     words = ["fit", "rows.csv", "--target", "y", "-o", "m"]
     subprocess.run([sys.executable, "-m", "steelyard", *words], check=True, cwd=tmp_path, capture_output=True)

@@ -159,7 +159,7 @@ def test_array_used_twice_or_never_raises():
 
 
 @pytest.mark.parametrize(("dtype", "word"), [("|b1", "booleans"), ("<U4", "characters")])
-def test_bytes_that_are_no_valid_value_raise(dtype, word):
+def test_bytes_that_are_not_a_valid_value_raise(dtype, word):
     size = np.dtype(dtype).itemsize
     descriptor = FLOATS | {"dtype": dtype, "shape": [1], "length": size}
     with pytest.raises(FileFormatError, match=word):

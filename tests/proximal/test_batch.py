@@ -69,7 +69,7 @@ def test_auc_objective_on_standardized_rows_equals_the_minimiser_over_all_pairs(
     assert relative_difference(model.coef_[0], direction) < 1e-10
 
 
-def test_free_intercept_with_inverse_counts_has_the_direction_of_the_auc_solution(rng):
+def test_free_intercept_with_inverse_counts_gives_direction_of_auc_solution(rng):
     X, y = imbalanced(rng, 200, 4)
     counts = np.bincount(y)
     weights = {label: 1.0 / counts[label] for label in (0, 1)}

@@ -168,7 +168,7 @@ def test_sparse_rows_weights_and_decay_are_buffered(rng):
     assert faded.partial_fit(X, y).class_count_.sum() == 0.5 * weights.sum() + 400.0
 
 
-def test_merge_of_buffered_rows_into_a_learner_with_a_quantizer_adds_them_once(rng):
+def test_merging_buffered_rows_into_learner_with_quantizer_adds_them_once(rng):
     X, y = rng.normal(size=(300, 3)), np.arange(300) % 2
     buffering = ProximalSVC(feature_map=RandomFeatures(20)).partial_fit(X, y)
     quantizer = Quantizer.uniform(20, buffering.feature_map_.step)

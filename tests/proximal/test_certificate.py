@@ -17,7 +17,7 @@ def rows(rng):
 
 
 @pytest.mark.parametrize("options", [{}, {"C": "auto"}, {"feature_map": RandomFeatures(20)}])
-def test_certificate_holds_for_the_remaining_rows_only(rows, options):
+def test_certificate_is_valid_for_the_remaining_rows_only(rows, options):
     X, y = rows
     model = ProximalSVC(**options).fit(X, y)
     before = model.digest()

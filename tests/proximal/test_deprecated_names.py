@@ -26,7 +26,7 @@ def rows(rng):
         ("message", "statistics", ()),
     ],
 )
-def test_deprecated_method_warns_and_has_the_result_of_the_new_one(rows, old, new, arguments):
+def test_deprecated_method_warns_and_returns_result_of_new_method(rows, old, new, arguments):
     one, other = ProximalSVC().fit(*rows), ProximalSVC().fit(*rows)
     with pytest.warns(FutureWarning, match=rf"{old}\(\) is deprecated .* write {new}\(\)"):
         result = getattr(one, old)(*arguments)
@@ -61,7 +61,7 @@ def test_deprecated_retire_argument_of_update_warns_and_forgets(rows):
     assert one.digest() == other.update(forget=(X[:9], y[:9])).digest()
 
 
-def test_deprecated_certificate_argument_of_forget_warns_and_returns_a_certificate(rows):
+def test_deprecated_certificate_argument_warns_and_returns_a_certificate(rows):
     X, y = rows
     one, other = ProximalSVC().fit(X, y), ProximalSVC().fit(X, y)
     with pytest.warns(FutureWarning, match="write certify_forget"):

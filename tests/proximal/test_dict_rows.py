@@ -61,7 +61,7 @@ def test_new_key_adds_a_feature_that_is_zero_in_earlier_rows(rng, rows):
     np.testing.assert_allclose(model.coef_, ProximalSVC().fit(wide, y).coef_, rtol=1e-7, atol=1e-12)
 
 
-def test_keys_are_saved(rows):
+def test_feature_names_of_dict_rows_are_saved(rows):
     X, y = rows
     model = learned(X[:200], y[:200].tolist())
     loaded = persistence.from_bytes(persistence.to_bytes(model))

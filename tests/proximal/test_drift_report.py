@@ -24,7 +24,7 @@ def report_of(before, after):
     return models[1].drift_report(models[0])
 
 
-def test_same_distribution_gives_no_cause():
+def test_drift_report_of_equal_distributions_has_no_cause():
     n_changed = sum(report_of(make_rows(2 * k), make_rows(2 * k + 1)).has_changed for k in range(40))
     assert n_changed <= 1
 
@@ -63,7 +63,7 @@ def test_change_of_correlation_in_one_class_is_reported_as_concept():
     assert set(report.columns_of("concept")) == {"x1", "x4"}
 
 
-def test_statistics_of_sites_add_up_to_the_report_of_all_rows():
+def test_sum_of_site_statistics_gives_the_drift_report_of_all_rows():
     (X, y), (X2, y2) = make_rows(0), make_rows(1, share=0.2)
     sites = [ClassStatistics(5), ClassStatistics(5)]
     sites[0].add(X[:1000], y[:1000])
@@ -102,7 +102,7 @@ def test_periods_with_different_columns_raise():
         compare_statistics(one, two)
 
 
-def test_text_html_and_dict_name_cause_and_column():
+def test_text_html_and_dict_of_report_contain_cause_and_column():
     X, y = make_rows(1)
     X[:, 3] += 1.0
     report = report_of(make_rows(0), (X, y)).renamed(["a", "b", "c", "<d>", "e"])

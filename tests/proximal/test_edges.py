@@ -191,7 +191,7 @@ def test_forget_unknown_rows_or_more_rows_than_learned_raises(rng):
         model, lambda: model.forget(np.repeat(X[y == 0], 2, axis=0), np.zeros(424, int)), "only 212"
     )
     assert_refused(model, lambda: model.forget(X[:1], [9]), "only 0")
-    # The right number of wrong rows: the class would have no rows but nonzero sums.
+    # As many unknown rows as the class has: it would have no rows but nonzero sums.
     assert_refused(model, lambda: model.forget(X[y == 0] * 1.001, y[y == 0]), "never learned")
 
 
@@ -254,7 +254,7 @@ def test_auto_C_does_not_depend_on_the_history(rng, shares, objective):
     assert_same_planes(lived, fresh.coef_, fresh.intercept_, 1e-8)
 
 
-def test_auto_C_is_small_for_noise_and_large_for_structure(rng):
+def test_auto_C_is_smaller_for_random_labels_than_for_structured_labels(rng):
     X = rng.normal(size=(400, 30))
     noise = rng.integers(0, 2, 400)
     structure = (X[:, 0] > 0).astype(int)
@@ -296,7 +296,7 @@ def test_statistics_with_missing_labels_raise():
         ClassStatistics(1).add([[1.0], [2.0]], [np.nan, 1.0])
 
 
-def test_auto_C_merge_of_statistics_without_folds_raises():
+def test_merging_statistics_without_folds_raises_with_auto_C():
     X, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
     plain = ProximalSVC().fit(X, y)
     for other in (plain, plain.statistics_):

@@ -103,7 +103,7 @@ def test_sparse_and_dense_rows_have_equal_digests(rng):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_any_history_is_bit_identical_to_a_fresh_fit(data):
+def test_model_after_any_history_is_bit_identical_to_a_fresh_fit(data):
     seed = data.draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     n = data.draw(st.sampled_from([60, 300, 900]))
@@ -247,7 +247,7 @@ def test_huge_outliers_widen_the_integer_sums_and_keep_the_model_exact(rng):
         np.testing.assert_array_equal(model.coef_, coef)
 
 
-def test_constants_of_the_quantizer_are_those_of_the_documentation():
+def test_quantizer_constants_match_the_documentation():
     assert (QUANTIZER_ROWS, WEIGHT_FRACTION_BITS, LARGEST_VALUE) == (256, 20, 1e300)
     assert MAX_QUANTIZED_FEATURE == LARGEST_VALUE
     statistics = ClassStatistics(1)

@@ -63,7 +63,7 @@ def test_scores_converge_as_scale_of_raw_column_tends_to_0_or_infinity(size, n_c
 
 @pytest.mark.parametrize("value", [1e-300, 1e200, -1e300])
 @pytest.mark.parametrize("settings", [{}, {"standardize": False}, {"standardize": False, "C": 1e-6}], ids=str)
-def test_constant_column_of_extreme_size_does_not_change_the_scores(value, settings, rng):
+def test_constant_column_with_extreme_value_does_not_change_the_scores(value, settings, rng):
     X, y = problem(rng)
     X[:, 0] = value
     model = ProximalSVC(**settings).fit(X, y)
@@ -90,7 +90,7 @@ def test_native_reference_and_single_row_planes_agree(size, rng):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("standardize", [False, True])
-def test_C_is_selected_for_columns_of_any_size(size, standardize, rng):
+def test_C_is_selected_for_columns_of_any_scale(size, standardize, rng):
     """Folds depend on the values of rows, so scaled columns have other folds; the loss hardly changes."""
     X, y = problem(rng)
     unit = [size, 1.0, 1.0]
@@ -129,7 +129,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_any_history_of_extreme_columns_is_bit_identical_to_a_fresh_fit(kind, sparse, rng):
+def test_model_of_extreme_columns_is_bit_identical_to_fresh_fit_after_any_history(kind, sparse, rng):
     n = 900
     y = rng.integers(0, 3, n)
     X = np.column_stack([COLUMNS[kind](rng, n), rng.normal(size=n) + y])
@@ -170,7 +170,7 @@ def test_rows_of_extreme_columns_are_forgotten_one_by_one(kind, rng):
     assert model.classes_.tolist() == []
 
 
-def test_sliding_window_over_columns_of_all_sizes_is_exact(rng):
+def test_sliding_window_over_columns_of_all_scales_is_exact(rng):
     n = 1200
     X = np.column_stack([make(rng, n) for make in COLUMNS.values()])
     y = rng.integers(0, 2, n)

@@ -23,14 +23,14 @@ def test_grow_equals_fit_with_zero_features_from_the_start(rows):
     np.testing.assert_allclose(grown.coef_, ProximalSVC().fit(X, y).coef_, rtol=1e-9, atol=1e-12)
 
 
-def test_decay_equals_sample_weights(rows):
+def test_decay_gives_same_model_as_sample_weights(rows):
     X, y = rows
     faded = ProximalSVC().partial_fit(X[:200], y[:200]).decay(0.25).partial_fit(X[200:], y[200:])
     fresh = ProximalSVC().fit(X, y, sample_weight=np.repeat([0.25, 1.0], 200))
     np.testing.assert_allclose(faded.coef_, fresh.coef_, rtol=1e-9, atol=1e-12)
 
 
-def test_decay_drops_classes_below_drop_below(rows):
+def test_decay_removes_classes_with_less_weight_than_drop_below(rows):
     X, y = rows
     y[y == 2] = 1
     y[0] = 2

@@ -21,7 +21,7 @@ operations = st.lists(
 
 
 @given(operations=operations, seed=st.integers(0, 10**6), class_weight=st.sampled_from(["balanced", None]))
-def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations, seed, class_weight):
+def test_model_after_any_history_equals_textbook_formula_on_current_rows(operations, seed, class_weight):
     rng = np.random.default_rng(seed)
     X, y = imbalanced(rng, 2000, 4, (0.7, 0.2, 0.1))
     model, current, fresh_rows = ProximalSVC(C=2.0, class_weight=class_weight), [], iter(range(2000))
@@ -61,12 +61,12 @@ def test_any_history_equals_the_textbook_formula_on_the_current_rows(operations,
 
 
 @pytest.mark.parametrize("label", [0, 1, 2])
-def test_incremental_fit_equals_batch_fit_on_iris_of_thesis_table_5_1(label):
+def test_incremental_fit_equals_batch_fit_on_iris_as_in_thesis_table_5_1(label):
     X, y = load_iris(return_X_y=True)
     _assert_incremental_equals_batch(X, (y == label).astype(int))
 
 
-def test_incremental_fit_equals_batch_fit_on_breast_cancer_of_thesis_table_5_1():
+def test_incremental_fit_equals_batch_fit_on_cancer_data_as_in_thesis_table_5_1():
     _assert_incremental_equals_batch(*load_breast_cancer(return_X_y=True))
 
 
@@ -83,7 +83,7 @@ def _assert_incremental_equals_batch(X, y):
 
 
 @pytest.mark.parametrize("shape", [(303, 13), (569, 30), (3000, 294), (20_000, 54)])
-def test_incremental_and_distributed_fits_equal_batch_fit_on_data_of_paper_table_1(rng, shape):
+def test_incremental_and_distributed_fits_equal_batch_fit_as_in_paper_table_1(rng, shape):
     """Incremental, distributed, and distributed incremental all equal the batch solution."""
     X, y = imbalanced(rng, *shape, (0.85, 0.15))
     if shape == (569, 30):
@@ -107,7 +107,7 @@ def test_incremental_and_distributed_fits_equal_batch_fit_on_data_of_paper_table
         assert_same_planes(model, batch.coef_, batch.intercept_)
 
 
-def test_a_million_single_row_operations_equal_a_fresh_fit(rng):
+def test_model_after_a_million_single_row_operations_equals_a_fresh_fit(rng):
     """It uses the statistics directly, because the checks of the estimator only add time."""
     d, window = 3, 500
     X = rng.normal(size=(500_500, d)) * [1.0, 10.0, 0.1] + [5.0, 0.0, -3.0]
@@ -132,7 +132,7 @@ def test_a_million_single_row_operations_equal_a_fresh_fit(rng):
     assert_same_planes(model, fresh.coef_, fresh.intercept_, 1e-9)
 
 
-def test_class_without_rows_disappears_and_can_return(rng):
+def test_class_without_rows_is_removed_and_can_be_learned_again(rng):
     X, y = imbalanced(rng, 400, 4, (0.6, 0.3, 0.1))
     model = ProximalSVC().fit(X, y)
     last = y == 2

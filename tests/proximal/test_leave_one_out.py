@@ -91,7 +91,7 @@ def test_leave_one_out_moments_are_near_those_of_refits(rng):
 
 
 @pytest.mark.parametrize("objective", ["margin", "auc"])
-def test_threshold_of_an_overfitted_learner_suits_new_rows(objective):
+def test_leave_one_out_threshold_of_overfitted_learner_suits_new_rows(objective):
     """With twelve rows of the rare class and 300 features, training scores are far from new scores."""
     rng = np.random.default_rng(5)
     y = np.repeat([1, 0], [12, 900])

@@ -47,7 +47,7 @@ def test_sum_of_messages_equals_a_fit_on_all_rows(rng, options, with_map):
     )
 
 
-def test_message_does_not_change_when_its_learner_changes_or_another_merges_it(rng):
+def test_message_does_not_change_when_a_learner_is_updated_or_merges_it(rng):
     X, y = imbalanced(rng, 100, 4)
     model = ProximalSVC().fit(X, y)
     message, before = model.statistics(), model.digest()

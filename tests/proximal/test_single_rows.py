@@ -148,7 +148,7 @@ def _unusual_rows():
 
 @pytest.mark.parametrize("name", _unusual_rows())
 @pytest.mark.filterwarnings("ignore:X has feature names")
-def test_single_row_and_general_path_agree_on_results_and_errors_of_unusual_rows(rng, name):
+def test_single_row_path_and_general_path_agree_on_unusual_rows(rng, name):
     X, y = rows_of(rng)
     row = _unusual_rows()[name]
     fast, general = pair(X, y)
@@ -168,7 +168,7 @@ def test_single_row_and_general_path_agree_on_results_and_errors_of_unusual_rows
     ids=repr,
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:A column-vector y")
-def test_single_row_and_general_path_agree_on_results_and_errors_of_unusual_labels(rng, labels):
+def test_single_row_path_and_general_path_agree_on_unusual_labels(rng, labels):
     X, y = rows_of(rng)
     fast, general = pair(X, y)
     given = outcome(lambda: fast.partial_fit(X[:1], labels) and None)
@@ -209,7 +209,7 @@ def test_changed_parameters_apply_to_the_next_single_row(rng):
     st.lists(st.sampled_from(["row", "chunk", "forget", "ask", "merge", "copy", "fade"]), max_size=25),
     st.sampled_from(["zero", "gmean"]),
 )
-def test_any_history_of_rows_and_batches_equals_the_general_path(steps, threshold):
+def test_single_row_path_equals_the_general_path_after_any_history(steps, threshold):
     rng = np.random.default_rng(len(steps))
     X, y = rows_of(rng, 600, 3, 3)
     fast, general = pair(X[:260], y[:260], threshold=threshold)
@@ -292,7 +292,7 @@ def test_learner_with_folds_uses_the_general_path(rng):
     model.partial_fit(X[:1], y[:1])
 
 
-def test_learner_with_ledger_only_predicts_on_the_single_row_path(rng):
+def test_learner_with_ledger_uses_single_row_path_for_prediction_only(rng):
     X, y = rows_of(rng)
     model, expected = (
         ProximalSVC(track_rows=True).fit(X[:50], y[:50]),

@@ -33,7 +33,7 @@ def filled(X, y, weights=None):
 
 @pytest.mark.parametrize("n_rows", [1, 5, 63, 64, 65, 300, 2000])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
+def test_gram_matrix_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
     X, y = imbalanced(rng, max(n_rows, 4), 7, (0.6, 0.4))
     X, y = X[:n_rows].astype(dtype), y[:n_rows]
     weights = np.round(rng.uniform(0.5, 2.0, n_rows) * 2**20) / 2**20  # weights are multiples of 2**-20
@@ -44,7 +44,7 @@ def test_gram_is_the_sum_of_products_of_extended_rows(rng, n_rows, dtype):
         assert statistics.count(label) == pytest.approx(weights[y == label].sum())
 
 
-def test_difference_of_statistics_merged_into_the_old_gives_the_new(rng):
+def test_merging_the_difference_into_old_statistics_gives_new_statistics(rng):
     """A site sends the rows added minus the rows removed since its last message."""
     X, y = imbalanced(rng, 900, 4, (0.7, 0.25, 0.05))
     site = filled(X[:500], y[:500])
@@ -156,10 +156,10 @@ def test_add_statistics_of_different_width_raises():
 
 @pytest.mark.parametrize(
     "largest", [1.0, 1e40, 1e200]
-)  # sums of one register, of several, and features with their own unit
+)  # sums fit one register, need several, or need a separate unit per feature
 @pytest.mark.parametrize(
     "n_rows", [40, 300, 3000]
-)  # rows before the quantizer is fixed, pending rows, and sums
+)  # stored before the quantizer is chosen, as pending rows, and as sums
 def test_class_subset_view_is_bit_identical_to_regrouped_statistics(rng, largest, n_rows):
     X = rng.normal(size=(n_rows, 3)) * [1.0, largest, 1.0]
     keys = rng.integers(0, 6, n_rows)

@@ -1,4 +1,4 @@
-"""ProximalSVC announces the memory of wide rows before it takes it."""
+"""ProximalSVC warns about the memory of wide rows before it allocates it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _rows(n=20, width=_WIDTH):
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
-def test_wide_rows_warn_with_numbers_before_memory_is_taken(monkeypatch, is_sparse):
+def test_wide_rows_warn_with_memory_size_before_allocation(monkeypatch, is_sparse):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: 2 * _BYTES)
     monkeypatch.setattr("steelyard._memory._MAX_SILENT_SPARSE_BYTES", _BYTES // 2)
     X, y = _rows()
@@ -36,7 +36,7 @@ def test_wide_rows_warn_with_numbers_before_memory_is_taken(monkeypatch, is_spar
         model.partial_fit(X, y)  # the classes are known
 
 
-def test_wide_rows_that_do_not_fit_raise_and_change_nothing(monkeypatch):
+def test_wide_rows_that_exceed_memory_raise_and_keep_state(monkeypatch):
     monkeypatch.setattr("steelyard._memory.available_bytes", lambda: _BYTES - 1)
     X, y = _rows()
     model = ProximalSVC()

@@ -37,7 +37,7 @@ def test_promised_rate_and_interval_are_in_json_and_report(result):
     assert "<b>5.0%</b>" in page
 
 
-def test_last_alarms_name_the_informative_column_first(result):
+def test_explanations_of_last_alarms_list_informative_column_first(result):
     for name in ("auto", "wrapped"):
         alarms = result.last_alarms(name)
         assert len(alarms) == 5

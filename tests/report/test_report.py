@@ -211,7 +211,7 @@ def test_report_lists_version_seed_and_parameters(result):
 
 
 @pytest.mark.parametrize("n_classes", [22, 100])
-def test_report_with_many_classes_shows_largest_and_folds_others(n_classes):
+def test_report_with_many_classes_shows_largest_and_collapses_others(n_classes):
     rng = np.random.default_rng(0)
     sizes = 1.0 / np.arange(1, n_classes + 1)
     y = rng.choice(n_classes, size=8000, p=sizes / sizes.sum())

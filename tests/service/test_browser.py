@@ -194,7 +194,7 @@ def test_page_shows_columns_challenger_versions_and_time_range(http, browser):
     http.delete("/v1/models/payments/challenger").raise_for_status()
 
 
-def test_page_with_keys_says_that_a_key_is_wrong_and_shows_metrics(browser, tmp_path):
+def test_page_reports_wrong_key_and_shows_metrics_to_admin_key(browser, tmp_path):
     path = tmp_path / "keys.toml"
     some, token = Keys.add(path, ["predict"], ["payments"]), Keys.add(path, ["admin"])[1]
     with serving(make_app(Writer(SQLiteStore(tmp_path / "s.db")), keys=Keys(path))) as http:

@@ -26,7 +26,7 @@ def _session(where):
     return session
 
 
-def test_rows_and_position_survive_together_and_repeated_messages_change_nothing(where):
+def test_rows_and_position_are_stored_together_and_repeats_are_rejected(where):
     session, rows = _session(where), records(30)
     session.do(_consume({"": (None, "20")}, learn=batch(rows[:20])))
     found = session.again()
@@ -40,7 +40,7 @@ def test_rows_and_position_survive_together_and_repeated_messages_change_nothing
     assert found.again().model().n_rows == 30
 
 
-def test_refused_rows_move_no_position(where):
+def test_refused_rows_do_not_advance_the_stored_position(where):
     session = _session(where)
     rows = wire.from_records([{"amount": 1.0}, {"amount": 2.0}])
     with pytest.raises(DataError):
@@ -48,7 +48,7 @@ def test_refused_rows_move_no_position(where):
     assert session.store.positions("m", TOPIC) == {}
 
 
-def test_deleted_model_leaves_no_position_and_forgotten_rows_no_label(where):
+def test_deleting_model_removes_positions_and_forget_removes_early_labels(where):
     session = _session(where)
     session.do(_consume({"": (None, "1")}, labels={"r1": 1, "r2": 0}))
     assert session.store.n_early_labels("m") == 2
@@ -68,7 +68,7 @@ def _pending(rows):
 
 @settings(max_examples=30, deadline=None)
 @given(order=st.permutations(range(12)), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6))
-def test_rows_and_labels_in_any_order_give_the_model_of_the_labelled_rows(order, sizes):
+def test_rows_and_labels_that_arrive_in_any_order_are_joined_and_learned(order, sizes):
     rows, session = records(6), _session(":memory:")
     for k, begin in enumerate(range(0, 12, sizes[0])):
         some = order[begin : begin + sizes[0]]
@@ -85,7 +85,7 @@ def test_rows_and_labels_in_any_order_give_the_model_of_the_labelled_rows(order,
     assert session.store.n_early_labels("m") == session.store.n_pending("m") == 0
 
 
-def test_refused_label_is_stored_with_its_reason_and_its_row_still_waits():
+def test_refused_label_is_stored_with_reason_and_its_row_stays_pending():
     session, rows = _session(":memory:"), records(12)
     session.do(_consume({"": (None, "10")}, learn=batch(rows[:10])))
     session.do(_consume({"": ("10", "12")}, remember=_pending(rows[10:])))

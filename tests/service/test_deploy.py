@@ -19,7 +19,7 @@ MAX_EXPOSURE = 3.0
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_exposure_of_the_unit_is_low():
+def test_systemd_unit_has_low_security_exposure():
     said = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", str(UNIT)],
         capture_output=True,
@@ -35,7 +35,7 @@ def options_of(command):
     return set(re.findall(r"(--[a-z-]+)", command))
 
 
-def test_commands_of_unit_and_container_have_existing_options():
+def test_systemd_unit_and_container_use_existing_command_options():
     known = {name for parameter in serve_command.params for name in parameter.opts}
     start = re.search(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE).group(1)
     assert options_of(start) <= known
@@ -50,7 +50,7 @@ def test_container_has_health_check_numeric_user_and_pinned_base():
     assert "--require-hashes" in CONTAINER
 
 
-def test_locked_requirements_have_every_dependency_of_the_service_with_hashes():
+def test_locked_requirements_list_every_service_dependency_with_hashes():
     lines = (ROOT / "deploy" / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
     locked = {}
     for line in lines:

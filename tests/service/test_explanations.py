@@ -60,7 +60,7 @@ def test_explain_of_too_many_rows_or_untrained_model_is_refused(http):
     assert "cannot explain" in problem.json()["detail"]
 
 
-def test_recent_alarms_are_explained_and_importance_is_listed(http):
+def test_service_explains_recent_alarms_and_lists_feature_importance(http):
     rows = [row for row in rows_of(200, seed=60) if row["fraud"] == "yes"][:12]
     for row in rows:
         row.pop("fraud")

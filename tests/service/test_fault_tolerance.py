@@ -94,7 +94,7 @@ def test_remember_with_id_of_learned_row_is_refused(session):
 # -- forgetting -------------------------------------------------------------------------------------
 
 
-def test_forget_unknown_id_keeps_snapshots_and_is_not_complete(session):
+def test_forget_unknown_id_keeps_snapshots_and_reports_incomplete(session):
     with session.store.transaction():
         session.writer._sessions["m"].snapshot(1.0)
     session.do(Learn("m", batch(records(20, first=60))))
@@ -136,7 +136,7 @@ def test_forget_erases_text_that_only_the_forgotten_row_had_as_category(session)
     assert again.do(Forget("m", ids=["r100"]))["forgotten"] == 1
 
 
-def test_forget_in_model_without_rows_names_columns_whose_texts_stay(tmp_path):
+def test_forget_without_stored_rows_lists_columns_whose_text_is_kept(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec(rows="until labelled")))
     rows = records(30)
@@ -194,7 +194,7 @@ def damage(path, model):
     return chunk
 
 
-def test_damaged_chunk_sets_model_aside_and_other_models_are_served(tmp_path, caplog):
+def test_model_with_damaged_chunk_is_set_aside_and_others_are_served(tmp_path, caplog):
     path = tmp_path / "store.db"
     session = ModelSession(path)
     for name in ("bad", "good"):
@@ -215,7 +215,7 @@ def test_damaged_chunk_sets_model_aside_and_other_models_are_served(tmp_path, ca
         assert http.get("/v1/models/good").status_code == 200
 
 
-def test_check_names_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
+def test_check_reports_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     path = tmp_path / "store.db"
     session = ModelSession(path)
     session.do(Put("m", spec()))
@@ -241,7 +241,7 @@ def test_check_names_damaged_chunk_and_repair_keeps_readable_rows(tmp_path):
     assert again.do(Learn("m", batch(records(40))))["learned"] == 40
 
 
-def test_damaged_chunk_found_at_tick_sets_only_that_model_aside(tmp_path):
+def test_only_the_model_with_a_damaged_chunk_is_set_aside_at_tick(tmp_path):
     path = tmp_path / "store.db"
     session = ModelSession(path, Clock(1_000.0))
     for name in ("bad", "good"):
@@ -260,7 +260,7 @@ def test_damaged_chunk_found_at_tick_sets_only_that_model_aside(tmp_path):
 # -- a full disk, little memory ---------------------------------------------------------------------
 
 
-def test_full_disk_is_not_ready_names_the_reason_and_recovers(tmp_path, caplog):
+def test_service_with_full_disk_reports_not_ready_with_reason_and_recovers(tmp_path, caplog):
     fault = Fault("write", 10**9, lasting=True)
     vfs = FaultyVFS(fault)
     writer = Writer(SQLiteStore(tmp_path / "s.db", vfs=vfs.name), clock=Clock())
@@ -310,7 +310,7 @@ def test_store_and_backup_are_readable_by_owner_only(tmp_path):
     assert set(modes.values()) == {0o600}
 
 
-def test_forget_with_open_reader_does_not_stop_writes_and_is_completed_later(tmp_path):
+def test_forget_with_open_reader_completes_later_and_does_not_block_writes(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     session.do(Put("m", spec()))
     session.do(Learn("m", batch([{**row, "customer": "Customer-of-row"} for row in records(20)])))
@@ -356,7 +356,7 @@ def test_unlabelled_rows_are_remembered_once_over_http(tmp_path):
 # -- the HTTP server --------------------------------------------------------------------------------
 
 
-def test_unknown_routes_are_counted(tmp_path):
+def test_requests_to_unknown_routes_are_counted_in_metrics(tmp_path):
     with serving(make_app(Writer(SQLiteStore(tmp_path / "s.db"), clock=Clock()))) as http:
         is_problem(http.get("/v1/nothing"), 404)
         is_problem(http.request("PROPFIND", "/v1/models"), 405)
@@ -381,7 +381,7 @@ def test_shutdown_does_not_wait_for_event_streams(tmp_path):
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc returns memory on request"
 )
-def test_memory_of_large_request_is_returned(tmp_path):
+def test_memory_of_large_request_is_released(tmp_path):
     def resident(service):
         fields = Path(f"/proc/{service.process.pid}/statm").read_text().split()
         return int(fields[1]) * os.sysconf("SC_PAGESIZE")

@@ -31,7 +31,7 @@ from tests.service.sessions import ModelSession, batch
 
 EVERY = (
     1 if os.environ.get("STEELYARD_FAULTS") == "all" else 9
-)  # every n-th write fails in a run of its own; every sync does
+)  # test a failure of every n-th write only; every sync is tested
 
 
 class Fault:
@@ -124,7 +124,7 @@ def run(path, fault):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # closing the file can fail
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_failing_write_or_sync_loses_and_repeats_no_acknowledged_request(tmp_path, kind, lasting, expected):
+def test_failing_write_or_sync_neither_loses_nor_repeats_requests(tmp_path, kind, lasting, expected):
     n_hit = 0
     for n in count(1, EVERY if kind == "write" else 1):
         path, fault = tmp_path / f"{n}.db", Fault(kind, n, lasting=lasting)
@@ -202,7 +202,7 @@ def _until_refused(clients, http):
     return None
 
 
-def test_file_size_limit_refuses_requests_and_loses_nothing(tmp_path):
+def test_file_size_limit_refuses_requests_and_loses_no_acknowledged_rows(tmp_path):
     store = tmp_path / "store.db"
 
     def start():
@@ -216,7 +216,7 @@ def test_file_size_limit_refuses_requests_and_loses_nothing(tmp_path):
     full(store, start)
 
 
-def test_full_disk_refuses_requests_and_loses_nothing(tmp_path):
+def test_full_disk_refuses_requests_and_loses_no_acknowledged_rows(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "steelyard-test", str(disk)]
@@ -255,7 +255,7 @@ class _Growing(Process):
     ),
     memory=st.sampled_from(["all", "1h", 25]),
 )
-def test_clock_jumps_lose_nothing_and_recovery_restores_same_model(tmp_path_factory, history, memory):
+def test_clock_jumps_lose_no_rows_and_recovery_restores_same_model(tmp_path_factory, history, memory):
     path = tmp_path_factory.mktemp("clock") / "s.db"
     session = ModelSession(path, Clock(1e9))
     session.do(Put("m", spec(memory=memory)))

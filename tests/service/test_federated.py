@@ -146,7 +146,7 @@ def test_federated_model_refuses_rows_and_other_models_refuse_site_updates(http)
     ],
     ids=str,
 )
-def test_spec_of_federated_model_rejects_settings_about_rows(http, odd):
+def test_spec_of_federated_model_rejects_row_settings(http, odd):
     is_problem(http.put("/v1/models/odd", json={**SPEC, **odd}), 422)
 
 
@@ -233,7 +233,7 @@ def file_bytes(path):
     return b"".join(part.read_bytes() for part in path.parent.glob(path.name + "*"))
 
 
-def test_pooled_model_is_missing_after_last_site_left(http):
+def test_pooled_model_is_not_found_after_last_site_left(http):
     put(http, agreed_site("a", numbers(60, 0)).publish())
     http.delete(f"{MODEL}/sites/a")
     about = http.get(MODEL).json()

@@ -231,7 +231,7 @@ def test_forget_unknown_row_raises_and_keeps_state(session):
     assert session.model().n_rows == before["rows"] - 1
 
 
-def test_forget_before_removes_older_rows(where):
+def test_forget_with_before_time_removes_older_rows(where):
     clock = Clock(100.0)
     session = ModelSession(where, clock)
     session.do(Put("m", spec()))
@@ -267,7 +267,7 @@ def test_delayed_labels_evaluate_stored_prediction_and_are_learned(session):
 # -- settings ---------------------------------------------------------------------------------------
 
 
-def test_put_same_spec_changes_nothing_and_changed_immutable_setting_raises(session):
+def test_put_same_spec_has_no_effect_and_changed_immutable_setting_raises(session):
     session.do(Learn("m", batch(records(50))))
     version = session.model().version
     session.do(Put("m", spec()))

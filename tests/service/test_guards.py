@@ -184,7 +184,7 @@ def test_error_log_contains_function_name_but_no_data_values(session, monkeypatc
 # -- idempotency -------------------------------------------------------------------------------------------
 
 
-def test_repeated_prediction_with_idempotency_key_returns_first_response_in_every_format(http):
+def test_repeated_prediction_with_idempotency_key_returns_first_response(http):
     once = {"Idempotency-Key": "p1"}
     body = {"rows": unlabelled(records(3, seed=5)), "remember": True}
     first = http.post(f"{MODEL}/predict", json=body, headers=once).json()
@@ -369,7 +369,7 @@ def test_changing_rows_setting_to_none_deletes_stored_rows(session):
 
 
 @pytest.mark.parametrize("memory", ["drift", {"half_life": 50}])
-def test_changing_kind_of_memory_raises(session, memory):
+def test_changing_a_window_to_another_forgetting_mechanism_raises(session, memory):
     with pytest.raises(ParameterError, match="memory cannot change"):
         session.do(Put("m", spec(memory=memory)))
 
@@ -427,7 +427,7 @@ def test_spec_with_invalid_learner_raises(odd):
         spec(**odd)
 
 
-def test_refused_request_with_a_first_gap_adds_no_feature():
+def test_refused_request_with_first_missing_value_adds_no_feature():
     engine = Engine("m", Spec.from_mapping({"target": "y", "missing": "indicator"}))
     numbers = {"a": np.array([0.0, 1.0, 2.0, 3.0]), "y": np.array([0.0, 1.0, 0.0, 1.0])}
     engine.learn(ColumnBatch(numbers, 4), at=0.0)
@@ -437,7 +437,7 @@ def test_refused_request_with_a_first_gap_adds_no_feature():
     assert engine.copies()[0].feature_names == published.encoder.feature_names == ["a"]
 
 
-def test_labels_of_integer_classes_stay_integers_beside_a_quarantined_text(tmp_path):
+def test_integer_labels_stay_integers_if_a_text_label_is_quarantined(tmp_path):
     session = ModelSession(tmp_path / "a.db")
     session.do(Put("m", spec(classes=[0, 1], violations="quarantine")))
     rows = records(20)
@@ -446,7 +446,7 @@ def test_labels_of_integer_classes_stay_integers_beside_a_quarantined_text(tmp_p
     assert session.model().learner.classes_.tolist() == [0, 1]
 
 
-def test_label_can_be_corrected_to_a_class_of_the_spec_without_rows(tmp_path):
+def test_label_can_be_corrected_to_a_class_of_the_spec_that_has_no_rows(tmp_path):
     session = ModelSession(tmp_path / "a.db")
     session.do(Put("m", spec(classes=[0, 1, 2])))
     session.do(Learn("m", batch(records(20))))

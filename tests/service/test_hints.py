@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("hint", list(hints(PACKAGES, ELSEWHERE)))
-def test_hint_names_settings_that_exist_and_no_python(hint):
+def test_hint_names_existing_settings_and_no_python_arguments(hint):
     shown = service_hint(hint)
     assert not re.search(r"\w=|\w\(\)|\w\(X|\bsteelyard\b|\bnp\.|(?<!\S)--\w|on the command line", shown)
     settings = {field.name for field in fields(Spec)}
@@ -68,7 +68,7 @@ def _learn(http, rows, model=MODEL):
     return http.post(f"{model}/learn", json={"rows": rows})
 
 
-def test_hint_of_a_missing_value_can_be_followed(http):
+def test_hint_for_missing_value_can_be_followed(http):
     rows = records(60)
     rows[3]["amount"] = None
     problem = is_problem(_learn(http, rows), 422)
@@ -83,7 +83,7 @@ def test_hint_of_a_missing_value_can_be_followed(http):
         assert _learn(http, rows, f"/v1/models/{missing}").status_code == 200
 
 
-def test_hint_of_too_many_categories_can_be_followed(http):
+def test_hint_for_too_many_categories_can_be_followed(http):
     rows = [{**row, "country": f"place {k}"} for k, row in enumerate(records(1001))]
     problem = is_problem(_learn(http, rows), 422)
     assert problem["hint"] == "create a model whose setting columns lists the other columns"
@@ -91,7 +91,7 @@ def test_hint_of_too_many_categories_can_be_followed(http):
     assert _learn(http, rows, "/v1/models/narrow").status_code == 200
 
 
-def test_hint_of_an_unknown_model_and_an_untrained_one_can_be_followed(http):
+def test_hints_for_unknown_and_untrained_models_can_be_followed(http):
     problem = is_problem(_learn(http, records(5), "/v1/models/new"), 404)
     assert problem["hint"] == "PUT /v1/models/NAME creates one"
     assert http.put("/v1/models/new", json=SPEC).status_code == 201
@@ -101,7 +101,7 @@ def test_hint_of_an_unknown_model_and_an_untrained_one_can_be_followed(http):
     assert http.post("/v1/models/new/predict", json={"rows": records(1)}).status_code == 200
 
 
-def test_hint_of_a_learner_that_cannot_forget_can_be_followed(http):
+def test_hint_for_learner_without_forget_can_be_followed(http):
     for name in ("KOIL", "ProximalSVC", "IncrementalSVC", "StreamClassifier"):
         http.put(f"/v1/models/{name}", json={**SPEC, "learner": {"class": name}})
         assert _learn(http, records(60), f"/v1/models/{name}").status_code == 200
@@ -111,7 +111,7 @@ def test_hint_of_a_learner_that_cannot_forget_can_be_followed(http):
         assert http.post(f"/v1/models/{name}/forget", json={"rows": records(3)}).status_code == 200
 
 
-def test_hint_of_a_promised_number_of_alarms_per_day_can_be_followed():
+def test_hint_for_alarms_per_day_goal_can_be_followed():
     hint = "pass time= to partial_fit() and predict(), or use a share of rows: {'alarms': 0.01}"
     assert service_hint(hint) == "use a share of rows: learner.threshold = {alarms = 0.01}"
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.01}}

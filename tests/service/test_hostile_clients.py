@@ -180,7 +180,7 @@ def _arrow(table, compression=None):
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
-def test_computed_size_of_arrow_stream_is_the_uncompressed_size_of_its_buffers(compression):
+def test_computed_size_of_arrow_stream_is_uncompressed_size_of_its_buffers(compression):
     texts = pa.array(["a", "bc", None] * 500).dictionary_encode()
     table = pa.table({"a": np.arange(1_500.0), "t": ["text"] * 1_500, "d": texts, "n": pa.nulls(1_500)})
     plain, found = wire._n_unpacked_bytes(_arrow(table)), wire._n_unpacked_bytes(_arrow(table, compression))
@@ -217,7 +217,7 @@ def test_damaged_arrow_stream_raises_data_error_or_is_read(seed):
         wire.from_body(bytes(body), "arrow", [])
 
 
-def test_request_bodies_beyond_total_memory_limit_are_refused_and_memory_is_released(tmp_path):
+def test_request_bodies_beyond_total_memory_limit_are_refused_and_freed(tmp_path):
     limits = Limits(body=100_000, all_bodies=150_000)
     with serving(make_app(Writer(SQLiteStore(tmp_path / "store.db")), limits=limits)) as http:
         http.put(MODEL, json=SPEC)

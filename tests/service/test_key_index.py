@@ -5,7 +5,7 @@ from __future__ import annotations
 from steelyard.service.stores.key_index import _MAX_DELETED, KeyIndex, key_hashes
 
 
-def test_every_key_is_found_in_its_group_and_deleted_groups_are_not():
+def test_key_index_finds_every_key_except_those_of_deleted_groups():
     index, groups = (
         KeyIndex(),
         {number: [f"{number}-{k}" for k in range(number % 5 + 1)] for number in range(400)},

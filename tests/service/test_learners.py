@@ -56,12 +56,12 @@ def find_slow(writer, name, first=900):
 
 
 def hand_over(writer, name, first=900):
-    """Let the writer find the model slow, which hands it to the second thread."""
+    """Make the writer classify the model as slow and move it to the second thread."""
     find_slow(writer, name, first)
     until(lambda: name in writer.slow_models)
 
 
-def test_neighbour_learns_while_slow_model_learns(writer, where):
+def test_other_model_can_learn_while_slow_model_learns(writer, where):
     for name in ("wide", "m"):
         do(writer, Put(name, spec()))
         do(writer, Learn(name, batch(records(20))))
@@ -105,7 +105,7 @@ def test_failed_commit_of_slow_model_is_recovered_in_its_thread(writer, monkeypa
 
 
 @pytest.mark.parametrize("n_models", [2, 3])
-def test_slow_model_is_renamed_and_deleted_in_order_of_its_requests(writer, where, n_models):
+def test_rename_and_delete_of_slow_model_keep_request_order(writer, where, n_models):
     for name in ("wide", "m", "n")[:n_models]:
         do(writer, Put(name, spec()))
         do(writer, Learn(name, batch(records(20))))
@@ -141,7 +141,7 @@ def test_slow_model_is_renamed_and_deleted_in_order_of_its_requests(writer, wher
     assert {name: model.summary() for name, model in again.writer.published.items()} == expected
 
 
-def test_statistics_of_slow_models_are_those_of_their_process(writer):
+def test_writer_statistics_include_slow_models(writer):
     for name in ("wide", "m"):
         do(writer, Put(name, spec()))
         do(writer, Learn(name, batch(records(20))))
@@ -152,7 +152,7 @@ def test_statistics_of_slow_models_are_those_of_their_process(writer):
     assert set(writer.waiting_labels()) == {"wide", "m"}
 
 
-def test_model_cannot_get_the_name_of_a_model_of_another_learner(cluster):
+def test_rename_to_name_of_another_learners_model_is_refused(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     first.do(Put("m", spec()))
@@ -174,7 +174,7 @@ def test_model_cannot_get_the_name_of_a_model_of_another_learner(cluster):
         assert not store.holds_lease("n")
 
 
-def test_requests_with_keys_are_learned_together_and_each_counts_once(where):
+def test_requests_with_idempotency_keys_are_grouped_and_learned_once(where):
     session = ModelSession(where)
     session.do(Put("m", spec()))
     session.do(Learn("m", batch(records(20))))
@@ -198,7 +198,7 @@ def test_requests_with_keys_are_learned_together_and_each_counts_once(where):
     assert session.again().model().summary() == session.model().summary()
 
 
-def test_model_without_learner_is_taken_over_by_next_request(cluster):
+def test_model_whose_learner_stopped_is_taken_over_at_next_request(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     first.do(Put("m", spec()))
@@ -219,7 +219,7 @@ def test_model_without_learner_is_taken_over_by_next_request(cluster):
         assert store.find_learner("unknown") == (False, None)
 
 
-def test_learner_gives_models_to_learner_that_has_fewer(cluster):
+def test_learner_hands_over_models_to_learner_with_fewer_models(cluster):
     url = cluster.empty()
     first = ModelSession(url)
     for name in ("a", "b", "c", "d"):
@@ -253,7 +253,7 @@ def _key_file(folder):
     return folder / "keys.toml"
 
 
-def test_slow_model_taken_by_another_process_is_given_up(cluster):
+def test_slow_model_leased_by_another_process_is_released(cluster):
     url = cluster.empty()
     with open_store(url) as store, open_store(url) as other:
         assert store.acquire_write_lock()

@@ -1,4 +1,4 @@
-"""Monitoring: metrics, alert rules, the Grafana board, activity, columns, logs and systemd."""
+"""Monitoring: metrics, alert rules, the Grafana dashboard, activity, columns, logs and systemd."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def value(text, name):
     return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE).group(1))
 
 
-def test_metrics_have_values_of_process_writer_store_and_models(http):
+def test_metrics_cover_process_writer_store_and_models(http):
     text = http.get("/metrics").text
     assert value(text, "steelyard_leader") == value(text, "steelyard_writer_alive") == 1
     assert value(text, "steelyard_store_up") == 1
@@ -68,7 +68,7 @@ def test_metrics_have_values_of_process_writer_store_and_models(http):
     assert 'store="sqlite"' in text
 
 
-def test_realised_rates_of_a_promise_are_in_the_metrics_and_in_the_model(http):
+def test_realised_rates_are_reported_in_metrics_and_model_description(http):
     model = "/v1/models/promised"
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
     http.put(model, json={**SPEC, "learner": learner}).raise_for_status()
@@ -93,7 +93,7 @@ def names_of(expressions):
     return {name for e in expressions for name in re.findall(r"\b(?:steelyard|process)_\w+", e)}
 
 
-def test_every_metric_of_alerts_and_board_exists(http):
+def test_every_metric_used_by_alerts_and_dashboard_exists(http):
     rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
     board = json.loads((DEPLOY / "grafana.json").read_text())
     used = names_of(rule["expr"] for rule in rules)
@@ -106,7 +106,7 @@ def test_every_metric_of_alerts_and_board_exists(http):
     assert len({rule["alert"] for rule in rules}) == len(rules)
 
 
-def test_every_metric_of_the_service_is_in_the_documentation(http):
+def test_every_metric_of_the_service_is_documented(http):
     text = http.get("/metrics").text
     families = set(re.findall(r"^# HELP (steelyard_\w+)", text, re.MULTILINE))
     documented = (DEPLOY.parent / "docs" / "operations.md").read_text()
@@ -156,7 +156,7 @@ def test_activity_counts_requests_latency_errors_and_label_delays():
     assert (first["predict"], first["errors"], first["refused"], first["labels"]) == (100, 1, 1, 3)
     assert (first["predict_ms"], first["learn_ms"], first["label_delay"]) == (1024.0, None, 600.0)
     assert (last["learn"], last["learn_ms"], last["label_delay"]) == (1, 4.0, None)
-    assert activity.points("m", clock.now - 86_400.0)["seconds"] == 60  # there is nothing older
+    assert activity.points("m", clock.now - 86_400.0)["seconds"] == 60  # no older values exist
     clock.now += 20_000.0
     coarse = activity.points("m", clock.now - 86_400.0)
     assert (coarse["seconds"], sum(p["predict"] for p in coarse["points"])) == (900, 100)
@@ -242,7 +242,7 @@ def test_json_log_has_level_message_and_request_id():
     assert formatter.format(request) == '{"status": 200}'
 
 
-def test_systemd_is_told_ready_alive_and_stopping(tmp_path, monkeypatch):
+def test_systemd_receives_ready_watchdog_and_stopping_notifications(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
         channel.settimeout(10)
@@ -254,7 +254,7 @@ def test_systemd_is_told_ready_alive_and_stopping(tmp_path, monkeypatch):
         assert channel.recv(100) == b"STOPPING=1"
 
 
-def test_without_systemd_nothing_is_sent(monkeypatch):
+def test_no_notification_is_sent_without_systemd(monkeypatch):
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
         monkeypatch.delenv(name, raising=False)
     assert not notify("READY=1")

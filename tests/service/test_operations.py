@@ -48,7 +48,7 @@ def learn(session, n, first=0, **more):
 # -- delete and rename ------------------------------------------------------------------------------
 
 
-def test_deleted_model_leaves_no_bytes_and_its_name_continues_versions(session):
+def test_deleted_model_is_erased_and_its_successor_continues_version_numbers(session):
     rows = records(30)
     rows[0]["customer"] = "somebody-unusual"
     session.do(Learn("m", batch(rows)))
@@ -68,7 +68,7 @@ def test_delete_and_create_in_one_group_publishes_new_settings(session):
     assert session.model().spec.target == "other"
 
 
-def test_renamed_model_keeps_rows_certificates_and_answers(session):
+def test_renamed_model_keeps_rows_certificates_and_stored_responses(session):
     learn(session, 30, key="k1")
     session.do(Forget("m", ids=["r3"]))
     digest = session.model().summary()["digest"]
@@ -98,7 +98,7 @@ def corrected(rows, labels):
 
 
 @pytest.mark.parametrize("changes", [{}, {"memory": 25}, {"learner": {"class": "IncrementalSVC"}}])
-def test_corrected_labels_give_the_model_of_the_correct_rows(tmp_path, changes):
+def test_correcting_labels_gives_same_model_as_learning_correct_labels(tmp_path, changes):
     session, rows = ModelSession(tmp_path / "s.db"), records(40)
     session.do(Put("m", spec(**changes)))
     for begin in range(0, 40, 10):
@@ -123,7 +123,7 @@ def test_corrected_labels_give_the_model_of_the_correct_rows(tmp_path, changes):
         assert session.model().summary()["digest"] == again.model().summary()["digest"] == expected.digest()
 
 
-def test_label_of_learned_row_is_reported_and_changes_nothing_without_correct(session):
+def test_label_of_learned_row_changes_nothing_unless_correct_is_set(session):
     rows = records(10)
     session.do(Learn("m", batch(rows)))
     digest = session.model().summary()["digest"]
@@ -132,7 +132,7 @@ def test_label_of_learned_row_is_reported_and_changes_nothing_without_correct(se
     assert session.model().summary()["digest"] == digest
 
 
-def test_correction_to_unknown_class_changes_nothing_of_its_request(session):
+def test_label_request_with_correction_to_unknown_class_changes_nothing(session):
     learn(session, 20)
     row = wire.from_records(
         [{"amount": 1.0, "country": "DE", "customer": "c1", "row": "w"}], ["customer", "row"]
@@ -145,7 +145,7 @@ def test_correction_to_unknown_class_changes_nothing_of_its_request(session):
     assert session.model().summary() == session.again().model().summary() == before
 
 
-def test_rows_of_learner_without_forget_cannot_be_corrected(tmp_path):
+def test_labels_cannot_be_corrected_if_learner_cannot_forget(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(learner={"class": "KOIL"})))
     rows = records(20)
@@ -157,7 +157,7 @@ def test_rows_of_learner_without_forget_cannot_be_corrected(tmp_path):
 # -- undo -------------------------------------------------------------------------------------------
 
 
-def test_undo_by_batch_gives_the_model_without_the_batch(session):
+def test_undo_of_a_batch_gives_model_without_the_batch(session):
     learn(session, 20)
     learn(session, 15, first=100, key="bad import")
     learn(session, 10, first=200, key="good import")
@@ -179,7 +179,7 @@ def dated(rows, changes, first=0.0):
 
 
 @pytest.mark.parametrize("changes", [{}, {"time": "when", "memory": "1000d"}, {"memory": 14}], ids=str)
-def test_undo_of_requests_that_were_learned_together_finds_the_rows_of_each(where, changes):
+def test_undo_of_one_request_finds_its_rows_if_requests_were_grouped(where, changes):
     session = ModelSession(where)
     session.do(Put("m", spec(**changes)))
     one_country = {"country": "DE"}  # the order of categories depends on rows outside the window, too
@@ -214,7 +214,7 @@ def test_undo_of_requests_that_were_learned_together_finds_the_rows_of_each(wher
     assert again.store._do("SELECT * FROM batches") == []
 
 
-def test_undo_by_arrival_gives_the_model_without_the_rows_of_that_time(session):
+def test_undo_by_arrival_time_gives_model_without_rows_of_that_period(session):
     for begin in range(0, 40, 10):
         session.clock.now = 1_000.0 + begin
         learn(session, 10, first=begin)
@@ -234,7 +234,7 @@ def test_undo_needs_stored_rows(tmp_path):
 # -- audit log --------------------------------------------------------------------------------------
 
 
-def test_audit_log_has_every_change_and_no_values(session):
+def test_audit_log_lists_every_change_without_data_values(session):
     origin = Origin("3f9a", "10.0.0.7", "trace-1")
     learn(session, 10, key="k", origin=origin)
     learn(session, 10, key="k", origin=origin)
@@ -261,7 +261,7 @@ def test_audit_log_has_every_change_and_no_values(session):
     assert "c1" not in stored
 
 
-def test_audit_log_is_paginated_and_expires(session):
+def test_audit_log_is_paginated_and_old_entries_expire(session):
     for k in range(7):
         learn(session, 2, first=10 * k, key=f"k{k}")
     found, number = [], None
@@ -294,7 +294,7 @@ def _failing(*_args):
 GUARDED = {"classes": [0, 1], "ranges": {"amount": [-10, 10]}}
 
 
-def test_rows_outside_of_classes_or_ranges_are_refused(tmp_path):
+def test_rows_with_unexpected_class_or_value_out_of_range_are_refused(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(**GUARDED)))
     learn(session, 20)
@@ -307,7 +307,7 @@ def test_rows_outside_of_classes_or_ranges_are_refused(tmp_path):
     assert session.model().n_rows == 20
 
 
-def test_quarantined_rows_wait_and_are_learned_or_discarded(tmp_path):
+def test_quarantined_rows_can_be_learned_or_discarded_later(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(**GUARDED, violations="quarantine")))
     rows = records(20)
@@ -340,13 +340,13 @@ def test_quarantined_rows_wait_and_are_learned_or_discarded(tmp_path):
         {"quota": {"rows": 0}},
     ],
 )
-def test_wrong_guards_and_quotas_are_refused(wrong):
+def test_invalid_guards_and_quotas_raise(wrong):
     with pytest.raises(ParameterError):
         spec(**wrong)
 
 
 @pytest.mark.parametrize("quota", [{"rows": 25}, {"columns": 1}, {"megabytes": 1e-6}])
-def test_quota_of_a_model_refuses_further_rows(tmp_path, quota):
+def test_rows_beyond_the_quota_of_a_model_are_refused(tmp_path, quota):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec()))
     learn(session, 20)
@@ -358,7 +358,7 @@ def test_quota_of_a_model_refuses_further_rows(tmp_path, quota):
     assert learn(session, 10, first=50)["learned"] == 10
 
 
-def test_quota_of_waiting_rows_refuses_further_ones(tmp_path):
+def test_rows_beyond_the_quota_of_pending_rows_are_refused(tmp_path):
     session = ModelSession(tmp_path / "s.db")
     session.do(Put("m", spec(quota={"waiting": 2})))
     with pytest.raises(Conflict, match="with 3 more there would be more than 2"):
@@ -393,7 +393,7 @@ def test_challenger_learns_the_same_rows_and_is_promoted_and_rolled_back(session
     assert again.again().model().comparison() is None
 
 
-def test_challenger_forgets_and_is_corrected_with_its_model(session):
+def test_forget_and_label_corrections_also_apply_to_challenger(session):
     rows = records(40)
     session.do(Learn("m", batch(rows)))
     session.do(Challenge("m", spec(**RIVAL)))
@@ -415,7 +415,7 @@ def test_forget_erases_category_from_model_and_challenger(session):
     assert session.again().model().challenger.summary() == session.model().challenger.summary()
 
 
-def test_challenger_that_cannot_forget_ends_and_the_model_forgets(session):
+def test_forget_ends_challenger_that_cannot_forget(session):
     learn(session, 30)
     session.do(Challenge("m", spec(learner={"class": "KOIL"})))
     assert session.model().comparison() is not None
@@ -424,7 +424,7 @@ def test_challenger_that_cannot_forget_ends_and_the_model_forgets(session):
     assert session.again().model().challenger_ended == "DataError"
 
 
-def test_quality_of_challenger_and_model_counts_the_same_rows(session):
+def test_challenger_and_model_are_evaluated_on_the_same_rows(session):
     learn(session, 30)
     session.do(Challenge("m", spec()))
     learn(session, 100, first=100)
@@ -531,7 +531,7 @@ STEPS = ["learn", "forget", "correct", "undo", "challenge", "promote", "rename",
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=4, max_size=12), seed=st.integers(0, 99))
-def test_any_history_of_operations_gives_the_model_of_the_remaining_rows(tmp_path_factory, steps, seed):
+def test_model_after_any_operations_equals_model_of_remaining_rows(tmp_path_factory, steps, seed):
     history = History(tmp_path_factory.mktemp("h") / "s.db", seed)
     for k, step in enumerate(steps, 1):
         if len({row["fraud"] for row in history.rows.values()}) == 2 or step == "learn":

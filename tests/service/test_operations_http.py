@@ -45,7 +45,7 @@ def client(http):
         yield client
 
 
-def test_operations_over_http(http, client):
+def test_operations_work_over_http(http, client):
     rows = records(60)
     answer = client.label("payments", {"r1": 1 - rows[1]["fraud"], "x": 0}, correct=True)
     assert (answer["corrected"], answer["unknown"]) == (1, ["x"])
@@ -87,13 +87,13 @@ def test_operations_over_http(http, client):
         ("GET", "/v1/audit?colour=x", None, 422),
     ],
 )
-def test_wrong_operation_is_refused_and_changes_nothing(http, method, path, body, status):
+def test_invalid_operation_is_refused_and_changes_nothing(http, method, path, body, status):
     digest = http.get(MODEL).json()["digest"]
     is_problem(http.request(method, path, json=body), status)
     assert http.get(MODEL).json()["digest"] == digest
 
 
-def test_quarantine_over_http(http):
+def test_quarantine_works_over_http(http):
     http.put(MODEL, json={**SPEC, "ranges": {"amount": [-9, 9]}, "violations": "quarantine"})
     rows = records(3, first=100)
     rows[1]["amount"] = 1e9
@@ -105,7 +105,7 @@ def test_quarantine_over_http(http):
     assert http.get(f"{MODEL}/quarantine").json()["rows"] == []
 
 
-def test_request_id_is_trace_id_or_given_id_or_new(http):
+def test_request_id_is_taken_from_trace_or_header_or_generated(http):
     headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "x-request-id": "mine"}
     assert http.get(MODEL, headers=headers).headers["x-request-id"] == TRACE
     assert http.get(MODEL, headers={"x-request-id": "mine"}).headers["x-request-id"] == "mine"
@@ -123,7 +123,7 @@ def test_request_id_is_trace_id_or_given_id_or_new(http):
     )
 
 
-def test_audit_log_has_refusals_of_known_keys_only(tmp_path):
+def test_audit_log_records_refused_requests_of_known_keys_only(tmp_path):
     path = tmp_path / "keys.toml"
     admin = Keys.add(path, ["admin"])[1]
     reader, token = Keys.add(path, ["predict"], ["payments"])
@@ -143,7 +143,7 @@ def test_audit_log_has_refusals_of_known_keys_only(tmp_path):
             )
 
 
-def test_rate_allows_a_burst_and_then_its_rate():
+def test_rate_limit_allows_a_burst_and_then_the_given_rate():
     clock = Clock(0.0)
     rates = RateLimits(clock)
     for _ in range(3):
@@ -157,7 +157,7 @@ def test_rate_allows_a_burst_and_then_its_rate():
         rates.check("key", "a", 3.0)
 
 
-def test_rates_of_key_and_model_give_429(tmp_path):
+def test_exceeded_rate_limit_of_key_or_model_gives_429(tmp_path):
     path = tmp_path / "keys.toml"
     slow = Keys.add(path, ["predict"], rate=0.001)[1]
     admin = Keys.add(path, ["admin"])[1]
@@ -171,7 +171,7 @@ def test_rates_of_key_and_model_give_429(tmp_path):
         assert http.get("/v1/models", headers=header).status_code == 200
 
 
-def test_key_expires_and_its_successor_has_the_same_rights(tmp_path):
+def test_rotated_key_expires_and_its_successor_has_the_same_rights(tmp_path):
     path = tmp_path / "keys.toml"
     key, token = Keys.add(path, ["learn"], ["payments"], "shop", expires=time.time() + 100, rate=5.0)
     new, successor = Keys.rotate(path, key.id, until=time.time() - 1)
@@ -189,7 +189,7 @@ def test_key_expires_and_its_successor_has_the_same_rights(tmp_path):
         Keys.add(path, ["learn"], rate=0.0)
 
 
-def test_keys_and_audit_commands(tmp_path):
+def test_keys_and_audit_commands_work(tmp_path):
     keys, store = tmp_path / "k.toml", tmp_path / "s.db"
     added = run("serve", "keys", "add", "--keys", keys, "--scope", "learn", "--expires", "90d", "--rate", "9")
     key_id = added.stdout.split()[1]
@@ -228,7 +228,7 @@ def certificate(folder, name):
     return made.serial_number
 
 
-def test_certificate_is_loaded_again_on_sighup(tmp_path):
+def test_tls_certificate_is_reloaded_on_sighup(tmp_path):
     from cryptography import x509
 
     from tests.service.processes import Process, until

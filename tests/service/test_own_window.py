@@ -50,7 +50,7 @@ def agree(session):
     return stored_rows(session) == engine.n_rows == int(engine.learner.class_count_.sum())
 
 
-def test_window_of_rows_equals_the_same_calls_of_the_learner(where):
+def test_row_window_in_service_equals_row_window_of_learner(where):
     session, offline = start(where, memory=100), StreamClassifier(window=100)
     for number in range(6):
         rows = rows_of(number)
@@ -70,7 +70,7 @@ def test_window_of_rows_equals_the_same_calls_of_the_learner(where):
     assert stored_rows(again) == 98  # the two forgotten rows count until they leave the window
 
 
-def test_batch_larger_than_the_window_leaves_its_last_rows(tmp_path):
+def test_batch_larger_than_the_window_is_reduced_to_its_last_rows(tmp_path):
     session = start(tmp_path / "a.db", memory=30)
     session.do(Learn("m", batch(rows_of(0))))
     assert agree(session)
@@ -78,7 +78,7 @@ def test_batch_larger_than_the_window_leaves_its_last_rows(tmp_path):
     assert agree(session.again())
 
 
-def test_window_of_time_forgets_late_rows_when_their_time_is_over(tmp_path):
+def test_time_window_forgets_late_rows_by_their_own_times(tmp_path):
     session = start(tmp_path / "a.db", time="at", memory="100s", max_future=None)
     session.do(Learn("m", batch(rows_of(0, np.full(N_BATCH, 1_000.0)))))
     session.do(Learn("m", batch(rows_of(1, np.full(N_BATCH, 1_060.0)))))
@@ -90,7 +90,7 @@ def test_window_of_time_forgets_late_rows_when_their_time_is_over(tmp_path):
     assert agree(session.again())
 
 
-def test_window_of_arrival_times_expires_at_the_tick(tmp_path):
+def test_rows_expire_by_arrival_time_at_the_tick(tmp_path):
     session = start(tmp_path / "a.db", memory="100s")
     session.do(Learn("m", batch(rows_of(0))))
     session.clock.now += 60.0
@@ -113,7 +113,7 @@ def test_corrected_label_is_learned_as_a_new_row(tmp_path):
     assert session.again().model().summary()["digest"] == session.model().summary()["digest"]
 
 
-def test_challengers_with_and_without_a_window_of_their_own_keep_all_rows(tmp_path):
+def test_challenger_and_model_keep_same_rows_if_only_one_manages_its_window(tmp_path):
     session = start(tmp_path / "a.db", memory=100)
     session.do(Learn("m", batch(rows_of(0))))
     session.do(Challenge("m", spec(memory=100)))  # ProximalSVC: the engine forgets its rows
@@ -129,7 +129,9 @@ def test_challengers_with_and_without_a_window_of_their_own_keep_all_rows(tmp_pa
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True])
-def test_model_of_an_earlier_version_goes_on_forgetting_its_rows(tmp_path, monkeypatch, has_snapshot):
+def test_model_of_an_earlier_version_still_forgets_rows_outside_its_window(
+    tmp_path, monkeypatch, has_snapshot
+):
     new = Engine.__init__
     monkeypatch.setattr(Engine, "__init__", lambda *a, **k: new(*a, **{**k, "own_window": False}))
     session = start(tmp_path / "a.db", memory=100)
@@ -147,7 +149,7 @@ def test_model_of_an_earlier_version_goes_on_forgetting_its_rows(tmp_path, monke
     assert stored_rows(again) == 100
 
 
-def test_window_can_be_changed(tmp_path):
+def test_window_size_of_served_model_can_be_changed(tmp_path):
     session = start(tmp_path / "a.db", memory=100)
     for number in range(4):
         session.do(Learn("m", batch(rows_of(number))))
@@ -159,7 +161,7 @@ def test_window_can_be_changed(tmp_path):
     assert agree(session.again())
 
 
-def test_repaired_model_has_the_rows_of_the_window(tmp_path):
+def test_repaired_model_contains_the_rows_of_the_window(tmp_path):
     session = start(tmp_path / "a.db", memory=100)
     for number in range(4):
         session.do(Learn("m", batch(rows_of(number))))
@@ -168,7 +170,7 @@ def test_repaired_model_has_the_rows_of_the_window(tmp_path):
     assert isinstance(session.writer._sessions["m"].row_windows, RowWindowIndex)
 
 
-def test_cost_column_decides_about_alarms(tmp_path):
+def test_predictions_of_service_use_the_cost_column(tmp_path):
     learner = {**LEARNER, "threshold": {"miss": 1.0, "alarm": 5.0}}
     session = ModelSession(tmp_path / "a.db")
     session.do(Put("m", spec(learner=learner, cost="c")))

@@ -63,7 +63,7 @@ def test_forget_erases_stored_responses_that_mention_the_rows(session, choice):
     assert b"0.123456789" not in session.bytes()
 
 
-def test_forget_unknown_subject_finds_nothing_and_is_not_complete(session):
+def test_forget_unknown_subject_finds_nothing_and_reports_incomplete(session):
     certificate = session.do(Forget("m", subject="nobody"))["certificate"]
     assert (certificate["forgotten"], certificate["found"], certificate["complete"]) == (0, False, False)
     assert certificate["note"] == "No learned row, waiting row or stored response was found by subject."
@@ -73,7 +73,7 @@ def test_forget_unknown_subject_finds_nothing_and_is_not_complete(session):
     assert known["covers"] == "The model equals one that has learned only the remaining rows."
 
 
-def test_forget_in_stream_classifier_states_that_weights_remain(where):
+def test_forget_certificate_of_stream_classifier_says_that_weights_remain(where):
     session = ModelSession(where)
     session.do(Put("m", spec(learner={"class": "StreamClassifier"})))
     session.do(Learn("m", batch(records(60))))
@@ -99,7 +99,7 @@ def test_forget_erases_responses_that_list_unknown_ids(session):
         session.do(Label("m", {"unknown": 1}, key="l", fingerprint="l"))
 
 
-def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(where):
+def test_forget_subject_without_stored_rows_removes_only_pending_rows(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="until labelled")))
     learned = records(60)
@@ -119,7 +119,7 @@ def test_forget_in_model_without_window_drops_pending_rows_and_is_incomplete(whe
     assert session.again().model().n_rows == 55
 
 
-def test_forget_in_model_without_rows_raises(where):
+def test_forget_subject_in_model_without_stored_rows_raises(where):
     session = ModelSession(where)
     session.do(Put("m", spec(rows="none")))
     session.do(Learn("m", batch(records(20))))
@@ -156,7 +156,7 @@ def test_invalid_ids_are_refused(session, odd):
     assert session.again().model().summary() == before
 
 
-def test_http_erased_response_gives_410_and_invalid_ids_give_422(store):
+def test_erased_response_gives_410_and_invalid_ids_give_422_over_http(store):
     with serving(make_app(Writer(store, clock=Clock()))) as http:
         http.put(MODEL, json=SPEC)
         http.post(f"{MODEL}/learn", json={"rows": records(60)})
@@ -186,7 +186,7 @@ def test_forget_in_postgresql_does_not_wait_for_locked_table(cluster):
         assert time.monotonic() - begin < 5.0
         assert session.do(Learn("m", batch(records(5, first=90))))["learned"] == 5
     session.writer._next_tick = 0.0
-    session.writer._next_group()  # a tick erases what was left
+    session.writer._next_group()  # a tick erases the remaining data
     assert b"Customer-of-row" not in session.bytes()
     assert session.model().summary() == session.again().model().summary()
 

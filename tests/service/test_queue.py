@@ -14,7 +14,7 @@ from steelyard.service.commands import Learn, Put, QueueFullError, RequestFuture
 from steelyard.service.queue import RequestQueue
 from tests.service.data import Clock, records, spec
 
-TIMEOUT_SECONDS = 5.0  # never reached
+TIMEOUT_SECONDS = 5.0  # long enough not to be reached
 
 
 def _put(waiting, n_requests, pause=0.0):
@@ -78,7 +78,7 @@ def test_queue_stops_waiting_for_missing_requests():
     assert time.monotonic() - begin < TIMEOUT_SECONDS / 2
 
 
-def test_queue_does_not_gather_for_single_client(monkeypatch):
+def test_queue_does_not_wait_for_more_requests_of_single_client(monkeypatch):
     monkeypatch.setattr(RequestQueue, "_gather", lambda *_: pytest.fail("it waits for other requests"))
     waiting = RequestQueue(100)
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_full_queue_and_closed_queue_raise():
     with pytest.raises(Unavailable):
         waiting.put(Tick(""))
     assert len(waiting.next_group(10, TIMEOUT_SECONDS)) == 1
-    assert waiting.next_group(10, TIMEOUT_SECONDS) == []  # immediately
+    assert waiting.next_group(10, TIMEOUT_SECONDS) == []  # returns immediately
 
 
 # -- futures ----------------------------------------------------------------------------------------

@@ -64,14 +64,14 @@ def test_follower_replicates_federated_model(session, follower):
     assert follower.published["heart"].summary() == session.model("heart").summary()
 
 
-def test_idle_follower_logs_no_errors_and_loads_no_model_again(session, follower, caplog, monkeypatch):
+def test_idle_follower_logs_no_errors_and_does_not_reload_models(session, follower, caplog, monkeypatch):
     session.do(Learn("m", batch(records(60))))
     assert level(session, follower)
     n_loads = []
     monkeypatch.setattr("steelyard.service.writer.recover_session", lambda *_: n_loads.append(1))
     monkeypatch.setattr("steelyard.service.replication.recover_session", lambda *_: n_loads.append(1))
     caplog.clear()
-    time.sleep(2.5)  # two polls
+    time.sleep(2.5)  # longer than two polling intervals
     assert not caplog.records
     assert not n_loads
     session.do(Learn("m", batch(records(5, first=60))))

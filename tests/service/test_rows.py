@@ -27,7 +27,7 @@ def test_pack_and_unpack_keep_rows_and_column_order():
     assert extra["times"] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_pack_and_unpack_round_trips_empty_batches():
+def test_empty_batches_can_be_packed_and_unpacked():
     empty, _ = wire.unpack(wire.pack(wire.select(wire.from_records(records(2)), np.zeros(2, dtype=bool))))
     assert empty.n_rows == 0
     assert set(empty.columns) == set(records(1)[0])
@@ -41,7 +41,7 @@ def _arrow(**columns):
     return wire.from_body(sink.getvalue(), "arrow", [])
 
 
-def test_arrow_stream_as_block_equals_separate_columns():
+def test_arrow_stream_read_as_block_equals_separate_columns():
     numbers = {"a": [1.0, None, 3.0], "b": [0.5, -0.0, 1e300], "c": [7.0, 8.0, 9.0]}
     block, apart = _arrow(**numbers), _arrow(**numbers, t=["x", None, "y"])
     assert block.is_matrix

@@ -13,7 +13,7 @@ from tests.service.data import records, spec
 from tests.service.sessions import ModelSession, batch
 from tests.service.test_wire import unlabelled
 
-# Without a seed in the spec: recovery must draw the same random numbers.
+# The specs have no seed: recovery must draw the same random numbers.
 SERVED = [*({"class": name} for name in LEARNERS), {"class": "ProximalSVC", "features": 50}]
 
 
@@ -41,7 +41,7 @@ def test_every_learner_predicts_and_survives_restart(session):
     assert again.model().summary() == session.model().summary()
 
 
-def test_experts_of_ensemble_are_reported(session):
+def test_service_reports_experts_of_ensemble(session):
     inside = session.model().experts_and_drifts()
     is_ensemble = type(session.model().learner).__name__ == "StreamClassifier"
     assert bool(inside["experts"]) == is_ensemble
@@ -64,7 +64,7 @@ def test_drift_detected_by_windows_is_reported(tmp_path):
     assert any(row > 1_500 for row in drifts), drifts
 
 
-def test_every_learner_continues_after_restart_like_uninterrupted(session):
+def test_every_learner_continues_after_restart_as_without_restart(session):
     more = batch(records(40, seed=6, first=500))
     again = session.again()
     again.do(Learn("m", more))
@@ -86,7 +86,7 @@ def test_every_served_learner_forgets_rows_or_raises(session):
     assert session.again().model().summary() == before
 
 
-def test_alarms_of_all_published_copies_are_counted_together(tmp_path):
+def test_alarms_raised_by_all_published_copies_are_counted(tmp_path):
     session = ModelSession(tmp_path / "store.db")
     learner = {"class": "StreamClassifier", "threshold": {"alarms": 0.1}}
     session.do(Put("m", spec(learner=learner)))

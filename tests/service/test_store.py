@@ -31,7 +31,7 @@ def _write_and_fail(store):
         raise KeyError
 
 
-def test_events_are_ordered_and_dropped_up_to_version(store):
+def test_events_are_ordered_and_can_be_deleted_up_to_a_version(store):
     with store.transaction():
         for version in (1, 2, 3):
             store.append("m", Event(version, float(version), "learn", bytes([version])))
@@ -232,7 +232,7 @@ def test_unreachable_database_error_hides_password():
         open_store("postgresql://host:not-a-port-:/")
 
 
-def test_keys_that_another_process_has_stored_are_found_after_the_lease_has_moved(cluster):
+def test_responses_stored_by_another_process_are_found_after_lease_change(cluster):
     where = cluster.empty()
     with open_store(where) as first, open_store(where) as second:
         for store in (first, second):
@@ -246,7 +246,7 @@ def test_keys_that_another_process_has_stored_are_found_after_the_lease_has_move
         assert second.response_to("m", "k") == ("f", "{}")
 
 
-def test_keys_of_a_transaction_that_failed_are_unknown(store):
+def test_idempotency_keys_of_failed_transaction_are_not_stored(store):
     def fail():
         with store.transaction():
             store.put_responses("m", [("k", "f", "{}")], at=1.0)

@@ -137,7 +137,7 @@ def test_service_clock_ignores_and_logs_jump_of_system_clock(jump, caplog):
     assert "back to normal" in caplog.text
 
 
-def test_service_clock_follows_slow_drift_and_lasting_correction_of_system_clock():
+def test_service_clock_follows_slow_drift_and_lasting_clock_corrections():
     clocks = TwoClocks()
     for _ in range(100):
         now = clocks.advance(60.0, 1.0)

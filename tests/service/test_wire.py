@@ -155,7 +155,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_errors_are_problem_details(http, name):
+def test_error_responses_are_problem_details(http, name):
     method, path, body, status = REFUSED[name]
     is_problem(http.request(method, path, json=body), status)
 
@@ -176,7 +176,7 @@ def test_too_large_body_and_unknown_content_type_are_refused(http):
     is_problem(http.post(f"{MODEL}/learn", content=b"[" * 1_500, headers=JSON), 422)
 
 
-def test_inference_protocol_equals_predict(http):
+def test_inference_protocol_gives_same_result_as_predict(http):
     rows = records(60)
     http.post(f"{MODEL}/learn", json={"rows": rows})
     some = unlabelled(rows[:4])
@@ -192,7 +192,7 @@ def test_inference_protocol_equals_predict(http):
     assert {i["name"] for i in http.get("/v2/models/payments").json()["inputs"]} == {"amount", "country"}
 
 
-def test_health_metrics_and_openapi_respond(http):
+def test_health_metrics_and_openapi_endpoints_respond(http):
     for _ in range(2):  # a repeated request counts once
         http.post(f"{MODEL}/learn", json={"rows": records(20)}, headers={"Idempotency-Key": "one"})
     assert http.get("/health/live").json() == {"live": True}

@@ -87,7 +87,7 @@ def test_models_returns_one_model_per_value():
     )
 
 
-def test_cube_built_by_batches_forget_or_merge_equals_cube_built_at_once():
+def test_cube_built_by_batches_forget_and_merge_equals_cube_built_at_once():
     frame = shops()
     whole = cube(frame)
     pieces = cube(frame.iloc[:400]).add(frame.iloc[400:])
@@ -103,7 +103,7 @@ def test_cube_built_by_batches_forget_or_merge_equals_cube_built_at_once():
     assert whole.n_rows == 600
 
 
-def test_compare_finds_slice_on_which_common_model_is_inaccurate():
+def test_compare_finds_slice_for_which_common_model_is_inaccurate():
     frame = shops(3000)
     turned = frame["country"] == "NZ"
     frame.loc[turned, "amount"] = 200.0 - frame.loc[turned, "amount"]
@@ -114,7 +114,7 @@ def test_compare_finds_slice_on_which_common_model_is_inaccurate():
     assert sum(standings["DE"].shares.values()) == pytest.approx(1.0)
 
 
-def test_model_of_small_slice_with_borrow_shrinks_to_common_model():
+def test_borrow_shrinks_model_of_small_slice_to_common_model():
     frame = shops()
     built = cube(frame)
     alone = built.model(country="DE", channel="web").estimator

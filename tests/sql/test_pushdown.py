@@ -211,7 +211,7 @@ def test_auto_uses_pushdown_for_few_columns_and_streaming_for_many(database):
     connection = fill(database[0], "pay", frame)
     few = sql.fit(ProximalSVC(), connection, "pay", target="kind", features=["n items"])
     many = sql.fit(ProximalSVC(), connection, "pay", target="kind")
-    shrink = database[1] == "duckdb"  # which hands rows over where they lie, faster than it sums them
+    shrink = database[1] == "duckdb"  # DuckDB transfers rows faster than it sums them
     assert (few.history[-1]["how"], many.history[-1]["how"]) == (
         "streamed" if shrink else "pushed",
         "streamed",
@@ -228,7 +228,7 @@ def test_pushdown_with_many_columns_uses_several_selects(database):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e200])
-def test_columns_of_extreme_scale_are_streamed_in_auto_mode_and_raise_in_pushed_mode(database, scale):
+def test_extreme_columns_are_streamed_in_auto_mode_and_raise_in_pushed_mode(database, scale):
     frame = payments(400)[["amount", "kind"]].assign(amount=lambda pay: pay["amount"] * scale)
     connection = fill(database[0], "pay", frame)
     auto = sql.fit(ProximalSVC(), connection, "pay", target="kind")

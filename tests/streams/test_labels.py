@@ -72,7 +72,7 @@ def test_table_stream_encodes_labels():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("name", sorted(available()))
-def test_predictions_from_scores_equal_predict_for_all_learners(name, n_classes):
+def test_labels_derived_from_scores_equal_predict_for_all_learners(name, n_classes):
     """This includes rows far from the training data and models with a single class."""
     rng = np.random.default_rng(n_classes)
     y = rng.integers(0, n_classes, size=120)

@@ -26,7 +26,7 @@ def test_rows_do_not_depend_on_chunk_size_and_end_at_n_rows():
     assert [chunk.first_row for chunk in many] == [0, 5000]
 
 
-def test_same_seed_gives_same_rows_and_other_seed_gives_others():
+def test_rows_are_reproducible_and_depend_on_the_seed():
     first, again, other = (next(iter(Payments(500, seed=seed))).X for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -38,7 +38,7 @@ def test_fraud_share_is_near_one_percent_every_week(columns):
     assert np.allclose(shares, 0.01, atol=0.003)
 
 
-def test_patterns_come_and_go_and_drifts_mark_the_changes(columns):
+def test_fraud_patterns_start_and_end_near_the_listed_drifts(columns):
     day = ((columns["time"] - columns["time"][0]) // SECONDS_PER_DAY).astype(int)
     gift_days = set(day[columns["pattern"] == "gift cards"].tolist())
     assert gift_days <= set(range(5, 14)) | set(range(25, 34))
@@ -62,7 +62,7 @@ def test_history_features_equal_slow_reference(columns):
         assert row["payments_1h"] == len(before)
 
 
-def test_terminal_fraud_rate_uses_only_labels_that_are_known():
+def test_terminal_fraud_rate_uses_only_labels_known_at_that_time():
     early, late = (next(Payments(12_000, label_days=days, chunk=12_000).tables()) for days in (0, 5))
     assert np.array_equal(early["amount"], late["amount"])
     fraud = early["label"] == "fraud"

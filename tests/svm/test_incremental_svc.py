@@ -78,7 +78,7 @@ def test_forget_finds_row_with_zero_by_negative_zero(stream):
     assert model.class_count_.sum() == 200
 
 
-def test_update_may_add_and_forget_the_same_rows(stream):
+def test_update_can_add_and_forget_the_same_rows(stream):
     X, y = stream
     model = IncrementalSVC(gamma=0.5).fit(X[:50], y[:50])
     before = model.decision_function(X)
@@ -136,7 +136,7 @@ def test_coefficients_sum_to_zero_after_changed_bounds(stream):
     np.testing.assert_allclose(model.decision_function(X), fresh.decision_function(X), atol=1e-7)
 
 
-def test_slide_may_add_a_class_and_remove_another(stream):
+def test_slide_can_add_one_class_and_remove_another(stream):
     X = stream[0][:40]
     y = np.array([2] + [0, 1] * 15 + [3] * 9)
     model = IncrementalSVC(gamma=0.5).fit(X[:31], y[:31])
@@ -219,7 +219,7 @@ def test_multiclass_is_one_against_the_rest(rng, class_weight):
     np.testing.assert_allclose(model.decision_function(X), reference.decision_function(X), atol=1e-6)
 
 
-def test_any_number_of_classes_may_appear_and_disappear(rng):
+def test_number_of_classes_can_grow_and_shrink(rng):
     X = rng.normal(size=(90, 2))
     y = np.repeat(["a", "b", "c"], 30)
     X[30:60] += 2.0

@@ -67,7 +67,7 @@ def test_support_indices_follow_added_and_forgotten_rows():
     assert not hasattr(IncrementalSVC(), "support_")
 
 
-def test_three_classes_are_as_accurate_as_one_against_one():
+def test_three_classes_are_predicted_as_accurately_as_by_one_against_one():
     model = IncrementalSVC(gamma=0.2).fit(IRIS_X, IRIS_Y)
     assert model.decision_function(IRIS_X).shape == (150, 3)
     assert model.score(IRIS_X, IRIS_Y) >= SVC(gamma=0.2).fit(IRIS_X, IRIS_Y).score(IRIS_X, IRIS_Y) - 0.02

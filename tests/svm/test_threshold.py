@@ -28,7 +28,7 @@ def test_gmean_threshold_finds_rare_rows(rare):
     assert better > 0.75
 
 
-def test_gmean_threshold_uses_scores_without_the_kernel_term_of_the_row_itself(rare):
+def test_gmean_threshold_uses_scores_without_the_rows_own_kernel_term(rare):
     X, y = rare[0][:200], rare[1][:200]
     at_zero = IncrementalSVC(2.0, gamma=0.3).fit(X, y)
     moved = IncrementalSVC(2.0, gamma=0.3, threshold="gmean").fit(X, y)

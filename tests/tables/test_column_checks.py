@@ -61,7 +61,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("chunk", [50, 1000])
-def test_text_with_unique_values_raises_before_it_becomes_features(name, chunk):
+def test_text_column_with_unique_values_raises_within_200_rows(name, chunk):
     values, what, option = TEXTS[name]
     stream = open_stream(frame(when=values), "y", chunk=chunk)
     learned = 0
@@ -112,7 +112,7 @@ def test_very_short_table_is_checked_only_for_dates_and_counters():
 
 
 @pytest.mark.parametrize("type_", ["timestamp", "date"])
-def test_timestamps_of_parquet_file_are_noticed_in_any_order(type_, tmp_path):
+def test_timestamps_of_parquet_file_in_any_order_give_a_notice(type_, tmp_path):
     moments = pd.Series(DAYS).sample(frac=1.0, random_state=0).to_numpy()
     table = frame(when=moments if type_ == "timestamp" else pd.Series(moments).dt.date)
     table.to_parquet(tmp_path / "rows.parquet")
@@ -132,7 +132,7 @@ def test_fitted_encoder_skips_the_checks(tmp_path):
     assert again.notices == []
 
 
-def test_fit_command_names_column_and_option(tmp_path):
+def test_fit_command_error_names_column_and_option(tmp_path):
     table = frame(when=TEXTS["dates"][0])
     table.to_csv(tmp_path / "rows.csv")  # with an index, as pandas writes it by default
     words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "-o", str(tmp_path / "m")]
@@ -147,14 +147,14 @@ def test_fit_command_names_column_and_option(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [1, 300, 5000])
-def test_column_that_changes_after_the_first_thousand_rows_is_not_called_constant(chunk):
+def test_column_constant_only_in_first_thousand_rows_is_not_called_constant(chunk):
     late = np.where(np.arange(N) < 1200, 0.003467, np.random.default_rng(0).random(N))
     assert noticed(frame(late=late, never=1.0), chunk=chunk) == [
         f"column 'never' is constant in all {N:,} rows (--drop never)"
     ]
 
 
-def test_column_of_sentences_raises_with_advice_for_texts():
+def test_column_of_sentences_raises_with_hint_about_text_features():
     words = ["the", "pump", "stopped", "after", "heavy", "rain", "and", "was", "repaired"]
     rng = np.random.default_rng(0)
     notes = [" ".join(rng.choice(words, 7)) for _ in range(N)]

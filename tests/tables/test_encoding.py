@@ -68,12 +68,12 @@ def test_missing_value_raises_with_row_and_column():
         _read(_frame([1.0, 2.0], c=["x", None]), missing="refuse")
 
 
-def test_missing_mean_uses_mean_of_earlier_values():
+def test_missing_mean_replaces_missing_values_by_mean_of_earlier_values():
     _, (chunk,) = _read(_frame([np.nan, 2.0, np.nan, 6.0, np.nan]), missing="mean")
     assert chunk.X[:, 0].tolist() == [0.0, 2.0, 2.0, 6.0, 4.0]
 
 
-def test_missing_zero_uses_zero():
+def test_missing_zero_replaces_missing_values_by_zero():
     _, (chunk,) = _read(_frame([np.nan, 2.0], c=["x", None]), missing="zero")
     assert chunk.X.tolist() == [[0.0, 1.0], [2.0, 0.0]]
 
@@ -105,7 +105,7 @@ def test_invalid_missing_parameter_raises():
         list(open_stream(_frame([1.0]), "y", encoder=TableEncoder(missing="guess")))
 
 
-def test_failing_merge_changes_nothing():
+def test_failing_merge_leaves_table_model_unchanged():
     def taught(C, kind):
         table = pd.DataFrame({"a": [float(kind == "z"), 2.0, 3.0], "kind": ["x", kind, "x"], "y": [0, 1, 1]})
         stream = open_stream(table, "y")

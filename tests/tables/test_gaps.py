@@ -35,7 +35,7 @@ def people():
     return frame.mask(rng.random(frame.shape) < 0.2), y
 
 
-def test_column_with_gap_gets_indicator_and_fixed_replacement():
+def test_column_with_missing_value_gets_indicator_and_fixed_replacement():
     frame = pd.DataFrame({"a": [1.0, NAN, 3.0, 8.0], "b": [5.0, 5.0, NAN, 5.0], "y": [0, 1, 0, 1]})
     stream = open_stream(frame, "y")
     (chunk,) = stream
@@ -46,7 +46,7 @@ def test_column_with_gap_gets_indicator_and_fixed_replacement():
     np.testing.assert_array_equal(chunk.columns, frame[["a", "b"]].to_numpy())
 
 
-def test_late_gap_adds_a_feature_for_growing_learners_only():
+def test_late_missing_value_adds_feature_only_for_learners_that_can_grow():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, NAN], "y": [0, 1, 0, 1]})
     stream = open_stream(frame, "y", chunk=2)
     first, second = stream
@@ -72,7 +72,7 @@ def test_late_gap_adds_a_feature_for_growing_learners_only():
     ),
     st.data(),
 )
-def test_digest_after_any_history_with_gaps_equals_fresh_fit(rows, data):
+def test_digest_after_any_history_with_missing_values_equals_fresh_fit(rows, data):
     frame = pd.DataFrame([row[:3] for row in rows], columns=["a", "c", "b"])
     frame = frame.astype({"a": float, "b": float, "c": object})
     y = np.array([row[3] for row in rows])
@@ -91,7 +91,7 @@ def test_digest_after_any_history_with_gaps_equals_fresh_fit(rows, data):
     assert history.estimator.digest() == expected.estimator.digest()
 
 
-def test_merge_of_models_with_different_replacements_raises_and_hint_works(people):
+def test_merge_of_different_missing_value_replacements_raises_with_hint(people):
     frame, y = people
     ours = TableModel(ProximalSVC()).fit(frame.iloc[:100], y[:100])
     theirs = TableModel(ProximalSVC()).fit(frame.iloc[100:], y[100:])
@@ -151,7 +151,7 @@ def test_table_model_is_a_complete_classifier(estimator, form, people):
     assert hasattr(model, "predict_proba") == hasattr(estimator, "predict_proba")
 
 
-def test_table_model_supports_weights_priors_and_batch_estimators(people):
+def test_table_model_supports_sample_weights_priors_and_batch_estimators(people):
     frame, y = people
     doubled = TableModel(ProximalSVC()).fit(frame, y, sample_weight=np.full(240, 2.0))
     repeated = TableModel(ProximalSVC()).fit(pd.concat([frame, frame], ignore_index=True), np.tile(y, 2))
@@ -165,7 +165,7 @@ def test_table_model_supports_weights_priors_and_batch_estimators(people):
     assert cross_val_score(TableModel(ProximalSVC()), frame, y, cv=3).mean() > 0.6
 
 
-def test_table_model_of_array_names_columns_by_position():
+def test_table_model_fitted_on_array_names_columns_by_position():
     X = np.random.default_rng(0).normal(size=(40, 3))
     y = X[:, 0] > 0
     model = TableModel(ProximalSVC()).fit(X, y)
@@ -194,7 +194,7 @@ def test_table_model_invalid_table_raises(call, message, people):
         call(TableModel(ProximalSVC()), *people)
 
 
-def test_table_model_explain_without_rows_raises_unless_the_estimator_is_an_ensemble(people):
+def test_table_model_explain_without_rows_needs_an_ensemble_as_estimator(people):
     with pytest.raises(DataError, match=r"explains rows; got none"):
         TableModel(ProximalSVC()).fit(*people).explain()
     assert TableModel(StreamClassifier()).fit(*people).explain().experts

@@ -97,7 +97,7 @@ def test_merge_of_models_with_different_late_columns_equals_one_model():
     np.testing.assert_array_equal(here.decision_function(frame), together.decision_function(frame))
 
 
-def test_merge_with_another_reference_point_of_a_late_column_raises():
+def test_merge_with_different_replacement_in_a_late_column_raises():
     base = TableModel(ProximalSVC()).fit(pd.DataFrame({"a": [1.0, 2.0]}), [0, 1])
     here = base.unlearned().partial_fit(pd.DataFrame({"a": [1.0], "b": [1.0]}), [0])
     there = base.unlearned().partial_fit(pd.DataFrame({"a": [2.0], "b": [9.0]}), [1])
@@ -105,7 +105,7 @@ def test_merge_with_another_reference_point_of_a_late_column_raises():
         here.merge(there)
 
 
-def test_refuse_ignores_late_columns():
+def test_encoder_with_missing_refuse_ignores_late_columns():
     model = TableModel(ProximalSVC(), TableEncoder("refuse")).fit(pd.DataFrame({"a": [1.0, 2.0]}), [0, 1])
     model.partial_fit(pd.DataFrame({"a": [1.0], "b": [1.0]}), [0])
     assert model.feature_names_in_.tolist() == ["a"]
@@ -128,7 +128,7 @@ def test_estimators_that_cannot_grow_accept_late_columns(estimator):
 @pytest.mark.parametrize(
     "estimator", [ProximalSVC(), StreamClassifier()], ids=["ProximalSVC", "StreamClassifier"]
 )
-def test_explanation_with_gaps_and_late_columns_is_additive(estimator):
+def test_explanation_with_missing_values_and_late_columns_adds_up(estimator):
     frame, y = _people()
     frame = frame.mask(np.random.default_rng(1).random(frame.shape) < 0.2)
     model = (
@@ -161,7 +161,7 @@ def test_set_output_returns_tables_with_feature_names():
     assert model.set_output(transform="default").fit_transform(frame, y).shape == (60, found.shape[1])
 
 
-def test_labels_and_times_in_the_table_are_no_features():
+def test_label_and_time_columns_are_not_features():
     frame, y = _people(60)
     frame["label"], frame["when"] = np.where(y, "yes", "no"), pd.date_range("2026-01-01", periods=60)
     records = frame.to_dict("records")

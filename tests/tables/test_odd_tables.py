@@ -79,7 +79,7 @@ def test_first_of_two_bad_rows_raises(engine):
     assert "line 3, column 'a': a value is missing" in found
 
 
-def test_missing_value_means_count_each_row_before_a_bad_row_once():
+def test_means_for_missing_values_count_rows_before_a_bad_row_once():
     stream = open_stream(io.BytesIO(b"a,y\n2,0\n4,1\n,0\ninf,1\n"), "y", missing="mean")
     rows = iter(stream)
     np.testing.assert_array_equal(next(rows).X[:, 0], [2.0, 4.0, 3.0])
@@ -191,7 +191,7 @@ def test_json_with_byte_order_mark_is_read():
     assert chunk.X.tolist() == [[1.0], [2.0]]
 
 
-def test_single_column_name_can_be_a_string():
+def test_column_options_accept_a_single_name_as_string():
     table = "ab,cd,y\n1,2,0\n3,4,1\n"
     assert _read(table, features="ab")[1] == _read(table, drop="cd")[1] == ["ab"]
     assert _read(table, categorical="cd")[1] == ["ab", "cd=2", "cd=4"]

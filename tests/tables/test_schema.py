@@ -61,7 +61,7 @@ def test_encode_returns_the_same_codes_for_every_kind_of_table(form):
     np.testing.assert_array_equal(restored.encode(table, "test", learn=False), CODED)
 
 
-def test_encode_object_array_names_columns_by_position():
+def test_encode_of_object_array_names_columns_by_position():
     schema = Schema()
     rows = np.array([[1, "a", None], [None, "b", 2.5]], dtype=object)
     np.testing.assert_array_equal(schema.encode(rows, "test", learn=True), [[1, 0, NAN], [NAN, 1, 2.5]])
@@ -78,7 +78,7 @@ def test_encode_object_array_names_columns_by_position():
         ([b"x", "x", 2.0, 2], [0.0, 0.0, 1.0, 1.0]),
     ],
 )
-def test_encode_python_objects_of_one_column(cells, expected):
+def test_encode_converts_python_objects_of_one_column(cells, expected):
     rows = Schema().encode([{"a": cell} for cell in cells], "test", learn=True)
     np.testing.assert_array_equal(rows[:, 0], expected)
 
@@ -109,7 +109,7 @@ def test_encode_column_gets_its_kind_from_its_first_value():
     ],
 )
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
-def test_encode_dates_written_as_text_are_times(texts, frame):
+def test_encode_treats_dates_written_as_text_as_times(texts, frame):
     schema = Schema()
     coded = schema.encode(frame({"when": texts, "a": [1.0, 2.0, 3.0]}), "test", learn=True)
     expected = [pd.Timestamp(text).timestamp() for text in texts[:2]]
@@ -120,7 +120,7 @@ def test_encode_dates_written_as_text_are_times(texts, frame):
 
 
 @pytest.mark.parametrize("text", ["2026-02-31", "31.01.2026", "2026", "2026-01", "soon", "2026-01-31 x"])
-def test_encode_text_beside_dates_makes_a_column_of_categories(text):
+def test_encode_treats_column_of_dates_and_other_text_as_categories(text):
     schema = Schema()
     schema.encode(pd.DataFrame({"when": ["2026-01-31", text]}), "test", learn=True)
     assert schema.kinds["when"] == "category"
@@ -133,7 +133,7 @@ def test_encode_text_in_a_column_of_dates_raises():
         schema.encode(pd.DataFrame({"when": ["2026-02-01", "soon"]}), "test", learn=True)
 
 
-def test_encode_numbers_as_text_are_numbers_in_a_column_of_numbers():
+def test_encode_converts_text_to_numbers_in_a_numeric_column():
     schema = Schema()
     schema.encode(pd.DataFrame({"a": [1.0]}), "test", learn=True)
     assert schema.encode(pd.DataFrame({"a": ["2.5"]}), "test", learn=True).tolist() == [[2.5]]
@@ -198,7 +198,7 @@ def test_many_categories_share_hash_codes_that_never_change():
     np.testing.assert_array_equal(again[:, 0], first)
 
 
-def test_copy_extends_without_changing_the_original():
+def test_extending_a_copied_schema_does_not_change_the_original():
     schema = Schema()
     schema.encode([{"a": "x"}], "test", learn=True)
     state = schema.get_state()
@@ -224,7 +224,7 @@ def test_from_state_with_inconsistent_state_raises(change):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=20), st.integers(1, 7))
-def test_codes_do_not_depend_on_chunk_borders(cells, size):
+def test_codes_do_not_depend_on_chunk_boundaries(cells, size):
     whole, parts = Schema(), Schema()
     records = [{"a": cell, "n": 1.0} for cell in cells]
     expected = whole.encode(records, "test", learn=True)

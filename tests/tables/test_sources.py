@@ -347,5 +347,5 @@ def test_named_pipe_is_a_live_stream(tmp_path, engine):
     writer.join(20)
 
 
-def test_regular_file_is_not_live(tmp_path):
+def test_regular_file_is_not_a_live_stream(tmp_path):
     assert not open_stream(_csv(tmp_path / "rows.csv"), "label").live

@@ -53,7 +53,7 @@ def test_refit_equals_fit_on_the_rows_of_its_window(window):
     model = _learned(
         Refit(DecisionTreeClassifier(max_depth=4, random_state=0), every=300, window=window), X, y
     )
-    end = {200: 600, None: 400}[window]  # 200 rows are doubled by 200 more, 400 rows would need 300 more
+    end = {200: 600, None: 400}[window]  # fits after 100, 200, 400 and, with a window, 600 rows
     rows = slice(0 if window is None else end - window, end)
     expected = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X[rows], y[rows])
     np.testing.assert_array_equal(model.predict(X), expected.predict(X))
@@ -61,7 +61,7 @@ def test_refit_equals_fit_on_the_rows_of_its_window(window):
     assert model.classes_.tolist() == ["no", "yes"]
 
 
-def test_estimator_is_refitted_after_doubling_then_after_every_rows():
+def test_estimator_is_refitted_when_rows_double_and_later_every_n_rows():
     X, y = _rows(2000)
     model, fitted_at = Refit(LogisticRegression(), every=500, window=None), []
     for row in range(2000):
@@ -74,7 +74,7 @@ def test_estimator_is_refitted_after_doubling_then_after_every_rows():
     assert fitted_at == [100, 200, 400, 800, 1300, 1800]
 
 
-def test_refit_by_share_of_the_window_needs_at_least_a_hundred_new_rows():
+def test_refit_by_share_of_window_waits_for_at_least_100_new_rows():
     X, y = _rows(3000)
     model = Refit(DecisionTreeClassifier(random_state=0), every=0.2, window=1000)
     fitted_at = []
@@ -98,7 +98,7 @@ def test_duration_window_keeps_rows_by_time():
         Refit(LogisticRegression(), window="1d").partial_fit(X, y)
 
 
-def test_estimator_gets_class_numbers_and_translated_class_weights():
+def test_estimator_receives_class_indices_and_translated_class_weights():
     X, y = _rows(300)
     assert set(_learned(Refit(_NumbersOnly()), X, y).predict(X)) == {"yes"}
     weights = {"no": 1.0, "yes": 50.0}
@@ -110,7 +110,7 @@ def test_estimator_gets_class_numbers_and_translated_class_weights():
     assert pipeline.get_params()["logisticregression__class_weight"] == weights
 
 
-def test_predict_before_first_fit_raises_and_one_class_keeps_previous_fit():
+def test_predict_before_first_fit_raises_and_single_class_window_keeps_fit():
     X, y = _rows(400)
     model = Refit(LogisticRegression(), every=100, window=100).partial_fit(X[:60], y[:60])
     with pytest.raises(NotFittedError, match="there are 60 rows"):
@@ -123,7 +123,7 @@ def test_predict_before_first_fit_raises_and_one_class_keeps_previous_fit():
     assert model.n_fits_ == 1
 
 
-def test_new_class_is_known_after_the_next_fit():
+def test_new_class_is_predicted_after_the_next_fit():
     X, y = _rows(300)
     model = Refit(DecisionTreeClassifier(random_state=0), every=100).partial_fit(X, y)
     model.partial_fit(X[:100] + 50, np.full(100, "new"))
@@ -131,7 +131,7 @@ def test_new_class_is_known_after_the_next_fit():
     assert set(model.predict(X[:100] + 50)) == {"new"}
 
 
-def test_nan_is_passed_to_estimator_whose_error_is_reported_with_its_name():
+def test_nan_is_passed_to_estimator_and_its_error_names_the_estimator():
     X, y = _rows(300)
     X[::7, 1] = np.nan
     assert (

@@ -299,7 +299,7 @@ def test_copy_of_interrupted_window_keeps_rows_and_estimator_consistent(make_cop
         for begin in (60, 70):
             copied.partial_fit(X[begin : begin + 10], y[begin : begin + 10])
         _assert_equals_fit_on_window(copied, X)
-    assert n_rows_found == {50, 60}  # the interruptions found the state before and the state after
+    assert n_rows_found == {50, 60}  # both the state before and the state after the call occurred
 
 
 def test_pickled_state_is_not_changed_by_later_updates():
