@@ -62,7 +62,7 @@ class RedisSource(Source):
             last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
             is_end = address.options.get("start") == "end"
             self._entry = last if is_end else _FIRST
-            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries up to this position
+            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries read or deleted
             if "" in positions:
                 self._entry, _, count = positions[""].partition("/")
                 self._n_entries = int(count)

@@ -26,8 +26,8 @@ class TopicTable:
     """Reader of a topic with the same interface as the readers of tables.
 
     The columns are those of the first messages. The topic is read from its start, or with ``start=end`` from
-    now on. Reading ends when the reader is stopped, or with ``until=end`` at the position that was the end of the
-    topic when it was opened.
+    now on. Reading ends when the reader is stopped; with ``until=end``, it ends at the last message that the
+    topic had when it was opened.
 
     Parameters
     ----------
