@@ -194,7 +194,7 @@ class Writer:
 
     def _start_slow_writer(self) -> SlowWriter | None:
         if self._slow_writer is None:
-            from steelyard.service.slow_writer import SlowWriter  # imported here: it is a subclass of this class
+            from steelyard.service.slow_writer import SlowWriter  # avoids an import cycle
 
             store = self.store.sibling()
             if store is None or not store.acquire_write_lock():

@@ -70,5 +70,5 @@ def _merged(arrays: Iterable[tuple[Hashes, NDArray[np.int64]]]) -> tuple[Hashes,
 
 
 def _sorted(hashes: Hashes, groups: NDArray[np.int64]) -> tuple[Hashes, NDArray[np.int64]]:
-    order = np.argsort(hashes, kind="stable")  # linear time, because the array consists of two sorted parts
+    order = np.argsort(hashes, kind="stable")  # linear time if the array consists of two sorted parts
     return hashes[order], groups[order]

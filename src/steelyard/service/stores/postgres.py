@@ -456,7 +456,8 @@ class _DeadRowCounter:
     n_rows = 0
 
     def __call__(self, notice: Any) -> None:
-        found = re.search(r"\d+", notice.message_detail or "")  # the first number of a localized text is the count
+        # The text is localized; its first number is the count.
+        found = re.search(r"\d+", notice.message_detail or "")
         self.n_rows += int(found.group()) if found else 0
 
 
