@@ -46,7 +46,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse an address; a password ``$NAME`` is the value of an environment variable."""
+        """Parse an address; a password ``$NAME`` is read from the environment variable NAME."""
         scheme = text.partition("://")[0]
         if scheme not in SCHEMES or "://" not in text:
             raise _error(f"the address of a topic begins with {':// or '.join(SCHEMES)}://.")

@@ -40,10 +40,10 @@ class Source(Protocol):
     Attributes
     ----------
     has_positions : bool
-            Whether a topic can be read again from a stored position. If False, a message that was not
-            acknowledged is delivered again, even if it has been learned.
-        missed : str or None
-            A text that says which messages the broker deleted before they were read.
+        Whether a topic can be read again from a stored position. If False, a message that was not
+        acknowledged is delivered again, even if it has been learned.
+    missed : str or None
+        A text that says which messages the broker deleted before they were read.
     """
 
     has_positions: bool

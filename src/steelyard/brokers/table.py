@@ -40,7 +40,7 @@ class TopicTable:
     def __init__(self, address: Address) -> None:
         self.place = Place(str(address))
         self.bad_rows = BadRows(self.place)
-        self.bytes_source = self  # TableStream calls bytes_source.stop() to end a live feed
+        self.bytes_source = self  # TableStream ends a live feed with bytes_source.stop()
         self._address, self._source = address, open_source(address)
         self._stopped = threading.Event()
         self._ends = address.options.get("until") == "end"
@@ -126,7 +126,7 @@ class TopicTable:
 def _with_columns(
     batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
 ) -> ColumnBatch:
-    """Return the wanted columns with their kinds; a column that is not in the messages is all missing."""
+    """Return the wanted columns with their kinds; columns that the messages lack get missing values."""
     columns: dict[str, Any] = {}
     for name in wanted:
         is_text, values = kinds[name] == "text", batch.columns.get(name)

@@ -99,7 +99,7 @@ class AuditLog:
         limit: int = 100,
         **equal: Any,
     ) -> tuple[list[AuditEntry], int | None]:
-        """Return entries, newest first, and the number to continue with (``before``); None at the end.
+        """Return entries, newest first, and the value of ``before`` for the next page (None at the end).
 
         ``equal`` selects entries by verb, key, address, request_id or outcome. ``since`` and ``until`` are
         times in seconds. A result can have more entries than ``limit``, because groups are not split.

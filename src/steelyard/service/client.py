@@ -36,7 +36,7 @@ class RefusedError(SteelyardError, ValueError):
 
 
 class UnreachableError(SteelyardError, ConnectionError):
-    """The request was never sent."""
+    """The service cannot be reached; the request was never sent."""
 
 
 class UnansweredError(SteelyardError, TimeoutError):
@@ -136,7 +136,7 @@ class Client(HttpClient):
         return self._send("POST", path, body, key=key, changes=remember)
 
     def explain(self, model: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Explain predictions: contributions, nearest remembered rows, and changes of values."""
+        """Explain predictions: contributions, nearest remembered rows, and changes that alter the label."""
         return self._send("POST", f"/v1/models/{model}/explain", {"rows": list(rows)}, changes=False)
 
     def explanations(self, model: str) -> dict[str, Any]:

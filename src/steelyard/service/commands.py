@@ -256,8 +256,8 @@ class Consume(Request):
     topic : str
         Name of the topic in the store.
     moves : mapping of str to (str or None, str)
-            For each part of the topic, the position before and after the messages. If the stored position is
-            different, the request raises PositionMoved and changes nothing.
+        For each part of the topic, the position before and after the messages. If the stored position is
+        different, the request raises PositionMoved and changes nothing.
     learn : ColumnBatch, optional
         Labelled rows.
     remember : sequence of PendingRow

@@ -41,7 +41,7 @@ def consume(session: ModelSession, request: Consume, max_pending: int, now: floa
     _check_positions(session, request)
     limit = min(max_pending, engine.spec.limit("waiting"))
     if session.n_pending + len(request.remember) > limit:
-        raise Conflict(f"{session.n_pending:,} rows wait for their labels, and {limit:,.0f} can.")
+        raise Conflict(f"{session.n_pending:,} rows wait for their labels; the limit is {limit:,.0f}.")
     n_learned = 0
     if request.learn is not None:
         n_learned = _learn(session, request.learn, now, skips_known=request.skips_known)
@@ -82,7 +82,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
 
 
 def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnBatch:
-    """Return the rows whose ids are neither known nor repeated."""
+    """Return the rows whose ids are new: not in the store, and not repeated in the batch."""
     ids = wire.identifiers(batch, column)
     seen = set(session.store.known_ids(session.engine.name, [row_id for row_id in ids if row_id]))
     is_new = []
@@ -138,7 +138,7 @@ def _learn_labels(
 
 
 def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
-    """Return the rows as pending rows with their predictions; ``answers`` is None if there are none."""
+    """Return rows with their predictions, if there are any, in the form in which they wait for labels."""
     if spec.rows == "none":
         raise Conflict('this model stores no rows (rows = "none"), so none can wait for a label.')
     if spec.subject is not None and spec.subject not in batch.columns:

@@ -47,7 +47,7 @@ class EarlierPredictions:
     """Predictions of rows whose labels arrived later; input of the quality monitor."""
 
     labels: list[Any]
-    scores: FloatArray  # of shape (n_rows, n_classes)
+    scores: FloatArray  # shape (n_rows, n_classes)
     classes: list[Any]
 
     def answers(self) -> Predictions:
@@ -90,8 +90,8 @@ class Engine:
         self.name = name
         self.spec = spec
         self.version = 0
-        self.n_rows = 0  # rows in the model now
-        self.n_learned = 0  # rows learned since the model was created
+        self.n_rows = 0  # number of rows in the model
+        self.n_learned = 0  # number of rows learned since the model was created
         self.monitor = QualityMonitor()
         self.recent = RecentRows()
         self.challenger: Challenger | None = None
@@ -141,7 +141,7 @@ class Engine:
 
     @property
     def _encoder_learns(self) -> bool:
-        """Whether learning rows changes the encoder."""
+        """Whether learning rows can change the encoder."""
         if not self._has_columns or self._encoder.categorical_:
             return True
         return self.spec.missing in {"mean", "indicator"}
@@ -397,7 +397,7 @@ class Engine:
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
             return values.astype(np.int64)  # fast path for the most common case: integer classes
         numbers = {} if self._text_labels else self.spec.integer_classes
-        if numbers and values.dtype == object:  # text in another row of the request made this column text
+        if numbers and values.dtype == object:  # a text label in another row made the whole column text
             found = [numbers.get(text or "") for text in as_texts(values)]
             if None not in found:
                 return np.array(found, dtype=np.int64)
@@ -437,7 +437,7 @@ class Engine:
         return self._learner
 
     def digest(self) -> str:
-        """Return a hash of the learned state: models with equal digests have learned the same."""
+        """Return a hash of the learned state: models with equal digests have equal states."""
         return digest_of(self._learner)
 
     def classes(self) -> dict[str, float]:

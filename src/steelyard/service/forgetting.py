@@ -32,8 +32,8 @@ class SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
-    n_selected: int  # selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
+    n_selected: int  # number of selected rows, including expired ones
+    batches: dict[str, list[int]]  # positions of the rows to keep, keyed by idempotency key
 
 
 class Forgetting:
@@ -71,7 +71,7 @@ class Forgetting:
         is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
         deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # These two are computed before the first write to the store, because they take long.
+        # The statement and the snapshot take long, so they are computed before the first write to the store.
         after, snapshot = (
             self.session.statement(),
             self.session.encoded_snapshot(now) if deletes_history else None,

@@ -16,7 +16,7 @@ from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
 
-WINDOW = 4000  # rows over which quality is computed
+WINDOW = 4000  # number of recent rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
 _N_EARLY_POINTS = 50  # the first points of the history can be less than a second apart
 _MIN_SECONDS_PER_POINT = 1.0
@@ -38,11 +38,11 @@ class QualityMonitor:
         self.totals: dict[str, int] = {}  # number of rows of each class since the beginning
         self.n_counted = 0
         self._buffer: list[tuple[NDArray[Any], Predictions]] = []  # labels and predictions to evaluate
-        self._n_buffered = 0  # rows in the buffer
+        self._n_buffered = 0  # number of rows in the buffer
         self._n_points = self._rows_since_point = 0
         self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
-        self._measures: tuple[int, dict[str, Any]] | None = None  # n_counted and the measures computed then
+        self._measures: tuple[int, dict[str, Any]] | None = None  # cache, valid while n_counted is the same
 
     def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
         """Add predictions and labels; they are evaluated when a history point or a caller needs them."""
@@ -181,7 +181,7 @@ def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | Non
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # the stored scores rate the other class, so change their sign
+    if rarest != str(auc.pos_label):  # the scores are those of the other class, so change their sign
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

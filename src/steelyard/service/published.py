@@ -49,10 +49,10 @@ class PublishedModel:
         self.columns = engine.column_kinds()
         self._monitor, self._recent = engine.monitor, engine.recent
         self._encoder, self._learner = engine.copies()
-        self._rates_of_learning = _realised_rates(self._learner)  # counted on the learned rows
+        self._rates_of_learning = _realised_rates(self._learner)  # rates counted on the learned rows
         self._summary: dict[str, Any] | None = None
         self._usual: str | None = None  # the most frequent class; "" if it is unknown
-        self.last_predict_time = -math.inf  # monotonic time, also of predictions by the predecessor
+        self.last_predict_time = -math.inf  # monotonic time; includes the predecessor's predictions
 
     def summary(self) -> dict[str, Any]:
         """Return the digest, the classes, the row counts and the columns."""

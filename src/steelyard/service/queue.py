@@ -95,7 +95,7 @@ class RequestQueue:
             self._wait_for(n_expected, min(_MAX_GAP_SECONDS, seconds))
 
     def _wait_for(self, n_requests: int, seconds: float) -> None:
-        """Wait until the queue has this length, is closed, or the time is over."""
+        """Wait until the queue has this length, is closed, or ``seconds`` have passed."""
         self._wake_up.clear()
         self._wake_up_length = n_requests  # set before the length is read, so that no request is missed
         if len(self._requests) < n_requests and not self.is_closed:

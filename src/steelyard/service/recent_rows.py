@@ -17,7 +17,7 @@ __all__ = ["RecentRows", "column_statistics"]
 
 _MAX_ROWS = 1_000
 _MAX_VALUES = 2_000_000  # maximum number of stored values: wide models keep fewer rows
-_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # each column takes one prediction of 200 rows
+_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # importance needs one prediction of 200 rows per column
 
 
 class RecentRows:

@@ -154,7 +154,7 @@ class RowWindowIndex:
         return list(self._expired)
 
     def take_unsaved(self) -> list[tuple[int, int]]:
-        """Return (chunk, position of its oldest active row) where the store has another position."""
+        """Return (chunk, position of its oldest active row) for chunks whose stored position is outdated."""
         unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
         self._unsaved.clear()
         return unsaved

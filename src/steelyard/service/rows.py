@@ -338,7 +338,7 @@ class RecordColumns(Mapping[str, Values]):
 
 
 def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset[str]) -> dict[str, Values]:
-    """Convert all columns; numeric columns become rows of one array, because one conversion is fastest."""
+    """Convert all columns; numeric columns are converted together, as rows of one array, which is faster."""
     values: dict[str, Sequence[Any]]
     order = list(names)
     if all(list(record) == order for record in records):  # the usual case needs no lookup for each value
@@ -498,7 +498,7 @@ def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnB
 
 
 def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """Return a single row with the given values where its own values or columns are missing."""
+    """Return a single row in which the given values replace missing values and missing columns."""
     columns = dict(batch.columns)
     for name, value in values.items():
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):

@@ -239,7 +239,7 @@ class ModelSession:
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def _is_state_smaller(self, batch: ColumnBatch) -> bool:
-        """Whether to write the learned state instead of rows that would only serve to replay the event."""
+        """Whether to write the learned state instead of the rows, because it is much smaller."""
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
 
@@ -467,9 +467,9 @@ class ModelSession:
         n_before = self.store.count_quarantined(name)
         if n_before + len(found) > _MAX_QUARANTINED:
             raise Conflict(
-                f"{n_before:,} rows of {name!r} are in quarantine, and {_MAX_QUARANTINED:,} can be; nothing "
-                "was changed.",
-                hint="learn or discard rows of the quarantine",
+                f"{n_before:,} rows of {name!r} are in quarantine, and the limit is {_MAX_QUARANTINED:,}; "
+                "nothing was changed.",
+                hint="learn or discard rows in quarantine",
             )
         ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
         self.store.add_quarantined(
@@ -640,7 +640,7 @@ class ModelSession:
             unneeded = self.row_windows.expired_chunks()
             for chunk in unneeded:
                 self.row_windows.drop(chunk)
-            for chunk, begin in self.row_windows.take_unsaved():  # the events that recorded them are deleted
+            for chunk, begin in self.row_windows.take_unsaved():  # their expiry events have been deleted
                 self.store.retire_rows(chunk, begin)
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]

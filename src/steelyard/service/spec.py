@@ -72,24 +72,24 @@ class Spec:
         Which rows the model is based on: all rows, adaptive windows, the last n rows, the last "30d", or
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
-            Which rows the store keeps: none, only rows that wait for labels, or also all rows in the window.
+        Which rows the store keeps: none, only rows that wait for labels, or also all rows in the window.
     cost : str, optional
-            The column that multiplies the cost of a miss, such as the amount of a payment; it can be a
-            feature, too. The learner needs a threshold such as {miss = 1, alarm = 5}.
+        The column that multiplies the cost of a miss, such as the amount of a payment; it can be a
+        feature, too. The learner needs a threshold such as {miss = 1, alarm = 5}.
     missing : {"refuse", "indicator", "mean", "zero"}
         How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
-            How far in the future the time of a row may be, such as "1d". Rows with later times are refused,
-            because one wrong date would expire all other rows. None: no limit.
+        How far in the future the time of a row may be, such as "1d". Rows with later times are refused,
+        because one wrong date would expire all other rows. None: no limit.
     classes : list of str or int, optional
         Allowed labels; without it, a mistyped label creates a class.
     ranges : mapping of str to [low, high], optional
         Allowed values of numeric columns; None means no limit. Missing values are allowed.
     violations : {"refuse", "quarantine"}
-            How labelled rows outside ``classes`` and ``ranges`` are treated: the request is refused, or these
-            rows are quarantined and the others are learned.
+        How labelled rows outside ``classes`` and ``ranges`` are treated: the request is refused, or these
+        rows are quarantined and the others are learned.
     quota : mapping, optional
         Limits of this model: ``requests_per_second``, ``columns``, ``rows`` (in the model), ``waiting`` (rows
         that wait for labels) and ``megabytes`` (size of the learned state, checked every 30 seconds).

@@ -22,7 +22,7 @@ _COMMIT_BOUNDS = (
     2.0,
     5.0,
     10.0,
-)  # seconds
+)  # bounds in seconds
 
 
 class HistogramCounts:

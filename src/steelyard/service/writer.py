@@ -684,7 +684,7 @@ class Writer:
     def _operate(
         self, session: ModelSession, request: Delete | Rename | Release | Challenge | Promote, now: float
     ) -> Response:
-        """Run a request to delete, rename, release, challenge or promote."""
+        """Run a request that deletes or renames a model, releases rows, or changes its challenger."""
         if isinstance(request, Delete | Rename):
             return self._remove(session, request, now)
         if isinstance(request, Release):

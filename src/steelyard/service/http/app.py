@@ -59,7 +59,7 @@ _MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other r
 # Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
 _MAX_BYTES_ON_LOOP_WHILE_SERVING = (
-    100_000  # parsing 500 kB of Arrow delays a prediction by half a millisecond
+    100_000  # because parsing 500 kB of Arrow delays a prediction by half a millisecond
 )
 # Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
 # thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
@@ -75,7 +75,7 @@ _MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a re
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Limits on requests.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Limits:
     all_bodies: int = 512 << 20
 
 
-# Modules with further routes; each function takes the service and returns (method, path, handler).
+# Modules with further routes; each function returns a list of (method, path, handler).
 _ROUTE_MODULES = (
     inference.routes,
     explanations.routes,
@@ -585,7 +585,7 @@ class Service:
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
-        """Return 200 if the keys can be read, the store can be written, and the writer is not behind."""
+        """Return 200 if the keys can be read, the store works, and the writer is running and up to date."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
         ready = ready and (self.keys is None or self.keys.problem() is None)
         problem = self.writer.problem

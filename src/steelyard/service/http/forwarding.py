@@ -46,7 +46,7 @@ class Forwarder:
         self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request; None if this one can.
+        """Return the address of the process that must answer a request; None if this process can.
 
         Raises Unavailable while a model moves from one process to another.
         """

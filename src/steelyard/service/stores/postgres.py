@@ -101,8 +101,8 @@ class PostgresStore(Store):
     Parameters
     ----------
     url : str
-            URL such as ``postgresql://learner@db.example/payments``. Put the password into ``~/.pgpass`` or
-            into the environment variable ``PGPASSWORD`` rather than into the URL.
+        URL such as ``postgresql://learner@db.example/payments``. Put the password into ``~/.pgpass`` or
+        into the environment variable ``PGPASSWORD`` rather than into the URL.
     """
 
     errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)

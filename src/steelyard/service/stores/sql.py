@@ -54,7 +54,7 @@ class Store:
     Other processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
-    path: str  # names the store in error messages
+    path: str  # name of the store in error messages
     errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
     _key_indexes: dict[str, KeyIndex]  # for models whose lease this process holds; empty after a rollback
@@ -140,7 +140,7 @@ class Store:
         self.erase()
 
     def check_writable(self) -> None:
-        """Test a write that changes nothing; raise one of ``errors`` if the disk or the server fails."""
+        """Test whether the store can be written; raise one of ``errors`` if the disk or the server fails."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -374,7 +374,7 @@ class Store:
     def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete pending rows, selected by one argument; return their number."""
+        """Delete pending rows, selected by exactly one argument; return their number."""
         return self._drop_selected("waiting", model, ids, subject, before)
 
     def _drop_selected(
@@ -392,7 +392,7 @@ class Store:
         return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
     def n_pending(self, model: str) -> int:
-        """Return the committed number of pending rows."""
+        """Return the number of pending rows as of the last commit."""
         return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
     # -- quarantine ---------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Store:
     def drop_quarantined(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete rows from quarantine, selected by one argument; return their number."""
+        """Delete rows from quarantine, selected by exactly one argument; return their number."""
         return self._drop_selected("quarantine", model, ids, subject, before)
 
     def count_quarantined(self, model: str) -> int:

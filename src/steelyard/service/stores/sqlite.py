@@ -21,7 +21,7 @@ from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGR
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
-_APPLICATION_ID = 0x53746C79  # "Stly"
+_APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
 _MIN_SQLITE = (
     3,
     51,
@@ -340,7 +340,7 @@ class SQLiteStore(Store):
         with self.transaction():
             if self._must_begin:
                 self._begin()
-            self._db.pragma("user_version", SCHEMA_VERSION)  # writes a page of the file
+            self._db.pragma("user_version", SCHEMA_VERSION)  # rewrites a page of the file
 
     def backup(self, path: str | Path) -> None:
         """Copy the store to another file that only its owner can read."""
