@@ -29,7 +29,7 @@ class Message(NamedTuple):
     """One message of a topic."""
 
     payload: bytes
-    id: str  # topic, part and offset; unique, and the same each time the message is read
+    id: str  # topic, part and offset; the same each time the message is read, except with MQTT
     part: str = ""  # the partition, if the topic has several
     position: str = ""  # position after this message; empty if the broker has no positions
 
