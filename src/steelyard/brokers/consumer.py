@@ -2,8 +2,8 @@
 
 The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
 again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
-sent before the transaction commits: after a crash they may be sent again, with the same ids (except with
-MQTT, whose messages have no stable ids).
+sent before the transaction commits: after a crash they may be sent again, with the same ids. MQTT has neither
+positions nor stable ids: after a reconnect, messages may be learned again and sent with other ids.
 """
 
 from __future__ import annotations
