@@ -12,7 +12,7 @@ from steelyard.exceptions import ParameterError
 
 __all__ = ["SCHEMES", "Address", "is_address", "without_credentials"]
 
-# Default port, and the options of an address besides those of all brokers.
+# Default port of each broker, and the address options that only this broker has.
 SCHEMES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "kafka": (9092, ("group",)),
     "nats": (4222, ("tls", "stream")),
@@ -26,7 +26,7 @@ _USER = re.compile(r"^(\w+:/+)[^/]*@")
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a topic; its text and its representation have no credentials.
+    """Address of a topic; ``str()`` and ``repr()`` leave out the credentials.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Parse an address; a password ``$NAME`` is the value of an environment variable."""
+        """Parse an address; a password ``$NAME`` is read from the environment variable NAME."""
         scheme = text.partition("://")[0]
         if scheme not in SCHEMES or "://" not in text:
             raise _error(f"the address of a topic begins with {':// or '.join(SCHEMES)}://.")
@@ -77,7 +77,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """Name of the topic in the store: without the host, which may change."""
+        """Name of the topic in the store; the host is left out, because it may change."""
         return f"{self.scheme}:{self.topic}"
 
     @property
@@ -86,7 +86,7 @@ class Address:
         return self.options.get("tls", "false").lower() in {"1", "true", "yes"}
 
     def hide(self, text: str) -> str:
-        """Replace the credentials in a text, such as the message of a client library."""
+        """Replace the credentials in a text, such as the error message of a client library."""
         secrets = (self.password, self.username, *(v for k, v in self.options.items() if "password" in k))
         for secret in secrets:
             if secret:
@@ -104,7 +104,7 @@ def is_address(text: object) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """Return a text that may be shown: the user and the password of an address are left out."""
+    """Return an address without user and password, so that it can be shown."""
     return str(Address.parse(text)) if is_address(text) else _USER.sub(r"\1", text)
 
 

@@ -1,8 +1,9 @@
-"""Consumer of a topic: reads messages, gives them to the writer of the service and follows its position.
+"""Consumer of a topic: reads messages, passes them to the writer of the service and tracks its position.
 
 The position in the topic is saved in the transaction that saves the rows. After any error the topic is opened
 again at the stored position, so a message is neither lost nor learned twice. Predictions and dead letters are
-sent before the transaction: after a crash they may be sent again, with the same ids.
+sent before the transaction commits: after a crash they may be sent again, with the same ids. MQTT has neither
+positions nor stable ids: after a reconnect, messages may be learned again and sent with other ids.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ _FIRST_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 30.0
 _JOIN_SECONDS = 15.0
 _BATCH_BYTES = 16 << 20  # a batch of messages is limited to about this size
-_FIRST_MESSAGES = 64  # messages of the first batch, whose size is not known
+_FIRST_MESSAGES = 64  # size of the first batch, when the length of the messages is not known yet
 _RATE_SECONDS = 10.0  # the throughput is an average over about this time
 _MAX_UNUSED_LABELS = 1_000
-_PAUSE_SECONDS = 0.2  # before a request is repeated because the queue or the waiting rows are full
+_PAUSE_SECONDS = 0.2  # pause before a retry if the queue is full or too many rows wait for labels
 
 
 class StoppedError(Exception):
@@ -105,7 +106,7 @@ class Consumer:
             self._thread.join(_JOIN_SECONDS)
 
     def describe(self) -> dict[str, Any]:
-        """Return state and counts for the API and the page; nothing of it is secret."""
+        """Return the state and the counts for the API and the web page; they contain no secrets."""
         return {
             "role": self.role,
             "address": str(self.address),
@@ -122,7 +123,7 @@ class Consumer:
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             if not (self.writer.is_alive and self.writer.leads):
-                self.state = "follows"  # the process that learns consumes the topic
+                self.state = "follows"  # the process that has the write lock consumes the topic
                 self._stopping.wait(1.0)
                 continue
             n_before = self.n_messages
@@ -131,8 +132,8 @@ class Consumer:
             except StoppedError:
                 break
             except PositionMoved:
-                pass  # the messages were consumed; continue after them
-            except Exception as error:  # noqa: BLE001  the thread must survive; the topic is opened again
+                pass  # these messages were consumed already; continue after them
+            except Exception as error:  # noqa: BLE001  the thread must survive; it opens the topic again
                 self._failed(error)
             backoff = _FIRST_BACKOFF_SECONDS if self.n_messages > n_before else backoff
             self._stopping.wait(backoff)
@@ -143,7 +144,7 @@ class Consumer:
     def _failed(self, error: Exception) -> None:
         if isinstance(error, SteelyardError):
             reason = str(error)
-        else:  # its message may contain values of rows
+        else:  # the message of an unexpected error may contain values of rows
             last = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__} in {last.name}, line {last.lineno}"
         if reason != self.error:
@@ -172,7 +173,7 @@ class Consumer:
                 messages = [] if is_stopping else source.read(self._max_messages(), _READ_SECONDS)
                 parsed = self._parse(messages)
                 if batch is not None:
-                    batch.finish()  # the next batch was read and parsed while this one was committed
+                    batch.finish()  # while this batch was committed, the next one was read and parsed
                     source.acknowledge(batch.messages)
                     batch = None
                 if is_stopping:
@@ -207,7 +208,7 @@ class Consumer:
         return parse(messages, text_columns, self.address.options.get("columns"))
 
     def published(self) -> PublishedModel:
-        """Return the model; raise Unavailable if it was deleted."""
+        """Return the published model; raise Unavailable if it was deleted."""
         found = self.writer.published.get(self.model)
         if found is None:
             raise Unavailable(f"there is no model {self.model!r}.", hint="restart the service with its file")
@@ -228,7 +229,7 @@ class Consumer:
     # -- requests of the writer ---------------------------------------------------------------------
 
     def request(self, messages: Sequence[Message], **content: Any) -> Consume:
-        """Return the request that applies messages and moves the position after them."""
+        """Return a request that applies the messages and moves the stored position past them."""
         after = {message.part: message.position for message in messages if message.position}
         moves = {part: (self._positions.get(part), position) for part, position in after.items()}
         last = messages[-1].id if messages else ""
@@ -236,7 +237,7 @@ class Consumer:
         return Consume(self.model, self.topic, moves, **content, origin=origin)
 
     def submit(self, request: Consume) -> RequestFuture:
-        """Give a request to the writer; wait while its queue is full."""
+        """Submit a request to the writer; wait while its queue is full."""
         while True:
             try:
                 return self.writer.submit(request).future
@@ -244,7 +245,7 @@ class Consumer:
                 self._pause()
 
     def wait_for(self, request: Consume, future: RequestFuture) -> None:
-        """Wait until a request is durable; repeat it while too many rows wait for labels."""
+        """Wait until a request is durable; submit it again while too many rows wait for labels."""
         while True:
             try:
                 response = future.result()
@@ -281,7 +282,7 @@ class Consumer:
         self._sinks[address].send(messages)
 
     def send_dead_letters(self, bad: Sequence[BadMessage]) -> None:
-        """Send messages that cannot be used to the dead-letter topic; without one, raise DataError."""
+        """Send unusable messages to the dead-letter topic; raise DataError if the feed has no such topic."""
         if not bad:
             return
         if self.feed.dead_letter is None:
@@ -324,7 +325,7 @@ class Consumer:
 
 
 class _Batch:
-    """Messages that become one transaction, or several if some of them are refused."""
+    """Messages that are applied in one transaction, or in several if some messages are refused."""
 
     def __init__(
         self,
@@ -340,16 +341,16 @@ class _Batch:
         self._refusal: SteelyardError | None = None
 
     def submit(self) -> None:
-        """Send predictions and dead letters, and give the rows to the writer."""
+        """Send predictions and dead letters, and submit the rows to the writer."""
         try:
             request = self._request()
-        except (DataError, Conflict) as error:  # of a row; finish finds the message
+        except (DataError, Conflict) as error:  # a row was refused; finish() finds its message
             self._refusal = error
             return
         self._running = request, self.consumer.submit(request)
 
     def finish(self) -> None:
-        """Wait until all messages are durable; a message that is refused becomes a dead letter."""
+        """Wait until all messages are durable; refused messages become dead letters."""
         consumer = self.consumer
         try:
             if self._refusal is not None:
@@ -364,7 +365,7 @@ class _Batch:
             consumer.n_messages += len(self.messages)
 
     def _split(self, error: SteelyardError) -> None:
-        """Apply each half of the messages; a single message is sent to the dead-letter topic."""
+        """Apply the halves of a refused batch separately; send a single message to the dead-letter topic."""
         consumer = self.consumer
         if len(self.messages) > 1:
             half = len(self.messages) // 2
@@ -381,7 +382,7 @@ class _Batch:
     def _request(self) -> Consume:
         consumer = self.consumer
         if len(self._parsed) > 1 and len(self.messages) > 1:
-            raise DataError("the messages have several formats.")  # each half is applied alone
+            raise DataError("the messages have several formats.")  # finish() applies the halves separately
         content: dict[str, Any] = {"skips_known": not self._source.has_positions}
         for parsed in self._parsed:
             content |= self._labels(parsed) if consumer.role == "labels" else self._rows(parsed)
@@ -390,7 +391,7 @@ class _Batch:
         return consumer.request(self.messages, **content)
 
     def _labels(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Return the labels by row id."""
+        """Return the labels, keyed by row id."""
         spec, batch = self.consumer.published().spec, parsed.batch
         assert spec.id is not None
         for name in (spec.id, spec.target):
@@ -404,7 +405,7 @@ class _Batch:
         return {"labels": {row_id: _plain(label) for row_id, label in zip(ids, labels, strict=True)}}
 
     def _rows(self, parsed: ParsedMessages) -> dict[str, Any]:
-        """Return the rows to learn and the rows that wait for labels, and send predictions."""
+        """Send the predictions; return the rows to learn and the rows that wait for labels."""
         consumer, batch = self.consumer, parsed.batch
         published = consumer.published()
         needs_predictions = published.is_ready and (consumer.feed.sink or consumer.feed.labels)
@@ -435,7 +436,7 @@ class _Batch:
                     f"the column {published.spec.target!r} is missing.",
                     hint="rows without labels need a [labels] topic or a [sink] topic",
                 )
-            return []  # only predicted
+            return []  # without a topic of labels, rows are only predicted
         if published.spec.id not in batch.columns:
             raise DataError(f"a row without a label needs the id column {published.spec.id!r}.")
         return pending_rows(published.spec, batch, answers, self.consumer.writer.clock())
@@ -476,7 +477,7 @@ def _plain(label: Any) -> Any:
 
 
 def consumers_of(writer: Writer, feeds: dict[str, Feed]) -> list[Consumer]:
-    """Return the consumers of all topics of the models."""
+    """Return one consumer for each topic that the feeds read."""
     return [
         Consumer(writer, model, feed, role)
         for model, feed in feeds.items()

@@ -1,4 +1,4 @@
-"""Source and Sink: what every broker can do."""
+"""Source and Sink: the interface of all brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = {
     "redis": "steelyard.brokers.redis_streams",
     "mqtt": "steelyard.brokers.mqtt",
 }
-_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # of errors that concern credentials
+_REFUSAL_WORDS = ("authori", "authenti", "password", "sasl")  # errors with these words concern credentials
 
 
 class BrokerError(SteelyardError, OSError):
@@ -29,9 +29,9 @@ class Message(NamedTuple):
     """One message of a topic."""
 
     payload: bytes
-    id: str  # unique and the same whenever the message is read: topic, part and offset
-    part: str = ""  # partition of a topic that has several
-    position: str = ""  # position after this message; empty if the broker has none
+    id: str  # topic, part and offset; the same each time the message is read, except with MQTT
+    part: str = ""  # the partition, if the topic has several
+    position: str = ""  # position after this message; empty if the broker has no positions
 
 
 class Source(Protocol):
@@ -41,22 +41,22 @@ class Source(Protocol):
     ----------
     has_positions : bool
         Whether a topic can be read again from a stored position. If False, a message that was not
-        acknowledged is delivered again, also if it was learned.
+        acknowledged is delivered again, even if it has been learned.
     missed : str or None
-        Which messages the broker deleted before they were read.
+        A text that says which messages the broker deleted before they were read.
     """
 
     has_positions: bool
     missed: str | None
 
     def read(self, max_messages: int, seconds: float) -> list[Message]:
-        """Return the next messages; an empty list if none arrives in this time."""
+        """Return the next messages; an empty list if none arrives within ``seconds``."""
 
     def lag(self) -> int | None:
-        """Return the number of messages after the last one that was read; None if it is unknown."""
+        """Return the number of messages in the topic after the last one read; None if it is unknown."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that these messages are durable here."""
+        """Acknowledge messages whose effect is durable in the store."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -73,7 +73,7 @@ class Sink(Protocol):
 
 
 def open_source(address: Address, positions: Mapping[str, str] | None = None) -> Source:
-    """Open a topic after the given position of each part; without positions at ``start`` of the address."""
+    """Open a topic after the given position of each part; without positions, as the ``start`` option says."""
     source: Source = _module(address).open_source(address, dict(positions or {}))
     return source
 

@@ -19,18 +19,18 @@ __all__ = ["open_sink", "open_source"]
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 5.0
-_INACTIVE_SECONDS = 120.0  # the server deletes the consumer of a client that has disappeared
-_ANSWER_SECONDS = 5.0  # the server answers a request for messages this long after it has expired at most
-_NO_MESSAGES = ("404", "408")  # statuses: there are no messages, or none arrived in time
+_INACTIVE_SECONDS = 120.0  # the server deletes the consumer of a client that has been silent for this long
+_ANSWER_SECONDS = 5.0  # maximum delay of a response after the request for messages has expired
+_NO_MESSAGES = ("404", "408")  # status codes: there are no messages, or none arrived in time
 _ERRORS = (nats.errors.Error, OSError, asyncio.TimeoutError)
 
 
 class _Connection:
-    """Connection with an event loop of its own, which runs only during calls."""
+    """Connection with its own event loop, which runs only during calls."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.is_done = asyncio.Event()  # what a call waits for has arrived, or the connection was lost
+        self.is_done = asyncio.Event()  # set when the awaited response has arrived or the connection was lost
         self._loop = asyncio.new_event_loop()
         try:
             self.client = self.run(self._connect())
@@ -48,7 +48,7 @@ class _Connection:
             connect_timeout=int(_CONNECT_SECONDS),
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
-            allow_reconnect=False,  # the consumer opens the topic again, at the stored position
+            allow_reconnect=False,  # the consumer itself reconnects, at the stored position
             error_cb=_ignore,
             closed_cb=self._closed,
         )
@@ -75,18 +75,18 @@ class _Connection:
 
 
 async def _ignore(_error: Exception) -> None:
-    """Keep errors out of the log of the client; every call raises its own."""
+    """Keep errors out of the log of the client library; every call raises its own errors."""
 
 
 class JetStreamSource(Source):
-    """Reader of one subject of a stream with a temporary pull consumer."""
+    """Reader of one subject of a stream, with a temporary pull consumer."""
 
     has_positions = True
 
     def __init__(self, address: Address, positions: Mapping[str, str]) -> None:
         self.missed: str | None = None
         self._address = address
-        self._arrived: list[Any] = []  # messages that were not returned yet
+        self._arrived: list[Any] = []  # messages that read() has not returned yet
         self._status: str | None = None  # status with which the server ended the last request
         self._n_wanted = 0
         self._connection = _Connection(address)
@@ -149,16 +149,16 @@ class JetStreamSource(Source):
         return messages
 
     async def _fetch(self, max_messages: int, seconds: float) -> None:
-        """Get the messages that are there; if there are none, wait for the first one.
+        """Get the available messages; if there are none, wait for the first one.
 
-        PullSubscription.fetch would wait until all messages have arrived or the time is over.
+        PullSubscription.fetch would wait until all requested messages have arrived or the time is over.
         """
         await self._request(max_messages, {"no_wait": True}, 0.0)
         if not self._arrived and seconds > 0:
             await self._request(1, {"expires": int(1e9 * seconds)}, seconds)
 
     async def _request(self, n_messages: int, options: Mapping[str, Any], seconds: float) -> None:
-        """Request messages; return when they have arrived or the server says that there are no more."""
+        """Request messages; return when all have arrived or the server reports that there are no more."""
         connection = self._connection
         connection.check()
         connection.is_done.clear()
@@ -191,7 +191,7 @@ class JetStreamSource(Source):
         return int(info.num_pending) + len(self._arrived)
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Do nothing: the position is in the store of the service."""
+        """Do nothing: the service stores the position itself."""
 
     def close(self) -> None:
         self._connection.close()
@@ -200,8 +200,8 @@ class JetStreamSource(Source):
 def _sequence(reply: str) -> int:
     """Return the sequence number in the stream, which is the sixth part of the reply subject.
 
-    The subject is $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE...; with a domain and an account it has two more
-    parts before the name of the stream.
+    The subject is $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE...; a domain and an account, if present, are two
+    additional parts before the name of the stream.
     """
     parts = reply.split(".")
     return int(parts[5] if len(parts) == 9 else parts[7])

@@ -1,8 +1,8 @@
 """Kafka: a topic with partitions; the position of each partition is the next offset.
 
-All partitions are read by the one process that learns, so no group assigns them. With ``group`` in the
-address, the offsets are also committed to that group, after they are durable here, for tools that show its
-lag. Options with a dot, such as ``security.protocol``, go to the client library as they are.
+One process reads all partitions, so no consumer group assigns them. If the address has the option ``group``,
+the offsets are also committed to that group as soon as they are durable here; monitoring tools can then show
+the lag. Options with a dot, such as ``security.protocol``, are passed to the client library unchanged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["open_sink", "open_source"]
 
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
-_MORE_SECONDS = 0.02  # how long a read waits for further messages
-_QUEUED_KILOBYTES = 16_384  # messages that the client library reads ahead
-_PARTITIONS_SECONDS = 60.0  # interval at which new partitions are looked for
+_MORE_SECONDS = 0.02  # how long a read waits for more messages after the first one
+_QUEUED_KILOBYTES = 16_384  # size of the messages that the client library prefetches
+_PARTITIONS_SECONDS = 60.0  # interval at which the source checks for new partitions
 _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _IGNORED = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
 
@@ -39,7 +39,7 @@ def _config(address: Address, **more: Any) -> dict[str, Any]:
     config: dict[str, Any] = {
         "bootstrap.servers": f"{address.host}:{address.port}",
         "socket.connection.setup.timeout.ms": int(1000 * _CONNECT_SECONDS),
-        "log_level": 0,  # errors are raised, and its log could name users
+        "log_level": 0,  # errors are raised; the log of the client library could contain user names
         **{name: value for name, value in address.options.items() if "." in name},
         **more,
     }
@@ -86,7 +86,7 @@ class KafkaSource(Source):
         self._ends: dict[int, int] = {}
         assigned = []
         for number in partitions:
-            # A partition that was added later is read from its beginning.
+            # A partition that was added after the first start is read from its beginning.
             offset = default if not positions else OFFSET_BEGINNING
             if str(number) in positions:
                 offset = int(positions[str(number)])
@@ -115,7 +115,7 @@ class KafkaSource(Source):
         return found
 
     def _checked(self, number: int, offset: int) -> int:
-        """Return an offset that exists; note which messages are missing."""
+        """Return the offset, or the nearest one that still exists; record which messages are missing."""
         low, high = self._watermarks(number)
         self._ends[number] = high
         if offset in {OFFSET_BEGINNING, OFFSET_END}:
@@ -138,14 +138,14 @@ class KafkaSource(Source):
         with client_errors(self._address, KafkaException):
             self._check_partitions()
             found = self._consumer.consume(1, timeout=seconds)
-            if found and max_messages > 1:  # waits for this many messages, so only for a short time
+            if found and max_messages > 1:  # consume() waits for all of them, hence the short timeout
                 found += self._consumer.consume(max_messages - 1, timeout=_MORE_SECONDS)
         messages = []
         for one in found:
             error = one.error()
             if error is not None:
                 if error.code() in _IGNORED:
-                    continue  # the client library reconnects, with backoff
+                    continue  # the client library itself reconnects, with backoff
                 raise BrokerError(f"{error.str()}.", source=str(self._address))
             number, offset = one.partition(), one.offset()
             self._next[number] = offset + 1
@@ -165,14 +165,14 @@ class KafkaSource(Source):
             return sum(max(0, self._end(number) - offset) for number, offset in self._next.items())
 
     def _end(self, number: int) -> int:
-        """Return the end of a partition at the last fetch; asking the broker would wait for a fetch."""
+        """Return the end of a partition as of the last fetch; a query would wait for a fetch in progress."""
         partition = TopicPartition(self._address.topic, number)
         known = self._consumer.get_watermark_offsets(partition, cached=True)
         self._ends[number] = max(self._ends[number], known[1] if known else 0)
         return self._ends[number]
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Commit the offsets to the group of the address, if there is one."""
+        """Commit the offsets to the consumer group that the address names, if any."""
         if "group" not in self._address.options or not messages:
             return
         offsets = {message.part: message.position for message in messages}
@@ -188,7 +188,7 @@ class KafkaSource(Source):
 
 
 class KafkaSink(Sink):
-    """Sender to a topic, without doubles of its own; the key of a message is its id."""
+    """Sender to a topic; retries create no duplicates, and the key of a message is its id."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -1,7 +1,7 @@
-"""MQTT 5 with quality of service 1: the broker keeps messages of a session until they are acknowledged.
+"""MQTT 5 with quality of service 1: the broker keeps the messages of a session until they are acknowledged.
 
-MQTT has no position to return to. Messages are acknowledged after they are durable here, so none is lost;
-after a crash the broker delivers those again that were durable but not acknowledged.
+MQTT has no positions from which a topic could be read again. Messages are acknowledged after they are durable
+here, so none is lost; after a crash the broker redelivers the messages that were not acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["open_sink", "open_source"]
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 30.0
 _SESSION_SECONDS = 7 * 86_400  # how long the broker keeps messages for a client that is not connected
-_MAX_UNACKNOWLEDGED = 1_000  # messages that the broker sends ahead; many brokers have a lower limit
+_MAX_UNACKNOWLEDGED = 1_000  # prefetch limit; many brokers have a lower one
 _QOS = 1
 
 
@@ -38,7 +38,7 @@ class _Connection:
             client_id=client_id,
             protocol=MQTTProtocolVersion.MQTTv5,
             manual_ack=keeps_session,
-            reconnect_on_failure=False,  # the consumer connects again, with backoff
+            reconnect_on_failure=False,  # the consumer reconnects, with backoff
         )
         if address.username is not None:
             self.client.username_pw_set(address.username, address.password)
@@ -55,7 +55,7 @@ class _Connection:
         self._start = (not keeps_session, properties)
 
     def open(self) -> None:
-        """Connect; messages of an earlier session may arrive at once."""
+        """Connect; messages of an earlier session may arrive immediately."""
         is_new, properties = self._start
         with client_errors(self.address, OSError, ValueError):
             self.client.connect(
@@ -65,7 +65,7 @@ class _Connection:
         self.check_answer()
 
     def check_answer(self) -> None:
-        """Wait for the answer of the broker; raise BrokerError if it refuses."""
+        """Wait for the reply of the broker; raise BrokerError if the broker refuses."""
         try:
             reason = self._answers.get(timeout=_CONNECT_SECONDS)
         except queue.Empty:
@@ -91,7 +91,7 @@ class MqttSource(Source):
 
     def __init__(self, address: Address, _positions: Mapping[str, str]) -> None:
         self._address = address
-        self._queue: queue.Queue[Any] = queue.Queue()  # bounded by the unacknowledged messages
+        self._queue: queue.Queue[Any] = queue.Queue()  # its length is limited by _MAX_UNACKNOWLEDGED
         self._unacknowledged: dict[str, int] = {}
         self._n_read = 0
         client_id = address.options.get("client", f"steelyard-{address.topic.replace('/', '-')}")
@@ -119,7 +119,7 @@ class MqttSource(Source):
         return messages
 
     def lag(self) -> int | None:
-        """Return None: a broker does not tell how many messages it keeps for a session."""
+        """Return None: an MQTT broker does not report how many messages it keeps for a session."""
         return None
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
@@ -131,7 +131,7 @@ class MqttSource(Source):
 
 
 class MqttSink(Sink):
-    """Publisher to a topic; the id of a message is its user property ``id``."""
+    """Publisher to a topic; the id of a message is sent as the user property ``id``."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

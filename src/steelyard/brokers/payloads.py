@@ -1,4 +1,4 @@
-"""Payloads of messages as rows: JSON, CSV and Arrow, recognised by their first bytes."""
+"""Parser of message payloads: JSON, CSV and Arrow, recognised by their first bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["BadMessage", "ParsedMessages", "parse", "payload_kind"]
 
 _ARROW_STREAM = b"\xff\xff\xff\xff"
-_MAX_ROWS = 200_000  # of a message
+_MAX_ROWS = 200_000  # maximum number of rows in a message
 _LIMITS = wire.RequestLimits(rows=_MAX_ROWS)
 _decode = msgspec.json.Decoder().decode
 
@@ -29,19 +29,19 @@ class BadMessage(NamedTuple):
 
     @classmethod
     def of(cls, message: Message, error: SteelyardError) -> BadMessage:
-        """Return the message with the text of an error, in which requests are not mentioned."""
+        """Return the message with the text of an error, without the words "the request" at its start."""
         return cls(message, error.summary.removeprefix("the request").lstrip(":, "))
 
 
 class ParsedMessages(NamedTuple):
-    """Rows of messages of one kind."""
+    """Rows of messages that have the same format."""
 
     messages: list[Message]
-    counts: list[int]  # rows of each message
+    counts: list[int]  # number of rows in each message
     batch: ColumnBatch
 
     def ids(self) -> list[str]:
-        """Return the stable id of each row: that of its message, and its number if there are several."""
+        """Return the stable id of each row: the message id, plus the row number if there are several rows."""
         return [
             message.id if count == 1 else f"{message.id}/{row}"
             for message, count in zip(self.messages, self.counts, strict=True)
@@ -59,7 +59,7 @@ def payload_kind(payload: bytes) -> str:
 def parse(
     messages: Sequence[Message], text_columns: Sequence[str], header: str | None = None
 ) -> tuple[list[ParsedMessages], list[BadMessage]]:
-    """Parse messages; ``header`` names the columns of CSV messages, which otherwise begin with a header."""
+    """Parse messages; ``header`` names the CSV columns; without it, each CSV message starts with a header."""
     parsed: list[ParsedMessages] = []
     bad: list[BadMessage] = []
     first_line = None if header is None else header.encode() + b"\n"
@@ -74,7 +74,7 @@ def parse(
         kept, counts = [message for message, _, _ in found], [count for _, count, _ in found]
         try:
             batch = _joined(kind, [rows for _, _, rows in found], text_columns)
-        except DataError as error:  # of one message, so each message is parsed alone
+        except DataError as error:  # one message is bad, so each message is parsed separately
             if len(kept) == 1:
                 bad.append(BadMessage.of(kept[0], error))
                 continue

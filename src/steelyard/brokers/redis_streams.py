@@ -1,6 +1,6 @@
-"""Redis streams: one key; the position is the id of an entry and the number of entries so far.
+"""Redis streams: a topic is one key; a position is the id of an entry and the number of entries up to it.
 
-The number is only used for the lag: Redis does not count the entries after an id.
+The number is only used to compute the lag: Redis does not count the entries after an id.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _connect(address: Address) -> Any:
 class RedisSource(Source):
     """Reader of a stream.
 
-    The message of an entry is its field ``payload`` (or ``field`` of the address). An entry without that
-    field is a row whose columns are the fields.
+    The payload of a message is the field ``payload`` of the entry; the address option ``field`` names another
+    field. An entry without that field is a row whose columns are the fields.
     """
 
     has_positions = True
@@ -62,7 +62,7 @@ class RedisSource(Source):
             last, n_added = _text(info["last-generated-id"]), int(info.get("entries-added", info["length"]))
             is_end = address.options.get("start") == "end"
             self._entry = last if is_end else _FIRST
-            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries until here
+            self._n_entries = n_added if is_end else n_added - int(info["length"])  # entries read or deleted
             if "" in positions:
                 self._entry, _, count = positions[""].partition("/")
                 self._n_entries = int(count)
@@ -75,7 +75,7 @@ class RedisSource(Source):
                 source=str(self._address),
                 hint="give the new stream another name, or create the model again",
             )
-        deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # Redis 7
+        deleted = _text(info.get("max-deleted-entry-id", _FIRST))  # reported since Redis 7
         if _order(deleted) > _order(self._entry):
             self.missed = (
                 f"messages of {self._address} after {self._entry} were deleted before they were read"
@@ -107,7 +107,7 @@ class RedisSource(Source):
         return max(0, int(info.get("entries-added", info["length"])) - self._n_entries)
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Do nothing: the position is in the store of the service."""
+        """Do nothing: the service stores the position itself."""
 
     def close(self) -> None:
         self._client.close()
@@ -143,7 +143,7 @@ def _order(position: str) -> tuple[int, int]:
 
 
 def _row(fields: Mapping[bytes, bytes]) -> bytes:
-    """Return the fields of an entry as CSV, whose reader finds out which of them are numbers."""
+    """Return the fields of an entry as CSV; the CSV reader infers which columns are numeric."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([name.decode(errors="replace") for name in fields])

@@ -1,4 +1,4 @@
-"""Tables [source], [labels], [sink] and [dead_letter] of the file of a served model."""
+"""Tables [source], [labels], [sink] and [dead_letter] in the configuration file of a served model."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Feed:
     Parameters
     ----------
     source : Address
-        Topic of rows.
+        Topic that contains the rows.
     labels : Address, optional
-        Topic of labels, joined to the rows by the ``id`` column of the model.
+        Topic that contains labels; they are joined to the rows by the ``id`` column of the model.
     sink : Address, optional
-        Topic of predictions.
+        Topic to which predictions are sent.
     dead_letter : Address, optional
-        Topic of messages that cannot be used; without it, such a message stops the feed.
+        Topic to which unusable messages are sent; without it, such a message stops the feed.
     batch : int
         Maximum number of messages in one transaction.
     wait_seconds : float
         How long a label waits for its row before it is sent to the dead-letter topic.
     alarms_only : bool
-        Whether only predictions of another class than the most frequent one are sent.
+        Whether to send only the predictions of classes other than the most frequent one.
     """
 
     source: Address
@@ -57,8 +57,8 @@ class Feed:
 def split_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], Feed | None]:
     """Separate the topics from the other settings of a model.
 
-    Addresses may have credentials, so they stay in the file and in memory: they are not part of the spec,
-    which the store keeps and the service returns.
+    Addresses may contain credentials, so they stay in the file and in memory: they are not part of the spec,
+    which is kept in the store and returned by the service.
     """
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     tables = {name: values[name] for name in _OPTIONS if name in values}

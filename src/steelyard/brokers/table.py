@@ -23,10 +23,11 @@ _MAX_MESSAGES = 1_000
 
 
 class TopicTable:
-    """Reader of a topic with the interface of the readers of tables.
+    """Reader of a topic with the same interface as the readers of tables.
 
-    The columns are those of the first messages. The topic is read from its start (``start=end``: from now on)
-    until the reader is stopped, or with ``until=end`` to the end that it has when it is opened.
+    The columns are those of the first messages. The topic is read from its start, or with ``start=end`` from
+    now on. Reading ends when the reader is stopped; with ``until=end``, it ends at the last message that the
+    topic had when it was opened.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class TopicTable:
     def __init__(self, address: Address) -> None:
         self.place = Place(str(address))
         self.bad_rows = BadRows(self.place)
-        self.bytes_source = self  # TableStream stops a live feed by its bytes
+        self.bytes_source = self  # TableStream ends a live feed with bytes_source.stop()
         self._address, self._source = address, open_source(address)
         self._stopped = threading.Event()
         self._ends = address.options.get("until") == "end"
@@ -53,14 +54,14 @@ class TopicTable:
         self.names = list(self._sample)
 
     def _count(self) -> int:
-        """Return the number of messages until the end of the topic."""
+        """Return the number of messages that remain until the end of the topic."""
         count = self._source.lag()
         if count is None:
             raise DataError("this broker cannot tell where a topic ends.", source=self.place.source)
         return count
 
     def _read_first(self) -> tuple[list[Message], ColumnBatch]:
-        """Read until some messages can be parsed; return all messages, and the rows of those."""
+        """Read until a message can be parsed; return all messages read, and the rows that could be parsed."""
         first: list[Message] = []
         while messages := self._read():
             first += messages
@@ -79,7 +80,7 @@ class TopicTable:
         }
 
     def batches(self, wanted: list[str], kinds: Mapping[str, str]) -> Iterator[ColumnBatch]:
-        """Yield the rows."""
+        """Yield batches of rows with the wanted columns."""
         texts = [name for name in wanted if kinds[name] == "text"]
         messages = self._first
         while messages:
@@ -106,7 +107,7 @@ class TopicTable:
         return []
 
     def fraction_read(self) -> float | None:
-        """Return None: a topic has no end."""
+        """Return None: the length of a topic is not known."""
         return None
 
     def fingerprint(self) -> str | None:
@@ -125,7 +126,7 @@ class TopicTable:
 def _with_columns(
     batch: ColumnBatch, wanted: Sequence[str], kinds: Mapping[str, str], place: Place
 ) -> ColumnBatch:
-    """Return the wanted columns with their kinds; a column that messages do not have is missing."""
+    """Return the wanted columns with their kinds; columns that the messages lack get missing values."""
     columns: dict[str, Any] = {}
     for name in wanted:
         is_text, values = kinds[name] == "text", batch.columns.get(name)

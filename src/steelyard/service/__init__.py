@@ -1,6 +1,6 @@
-"""Durable learning service: models learn and predict at once, and acknowledged requests are never lost.
+"""Durable learning service: models learn and predict at the same time; acknowledged requests are never lost.
 
-Layers, bottom up: ``spec`` (settings of a model), ``rows`` (bodies of requests as columns), ``engine`` (one
+Layers, bottom up: ``spec`` (settings of a model), ``rows`` (request bodies as columns), ``engine`` (one
 model, without I/O), ``stores`` (durable storage in SQLite or PostgreSQL), ``session`` (a model and its part
 of the store), ``writer`` (the thread that changes models: group commit, publish, respond; leases of models),
 ``audit``, ``guards`` and ``statistics`` (audit log, allowed values and quotas, counters of the writer),
@@ -22,7 +22,7 @@ __all__ = ["Engine", "SQLiteStore", "Spec", "Writer", "open_store"]
 def open_store(where: str) -> Any:
     """Open the store at a path or at a URL like ``postgresql://learner@db.example/payments``."""
     if not where.startswith(("postgresql://", "postgres://")):
-        if "://" in where:  # may contain a password, so it is not part of the message
+        if "://" in where:  # a URL may contain a password, so the message does not repeat it
             raise ParameterError(
                 f"a store is a file or begins with postgresql://; got {where.partition('://')[0]}://."
             )

@@ -1,4 +1,4 @@
-"""Audit log: who changed which model, when, and with which outcome; without contents of rows."""
+"""Audit log: who changed which model, when, and with which outcome; the contents of rows are not recorded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from steelyard.service.stores.sql import Store
 __all__ = ["AuditEntry", "AuditLog"]
 
 _MAX_UNWRITTEN = 10_000
-_READ_ENTRIES = 500  # stored groups that a query reads at once
-_INTERNAL = (Tick, Adopt)  # sent by the writer itself
+_READ_ENTRIES = 500  # number of stored groups that a query reads at a time
+_INTERNAL = (Tick, Adopt)  # requests that the writer itself submits; they are not logged
 _NO_ORIGIN = Origin(None, None, "")
-_COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # fields of responses with numbers of rows
+_COUNTS = ("released", "learned", "labelled", "forgotten", "rows")  # response fields that count rows
 
 
 class AuditEntry(NamedTuple):
@@ -36,7 +36,7 @@ class AuditEntry(NamedTuple):
 
 
 class AuditLog:
-    """Audit log in the store; the requests of a group are one record, because a record per row is slow.
+    """Audit log in the store; the requests of a group share one record, because a record per request is slow.
 
     Parameters
     ----------
@@ -46,21 +46,22 @@ class AuditLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._unwritten: deque[AuditEntry] = deque(maxlen=_MAX_UNWRITTEN)  # of requests without a transaction
+        # Entries of requests that were not part of a committed transaction.
+        self._unwritten: deque[AuditEntry] = deque(maxlen=_MAX_UNWRITTEN)
         self._n_in_transaction = 0
 
     def add(self, entry: AuditEntry) -> None:
-        """Add an entry about a request that no transaction contains; the next one stores it. Thread-safe."""
+        """Add the entry of a request that has no transaction; the next transaction stores it. Thread-safe."""
         self._unwritten.append(entry)
 
     def add_failed(self, requests: Iterable[Request], outcome: str, now: float) -> None:
-        """Add the requests of a transaction that failed."""
+        """Add entries for the requests of a failed transaction."""
         for request in requests:
             if not isinstance(request, _INTERNAL):
                 self.add(AuditEntry(now, request.model, _verb(type(request)), *_values(request, outcome, {})))
 
     def write(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
-        """Store the outcomes of a group, inside its transaction; requests of one kind are one record."""
+        """Store the outcomes of a group in its transaction; adjacent requests of one kind share a record."""
         unwritten = list(self._unwritten)
         self._n_in_transaction = len(unwritten)
         records: list[tuple[float, str, str, list[tuple[Any, ...]]]] = []
@@ -98,7 +99,7 @@ class AuditLog:
         limit: int = 100,
         **equal: Any,
     ) -> tuple[list[AuditEntry], int | None]:
-        """Return entries, newest first, and the number to continue with; None at the end.
+        """Return entries, newest first, and the value of ``before`` for the next page (None at the end).
 
         ``equal`` selects entries by verb, key, address, request_id or outcome. ``since`` and ``until`` are
         times in seconds. A result can have more entries than ``limit``, because groups are not split.
@@ -124,7 +125,7 @@ def _verb(kind: type[Request]) -> str:
 
 
 def _values(request: Request, outcome: str, response: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the fields of an entry after time, model and verb."""
+    """Return the fields of an entry that follow the time, the model and the verb."""
     key, address, request_id = request.origin or _NO_ORIGIN
     n_rows = 0
     for name in _COUNTS:

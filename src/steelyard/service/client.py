@@ -12,7 +12,7 @@ import httpx
 from steelyard._http_client import RETRY_STATUSES, HttpClient, attempts, auth_headers, json_object
 from steelyard.exceptions import SteelyardError
 
-Rows = Sequence[Mapping[str, Any]] | Any  # or a data frame with the Arrow interface
+Rows = Sequence[Mapping[str, Any]] | Any  # mappings, or a data frame with the Arrow interface
 _ARROW = "application/vnd.apache.arrow.stream"
 
 __all__ = ["Client", "RefusedError", "UnansweredError", "UnreachableError"]
@@ -36,7 +36,7 @@ class RefusedError(SteelyardError, ValueError):
 
 
 class UnreachableError(SteelyardError, ConnectionError):
-    """The request was never sent."""
+    """The service cannot be reached; the request was never sent."""
 
 
 class UnansweredError(SteelyardError, TimeoutError):
@@ -99,7 +99,7 @@ class Client(HttpClient):
         return self._send("DELETE", f"/v1/models/{model}", key=key)
 
     def rename(self, model: str, new_name: str, *, key: str | None = None) -> dict[str, Any]:
-        """Give a model another name."""
+        """Rename a model."""
         return self._send("POST", f"/v1/models/{model}/rename", {"name": new_name}, key=key)
 
     def models(self) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ class Client(HttpClient):
         return found
 
     def model(self, model: str) -> dict[str, Any]:
-        """Return version, digest, classes and numbers of rows of a model."""
+        """Return the version, the digest, the classes and the row counts of a model."""
         return self._send("GET", f"/v1/models/{model}")
 
     def learn(self, model: str, rows: Rows, *, key: str | None = None) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Client(HttpClient):
         as_of: int | str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Predict labels, scores and probabilities; with ``remember`` also ids for delayed labels."""
+        """Return labels, scores and probabilities; with ``remember``, also row ids for delayed labels."""
         options: dict[str, Any] = {"remember": True} if remember else {}
         if as_of is not None:
             options["as_of"] = as_of
@@ -136,17 +136,17 @@ class Client(HttpClient):
         return self._send("POST", path, body, key=key, changes=remember)
 
     def explain(self, model: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Explain the predictions of rows: contributions, nearest remembered rows, and changes."""
+        """Explain predictions: contributions, nearest remembered rows, and changes that alter the label."""
         return self._send("POST", f"/v1/models/{model}/explain", {"rows": list(rows)}, changes=False)
 
     def explanations(self, model: str) -> dict[str, Any]:
-        """Return the explained recent alarms of a model and the importance of its columns."""
+        """Return recent alarms of a model with their explanations, and the importance of its columns."""
         return self._send("GET", f"/v1/models/{model}/explanations")
 
     def label(
         self, model: str, labels: Mapping[str, Any], *, correct: bool = False, key: str | None = None
     ) -> dict[str, Any]:
-        """Send delayed labels of remembered rows, by id; with ``correct`` also new labels of learned rows."""
+        """Send delayed labels by row id; with ``correct``, labels of learned rows are replaced."""
         body: dict[str, Any] = {"labels": dict(labels)}
         if correct:
             body["correct"] = True
@@ -166,8 +166,9 @@ class Client(HttpClient):
     ) -> dict[str, Any]:
         """Forget rows, selected by exactly one of the arguments; the response contains a certificate.
 
-        ``batch`` is the ``key`` of an earlier request, and ``learned`` a range of arrival times such as
-        ``{"since": "2026-11-16T10:00:00Z", "until": "2026-11-16T11:00:00Z"}``: both undo what was learned.
+        ``batch`` is the ``key`` of an earlier request: the rows of that request are forgotten. ``learned`` is
+        a range of arrival times such as ``{"since": "2026-11-16T10:00:00Z", "until":
+        "2026-11-16T11:00:00Z"}``.
         """
         selection = {
             "ids": ids,
@@ -183,11 +184,11 @@ class Client(HttpClient):
         return self._send("POST", f"/v1/models/{model}/forget", body, key=key)
 
     def challenge(self, model: str, settings: Mapping[str, Any], *, replay: bool = True) -> dict[str, Any]:
-        """Start a challenger: the settings of the model with these changes, learning the same rows."""
+        """Start a challenger: a model with changed settings that learns the same rows."""
         return self._send("PUT", f"/v1/models/{model}/challenger", {**settings, "replay": replay})
 
     def challenger(self, model: str) -> dict[str, Any]:
-        """Return the quality of model and challenger on the same rows."""
+        """Return the quality of the model and of its challenger on the same rows."""
         return self._send("GET", f"/v1/models/{model}/challenger")
 
     def end_challenger(self, model: str, *, key: str | None = None) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class Client(HttpClient):
         return self._send("DELETE", f"/v1/models/{model}/challenger", key=key)
 
     def promote(self, model: str, *, key: str | None = None) -> dict[str, Any]:
-        """Exchange model and challenger; the same call again rolls back."""
+        """Swap model and challenger; a second call swaps them back."""
         return self._send("POST", f"/v1/models/{model}/promote", key=key)
 
     def quarantine(self, model: str) -> list[dict[str, Any]]:
@@ -216,13 +217,13 @@ class Client(HttpClient):
         return self._send("POST", f"/v1/models/{model}/quarantine", body, key=key)
 
     def audit(self, **selection: Any) -> list[dict[str, Any]]:
-        """Return entries of the audit log, newest first, selected by model, verb, key, outcome, since ..."""
+        """Return entries of the audit log, newest first, filtered by model, verb, key, outcome, since ..."""
         path = httpx.URL("/v1/audit", params=selection)
         found: list[dict[str, Any]] = self._send("GET", str(path))["entries"]
         return found
 
     def measures(self, model: str) -> dict[str, Any]:
-        """Return the quality of predictions, now and over time."""
+        """Return the quality of predictions, current and over time."""
         return self._send("GET", f"/v1/models/{model}/measures")
 
     def certificates(self, model: str) -> list[dict[str, Any]]:
@@ -231,7 +232,7 @@ class Client(HttpClient):
         return found
 
     def file(self, model: str) -> bytes:
-        """Return the learner as the bytes of a file that :func:`steelyard.load` reads."""
+        """Return the learner in the file format that :func:`steelyard.load` reads."""
         return self._response("GET", f"/v1/models/{model}/file").content
 
     # -- transport ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ _MAX_JUMP_SECONDS = 3_600.0  # a jump that lasts longer is a correction, and the
 
 
 def _seconds_since_boot() -> float:
-    """Return a monotonic time that, where the system offers it, also advances during suspend."""
+    """Return a monotonic time; if the operating system supports it, the time also advances during suspend."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -26,12 +26,12 @@ class SteadyClock:
 
     The service expires rows and stored responses by age. If the system clock is set ahead by mistake, they
     must not be deleted. When the wall clock differs from the monotonic clock by more than a minute, this
-    clock continues at the old rate and logs a warning; it follows a difference that lasts for an hour.
+    clock continues at the old rate and logs a warning; after an hour it accepts the new wall clock time.
 
     Parameters
     ----------
     wall, monotonic : callable
-        Return seconds.
+        Functions that return a time in seconds.
     """
 
     def __init__(

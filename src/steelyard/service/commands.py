@@ -51,7 +51,7 @@ class Conflict(SteelyardError, ValueError):  # noqa: N818  a state, not an error
 
 
 class PositionMoved(Conflict):
-    """Another request has moved the position in a topic: the messages were consumed already."""
+    """The position in the topic has been moved by another request: the messages were already consumed."""
 
 
 class GoneError(SteelyardError, LookupError):
@@ -67,7 +67,7 @@ class Unavailable(SteelyardError, RuntimeError):  # noqa: N818  a state, not an 
 
 
 _PENDING, _RUNNING, _CANCELLED, _FINISHED = range(4)
-_future_lock = threading.Lock()  # shared by all futures: it is held for less time than creating a lock takes
+_future_lock = threading.Lock()  # shared by all futures: creating a lock takes longer than this lock is held
 
 
 class RequestFuture:
@@ -196,7 +196,7 @@ class Request:
     key: str | None = field(default=None, kw_only=True)
     fingerprint: str = field(default="", kw_only=True)
     origin: Origin | None = field(default=None, kw_only=True)
-    is_repeated: bool = field(default=False, init=False)  # got the response of an earlier one
+    is_repeated: bool = field(default=False, init=False)  # got the stored response of an earlier request
     future: RequestFuture = field(default_factory=RequestFuture, kw_only=True, repr=False)
 
 
@@ -209,14 +209,14 @@ class Put(Request):
 
 @dataclass
 class Delete(Request):
-    """Delete a model with everything that the store has of it, except its audit log."""
+    """Delete a model and all its data in the store, except its audit log."""
 
     erases: ClassVar[bool] = True
 
 
 @dataclass
 class Rename(Request):
-    """Give a model another name."""
+    """Rename a model."""
 
     new_name: str
 
@@ -257,17 +257,17 @@ class Consume(Request):
         Name of the topic in the store.
     moves : mapping of str to (str or None, str)
         For each part of the topic, the position before and after the messages. If the stored position is
-        another one, the request raises PositionMoved and changes nothing.
+        different, the request raises PositionMoved and changes nothing.
     learn : ColumnBatch, optional
         Labelled rows.
     remember : sequence of PendingRow
-        Rows that wait for their labels; those whose labels came earlier are learned.
+        Rows that wait for their labels; rows whose labels have already arrived are learned.
     labels : mapping of str to label
-        Labels by row id; labels of unknown rows are stored until the rows arrive.
+        Labels, keyed by row id; labels of unknown rows are stored until the rows arrive.
     unused : sequence of str
         Ids of stored labels to delete.
     skips_known : bool
-        Whether rows that were learned before are skipped, because the broker may deliver them again.
+        Whether to skip rows that were learned before, because the broker may deliver messages again.
     """
 
     topic: str
@@ -289,7 +289,7 @@ class Forget(Request):
     subject: str | None = None
     before: float | None = None
     batch: ColumnBatch | None = None
-    request_key: str | None = None  # idempotency key of the request that the rows came with
+    request_key: str | None = None  # idempotency key of the request that added the rows
     learned: tuple[float, float] | None = None  # range of arrival times, both ends included
 
     @property
@@ -308,7 +308,7 @@ class Forget(Request):
 
 @dataclass
 class Release(Request):
-    """Decide about rows in quarantine, by number: learn them, or delete them."""
+    """Learn or delete rows in quarantine, selected by number."""
 
     erases: ClassVar[bool] = True
 
@@ -318,15 +318,15 @@ class Release(Request):
 
 @dataclass
 class Challenge(Request):
-    """Start a challenger with these settings, or end it if they are None."""
+    """Start a challenger with these settings; if they are None, end the current challenger."""
 
     spec: Spec | None
-    replay: bool = True  # whether it first learns the stored rows of the model
+    replay: bool = True  # whether the challenger first learns the stored rows of the model
 
 
 @dataclass
 class Promote(Request):
-    """Exchange a model and its challenger."""
+    """Swap a model and its challenger."""
 
 
 @dataclass
@@ -347,7 +347,7 @@ class Drop(Request):
 
 @dataclass
 class Adopt(Request):
-    """Continue with a session of another writer thread; sent by the writer itself."""
+    """Take over a session from another writer thread; sent by the writer itself."""
 
     session: Any
 

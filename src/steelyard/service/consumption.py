@@ -1,4 +1,4 @@
-"""Messages of a topic, applied in one transaction together with the position in the topic."""
+"""Applies messages of a topic and moves the position in the topic, in one transaction."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class TopicConsumer(Protocol):
 
 
 def consume(session: ModelSession, request: Consume, max_pending: int, now: float) -> dict[str, Any]:
-    """Apply the messages of a request; after an error nothing is changed."""
+    """Apply the messages of a request; if an error is raised, nothing has changed."""
     store, engine = session.store, session.engine
     _check_positions(session, request)
     limit = min(max_pending, engine.spec.limit("waiting"))
     if session.n_pending + len(request.remember) > limit:
-        raise Conflict(f"{session.n_pending:,} rows wait for their labels, and {limit:,.0f} can.")
+        raise Conflict(f"{session.n_pending:,} rows wait for their labels; the limit is {limit:,.0f}.")
     n_learned = 0
     if request.learn is not None:
         n_learned = _learn(session, request.learn, now, skips_known=request.skips_known)
-    # From here on nothing raises because of the content of messages: labels that are refused are stored.
+    # From here on, the content of messages cannot raise errors: refused labels are stored with the reason.
     rows = _not_learned(session, request.remember) if request.skips_known else list(request.remember)
     if rows:
         session.remember(rows, max_pending)
@@ -82,7 +82,7 @@ def _learn(session: ModelSession, batch: ColumnBatch, now: float, *, skips_known
 
 
 def _new_rows(session: ModelSession, batch: ColumnBatch, column: str) -> ColumnBatch:
-    """Return the rows whose ids are neither known nor repeated."""
+    """Return the rows whose ids are new: not in the store, and not repeated in the batch."""
     ids = wire.identifiers(batch, column)
     seen = set(session.store.known_ids(session.engine.name, [row_id for row_id in ids if row_id]))
     is_new = []
@@ -99,7 +99,7 @@ def _not_learned(session: ModelSession, rows: Sequence[PendingRow]) -> list[Pend
 
 
 def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
-    """Learn the pending rows with these labels; store labels without a row, and those that are refused."""
+    """Learn pending rows with their labels; store the labels that have no pending row or are refused."""
     if not labels:
         return 0
     store, name = session.store, session.engine.name
@@ -121,7 +121,7 @@ def _label(session: ModelSession, labels: Mapping[str, Any], now: float) -> int:
 def _learn_labels(
     session: ModelSession, rows: Sequence[PendingRow], labels: Mapping[str, Any], now: float
 ) -> dict[str, str]:
-    """Learn pending rows; return the errors of those that are refused, by id."""
+    """Learn pending rows; return the error messages of refused rows, keyed by row id."""
     if not rows:
         return {}
     try:
@@ -138,7 +138,7 @@ def _learn_labels(
 
 
 def pending_rows(spec: Spec, batch: ColumnBatch, answers: Predictions | None, now: float) -> list[PendingRow]:
-    """Return rows that wait for labels, with their predictions; None for a model that cannot predict yet."""
+    """Return rows with their predictions, if there are any, in the form in which they wait for labels."""
     if spec.rows == "none":
         raise Conflict('this model stores no rows (rows = "none"), so none can wait for a label.')
     if spec.subject is not None and spec.subject not in batch.columns:

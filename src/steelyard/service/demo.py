@@ -1,4 +1,4 @@
-"""Demonstration: a model that learns from the built-in stream, for the web page."""
+"""Demonstration: a model that learns from the built-in stream, to show the web page."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _BATCH_ROWS = 50
 _BATCH_SECONDS = 0.1
 _BATCHES_PER_DELETION = 500
 _ROWS_PER_SEED = 1_000_000
-_TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")  # some values are missing
+_TEXT_COLUMNS = ("customer", "category", "channel", "country", "device")  # with some missing values
 
 
 def feed(writer: Writer) -> threading.Thread:
-    """Start a thread that feeds the model until the process ends."""
+    """Start a thread that feeds the model until the process exits."""
     spec = Spec.from_mapping(_SPEC)
     thread = threading.Thread(target=_feed, args=(writer, spec), name="steelyard-demo", daemon=True)
     writer.process([Put(_NAME, spec)])
@@ -42,13 +42,13 @@ def feed(writer: Writer) -> threading.Thread:
 
 
 def _feed(writer: Writer, spec: Spec) -> None:
-    with contextlib.suppress(SteelyardError, RuntimeError):  # the service has stopped
+    with contextlib.suppress(SteelyardError, RuntimeError):  # raised when the service has stopped
         for seed in count():
             stream = Payments(_ROWS_PER_SEED, chunk=_BATCH_ROWS, seed=seed)
             for number, columns in enumerate(stream.tables()):
                 batch = {name: columns[name] for name in ("time", *stream.feature_names, *_TEXT_COLUMNS)}
                 batch[spec.target] = columns["label"].astype(object)
                 writer.submit(Learn(_NAME, ColumnBatch(batch, len(columns["label"]))))
-                if number % _BATCHES_PER_DELETION == _BATCHES_PER_DELETION - 1:  # a deletion request
+                if number % _BATCHES_PER_DELETION == _BATCHES_PER_DELETION - 1:  # simulated deletion request
                     writer.submit(Forget(_NAME, subject=columns["customer"][0], key=uuid.uuid4().hex))
                 time.sleep(_BATCH_SECONDS)

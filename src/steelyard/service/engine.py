@@ -1,7 +1,7 @@
 """Engine of one model: its columns, its learner and its quality monitor.
 
-The engine does no I/O and reads no clock: the same events give the same model, so recovery replays events.
-Every event is atomic.
+The engine does no I/O and does not read the clock: the same events give the same model, so a model can be
+recovered by replaying its events. Every event is atomic.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _MAX_CLASSES_TO_COMPARE = 8  # with more classes, LabelReader is faster than one
 
 @dataclass(frozen=True)
 class EarlierPredictions:
-    """Predictions of rows whose labels arrived later; the quality monitor evaluates them."""
+    """Predictions of rows whose labels arrived later; input of the quality monitor."""
 
     labels: list[Any]
-    scores: FloatArray  # of shape (n_rows, n_classes)
+    scores: FloatArray  # shape (n_rows, n_classes)
     classes: list[Any]
 
     def answers(self) -> Predictions:
@@ -55,19 +55,19 @@ class EarlierPredictions:
         return Predictions.of(np.array(self.labels), list(self.classes), self.scores)
 
     def take(self, order: NDArray[Any]) -> EarlierPredictions:
-        """Return the predictions of some rows, by position."""
+        """Return the predictions of the rows at these positions."""
         return EarlierPredictions([self.labels[i] for i in order], self.scores[order], self.classes)
 
 
 @dataclass
 class Challenger:
-    """A second model that learns the same rows in shadow, and the quality of both on these rows.
+    """A second model that learns the same rows in shadow mode, and the quality of both models on these rows.
 
-    Both are evaluated at the same moment, when a row is learned, also for delayed labels: a challenger would
-    otherwise be compared with predictions that were made before it existed.
+    Both models predict a row at the moment when its label is learned, even if the label is delayed. Otherwise
+    the challenger would be compared with predictions that were made before it existed.
     """
 
-    engine: Engine  # its monitor has the quality of the challenger
+    engine: Engine  # engine.monitor holds the quality of the challenger
     monitor: QualityMonitor  # quality of the model itself since the challenger started
     since: float
 
@@ -83,19 +83,19 @@ class Engine:
         Settings of the model.
     own_window : bool
         Whether a learner with a parameter ``window`` drops the rows outside the sliding window by itself; in
-        models of earlier versions the engine forgets them.
+        models that were created by earlier versions, the engine forgets these rows.
     """
 
     def __init__(self, name: str, spec: Spec, *, own_window: bool = True) -> None:
         self.name = name
         self.spec = spec
         self.version = 0
-        self.n_rows = 0  # rows in the model now
-        self.n_learned = 0  # rows learned since the model was created
+        self.n_rows = 0  # number of rows in the model
+        self.n_learned = 0  # number of rows learned since the model was created
         self.monitor = QualityMonitor()
         self.recent = RecentRows()
         self.challenger: Challenger | None = None
-        self.challenger_ended: str | None = None  # why the last challenger ended by itself
+        self.challenger_ended: str | None = None  # why the last challenger ended, unless a client ended it
         self._encoder = TableEncoder(spec.missing)
         self._learner = spec.make_learner(own_window=own_window)
         self._newest = -math.inf  # time of the newest row
@@ -125,14 +125,14 @@ class Engine:
 
     @property
     def n_dropped(self) -> int:
-        """Number of the oldest rows that the learner has dropped and :meth:`expire` was not called for."""
+        """Number of rows that the learner has dropped but that :meth:`expire` has not removed yet."""
         if not self.has_own_window or not is_ready(self._learner):
             return 0
         return self.n_rows - int(np.sum(self._learner.class_count_))
 
     @property
     def n_features(self) -> int:
-        """Number of encoded features; 0 before the first rows."""
+        """Number of encoded features; 0 before the first rows are learned."""
         return int(getattr(self._learner, "n_features_in_", 0))
 
     @property
@@ -141,7 +141,7 @@ class Engine:
 
     @property
     def _encoder_learns(self) -> bool:
-        """Whether learning rows changes the encoder."""
+        """Whether learning rows can change the encoder."""
         if not self._has_columns or self._encoder.categorical_:
             return True
         return self.spec.missing in {"mean", "indicator"}
@@ -171,7 +171,7 @@ class Engine:
             raise DataError("there is no feature column.", source="the request")
 
     def feature_names(self, batch: ColumnBatch) -> list[str]:
-        """Return the columns of rows that are features."""
+        """Return the names of the columns that are features."""
         special = {self.spec.time, self.spec.subject, self.spec.id, self.spec.target}
         return [name for name in batch.columns if name not in special]
 
@@ -188,11 +188,11 @@ class Engine:
     ) -> int:
         """Evaluate predictions for the rows, then learn the rows; return the new version.
 
-        ``times`` are the times of the rows, ``at`` by default. Without earlier predictions the rows are
-        predicted now. ``pause`` is called before learning.
+        ``times`` are the times of the rows; the default is ``at``. Without earlier predictions, the rows are
+        predicted now. ``pause`` is called before the learner changes.
         """
         times = np.full(add.n_rows, at) if times is None else times
-        # A learner expects ascending times; a row that arrives late counts as new.
+        # Learners expect ascending times, so a late row gets the newest time so far.
         ascending = np.maximum(np.maximum.accumulate(times), self._newest)
         encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         try:
@@ -234,20 +234,20 @@ class Engine:
     ) -> None:
         counted = rival.engine.monitor.n_counted
         rival.engine.learn(add, at=at, times=times)
-        if answers is not None and rival.engine.monitor.n_counted > counted:  # both have predicted
+        if answers is not None and rival.engine.monitor.n_counted > counted:  # both models have predicted
             rival.monitor.count(labels, answers, row=self.n_learned, at=at)
             rival.monitor.take_points()
         rival.engine.monitor.take_points()
 
     def _challenge(self, change: Callable[[], Any]) -> None:
-        """Apply a change to the challenger; one that fails ends it, since it would lack rows of the model."""
+        """Apply a change to the challenger; end the challenger if it fails, since it would lack rows."""
         try:
             change()
         except SteelyardError as error:
             self.challenger, self.challenger_ended = None, type(error).__name__
 
     def forget(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
-        """Unlearn rows, after a call of ``pause``; return the new version."""
+        """Call ``pause``, then unlearn rows; return the new version."""
         n_before = self.n_rows
         self._unlearn(batch, pause)
         if self.challenger is not None:
@@ -258,7 +258,7 @@ class Engine:
     def expire(self, batch: ColumnBatch, *, pause: Callable[[], None] | None = None) -> int:
         """Unlearn rows that leave the sliding window, in the order of arrival; return the new version.
 
-        The first of them are those that the learner has dropped by itself.
+        The first rows of the batch are those that the learner has already dropped by itself.
         """
         n_dropped = min(self.n_dropped, batch.n_rows)
         if n_dropped < batch.n_rows:
@@ -290,11 +290,11 @@ class Engine:
     def _forget_too(self, rival: Engine, change: Callable[[], Any], n_rows: int) -> None:
         if rival.n_rows == n_rows:
             self._challenge(change)
-        else:  # it has not learned all rows of the model, so these may be unknown to it
+        else:  # the challenger has not learned all rows of the model and may not know these
             self.challenger, self.challenger_ended = None, "rows were forgotten"
 
     def check_correction(self, right: ColumnBatch) -> None:
-        """Raise DataError if learned rows cannot get these labels: classes of the model or of its spec."""
+        """Raise DataError if the learner cannot forget, or if a corrected label is not a known class."""
         if not self.can_forget:
             raise DataError(
                 f"a model of class {type(self._learner).__name__} cannot forget rows, so labels cannot be "
@@ -309,13 +309,13 @@ class Engine:
             raise DataError(f"a label can be corrected to {expected}; got {unknown!r}; nothing was changed.")
 
     def correct(self, wrong: ColumnBatch, right: ColumnBatch) -> int:
-        """Forget rows and learn them with other labels, as one change; return the new version."""
+        """Forget rows and learn them with other labels, as one atomic change; return the new version."""
         self.check_correction(right)
         X, y = self._encoded(wrong)
         try:
             self._learner.forget(X, y)
             learn_chunk(self._learner, encoded_chunk(self._encoder, right, self._labels(right), learn=False))
-        except SteelyardError as error:  # the learner may have changed: the writer recovers the model
+        except SteelyardError as error:  # the learner may be half changed; the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
         if self.challenger is not None:
             rival = self.challenger.engine
@@ -327,12 +327,12 @@ class Engine:
     def start_challenger(
         self, spec: Spec, history: Iterable[tuple[ColumnBatch, FloatArray]], *, at: float
     ) -> int:
-        """Start a challenger that has learned the given rows with their times; return the new version."""
+        """Start a challenger that first learns ``history`` (rows and their times); return the new version."""
         self.spec.check_challenger(spec)
         rival = Engine(self.name, spec)
         for batch, times in history:
             rival.learn(batch, at=at, times=times)
-        rival.monitor = QualityMonitor()  # both are compared from now on
+        rival.monitor = QualityMonitor()  # the comparison starts now, so earlier counts are dropped
         self.challenger, self.challenger_ended = Challenger(rival, QualityMonitor(), at), None
         return self._next()
 
@@ -342,7 +342,7 @@ class Engine:
         return self._next()
 
     def promote(self) -> Engine:
-        """Return the challenger as the model; this engine becomes its challenger."""
+        """Return the challenger as the new model; this engine becomes the challenger."""
         rival = self.challenger
         assert rival is not None
         promoted, monitor = rival.engine, rival.engine.monitor
@@ -355,7 +355,7 @@ class Engine:
         return promoted
 
     def categories_in(self, batch: ColumnBatch) -> set[tuple[str, str]]:
-        """Return the known categories, as (column, text), that occur in rows."""
+        """Return the known categories that occur in the rows, as pairs (column, text)."""
         known = set(self._encoder.categories_) if self._has_columns else set()
         columns = self._encoder.categorical_ if self._has_columns else []
         found: set[tuple[str, Any]] = {
@@ -368,14 +368,14 @@ class Engine:
         return found if self.challenger is None else found | self.challenger.engine.categories_in(batch)
 
     def erase_categories(self, categories: set[tuple[str, str]]) -> None:
-        """Erase the texts of categories that no row has any more."""
-        self._encoder = self._encoder.copy()  # published copies keep theirs
+        """Erase the texts of categories that no longer occur in any row."""
+        self._encoder = self._encoder.copy()  # published models keep the old encoder
         self._encoder.erase_categories(sorted(categories))
         if self.challenger is not None:
             self.challenger.engine.erase_categories(categories)
 
     def configure(self, spec: Spec) -> int:
-        """Change settings that do not require learning rows again; return the new version."""
+        """Change settings that do not require relearning the rows; return the new version."""
         self.spec.check_change(spec)
         if spec.allowed_labels is not None and spec.allowed_labels != self.spec.allowed_labels:
             missing = set(class_counts(self._learner)) - spec.allowed_labels
@@ -395,9 +395,9 @@ class Engine:
     def _labels(self, batch: ColumnBatch) -> NDArray[Any]:
         values = batch.columns[self.spec.target]
         if values.dtype == np.float64 and _are_among(values, getattr(self._learner, "classes_", None)):
-            return values.astype(np.int64)  # fast path for the usual case: integer classes
+            return values.astype(np.int64)  # fast path for the most common case: integer classes
         numbers = {} if self._text_labels else self.spec.integer_classes
-        if numbers and values.dtype == object:  # another row of the request had a text as its label
+        if numbers and values.dtype == object:  # a text label in another row made the whole column text
             found = [numbers.get(text or "") for text in as_texts(values)]
             if None not in found:
                 return np.array(found, dtype=np.int64)
@@ -414,7 +414,7 @@ class Engine:
         return predict_chunk(self._learner, chunk, sample_cost=costs) if is_ready(self._learner) else None
 
     def _encoded(self, batch: ColumnBatch) -> tuple[FloatArray, NDArray[Any]]:
-        """Encode rows that were learned before, with the current number of features of the learner."""
+        """Encode rows that were learned before, padded to the current number of features of the learner."""
         labels = self._labels(batch)
         chunk = encoded_chunk(self._encoder, batch, labels, learn=False)
         width = n_features_of(self._learner, chunk)
@@ -427,7 +427,7 @@ class Engine:
         return PublishedModel(self)
 
     def copies(self) -> tuple[TableEncoder, Any]:
-        """Return copies of encoder and learner for reading."""
+        """Return read-only copies of the encoder and the learner."""
         encoder = self._encoder.copy() if self._encoder_learns else self._encoder
         return encoder, copy.deepcopy(self._learner)
 
@@ -437,7 +437,7 @@ class Engine:
         return self._learner
 
     def digest(self) -> str:
-        """Return a hash of the learned state: models with equal digests are equal."""
+        """Return a hash of the learned state: models with equal digests have equal states."""
         return digest_of(self._learner)
 
     def classes(self) -> dict[str, float]:
@@ -445,7 +445,7 @@ class Engine:
         return class_counts(self._learner)
 
     def column_kinds(self) -> dict[str, str]:
-        """Return the kind of each feature column; empty before the first rows."""
+        """Return the kind of each feature column; empty before the first rows are learned."""
         if not self._has_columns:
             return {}
         numbers = set(self._encoder.numeric_)
@@ -498,7 +498,7 @@ class Engine:
 
 
 def _copy_parameters(source: Any, learner: Any) -> None:
-    """Copy the parameters of a learner, and of the learner inside a wrapper, to another learner."""
+    """Copy the parameters of a learner to another learner, including those of a wrapped learner."""
     parameters = source.get_params(deep=False)
     inner = parameters.pop("estimator", None)
     for target in ("estimator", "estimator_"):
@@ -508,7 +508,7 @@ def _copy_parameters(source: Any, learner: Any) -> None:
 
 
 def _are_among(values: FloatArray, classes: NDArray[Any] | None) -> bool:
-    """Return whether all labels are known integer classes, of which there are few."""
+    """Return whether the known classes are a few integers and all labels are among them."""
     if classes is None or classes.dtype.kind != "i" or len(classes) > _MAX_CLASSES_TO_COMPARE:
         return False
     known = values == classes[0]

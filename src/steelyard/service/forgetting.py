@@ -1,4 +1,4 @@
-"""Forgetting: finds the rows of a request, unlearns them, erases them and makes the certificate."""
+"""Forgetting: finds the rows to forget, unlearns them, erases them and creates the certificate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Forgetting", "SplitChunk", "row_keys"]
 
-_MAX_SCANNED_ROWS = 200_000  # rows that forgetting reads to find out whether a category is still used
+_MAX_SCANNED_ROWS = 200_000  # maximum number of rows to scan for other uses of a category
 
 
 class SplitChunk(NamedTuple):
@@ -32,19 +32,19 @@ class SplitChunk(NamedTuple):
     unlearn: ColumnBatch
     keep: ColumnBatch
     times: FloatArray  # times of the rows to keep
-    n_selected: int  # selected rows, including expired ones
-    batches: dict[str, list[int]]  # positions of the rows to keep, by idempotency key
+    n_selected: int  # number of selected rows, including expired ones
+    batches: dict[str, list[int]]  # positions of the rows to keep, keyed by idempotency key
 
 
 class Forgetting:
-    """One request to forget rows of a model.
+    """Execution of one request to forget rows of a model.
 
     Parameters
     ----------
     session : ModelSession
         The model and its part of the store.
     request : Forget
-        The selection of the rows.
+        The request, which selects the rows.
     now : float
         Time in seconds.
     """
@@ -71,7 +71,7 @@ class Forgetting:
         is_complete = is_complete and not kept_columns
         is_found = bool(affected) or request.batch is not None
         deletes_history = is_found or engine.spec.window is not None  # expired rows may be in older snapshots
-        # Before the first change, because both take long.
+        # The statement and the snapshot take long, so they are computed before the first write to the store.
         after, snapshot = (
             self.session.statement(),
             self.session.encoded_snapshot(now) if deletes_history else None,
@@ -132,7 +132,7 @@ class Forgetting:
         return certificate
 
     def _erase_categories(self, affected: Mapping[int, SplitChunk]) -> list[str]:
-        """Erase texts that only the forgotten rows had as categories; return columns that are not checked."""
+        """Erase categories that occurred only in forgotten rows; return columns that could not be checked."""
         request = self.request
         engine, keeps_rows = self.session.engine, self.session.engine.spec.keeps_rows
         parts = [split.unlearn for split in affected.values()]
@@ -162,7 +162,7 @@ class Forgetting:
                 yield rows.take(self.session.row_windows.begin_of(chunk), rows.n_rows)
 
     def _n_unknown(self, affected: Mapping[int, SplitChunk], n_dropped: int) -> int:
-        """Return how many of the given ids or subjects no learned, pending or quarantined row had."""
+        """Return how many of the given ids or subjects match no learned, pending or quarantined row."""
         request = self.request
         if request.ids is None and request.subject is None:
             return 0
@@ -216,7 +216,7 @@ class Forgetting:
         return {chunk: self.session.split_chunk(chunk, found) for chunk, found in positions.items()}
 
     def _chunks_to_undo(self) -> dict[int, SplitChunk]:
-        """Return the chunks of one request, or of a range of arrival times; raise if there are none."""
+        """Return the chunks of one request or of a range of arrival times; raise if there are none."""
         request = self.request
         name, key = self.session.engine.name, request.request_key
         if key is not None:
@@ -234,7 +234,7 @@ class Forgetting:
         return splits
 
     def _positions_of(self, batch: ColumnBatch) -> dict[int, list[int]]:
-        """Find rows with these values in the window; raise Conflict if one of them is not there."""
+        """Find the stored rows with these values, by chunk; raise Conflict if one of them is not found."""
         spec = self.session.engine.spec
         identifying = [name for name in (spec.id, spec.subject) if name in batch.columns]
         names = [*self.session.engine.column_kinds(), spec.target, *map(str, identifying)]
@@ -250,7 +250,7 @@ class Forgetting:
                 if position >= begin and wanted[key] > 0:
                     positions.setdefault(chunk, []).append(position)
                     wanted[key] -= 1
-            wanted = +wanted  # remove the rows that were found from the counter
+            wanted = +wanted  # drop keys with count 0, whose rows were all found
         if wanted:
             raise Conflict(
                 f"{sum(wanted.values())} of the rows to forget were never learned, or are forgotten already; "
@@ -261,7 +261,7 @@ class Forgetting:
 
 
 def row_keys(batch: ColumnBatch, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the values of each row in these columns, for comparisons; raise DataError if one is missing."""
+    """Return the comparable values of each row in these columns; raise DataError if a column is missing."""
     missing = [name for name in names if name not in batch.columns]
     if missing:
         raise DataError(f"the column {missing[0]!r} is missing.", source="the request")

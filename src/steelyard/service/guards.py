@@ -15,11 +15,11 @@ from steelyard.tables.columns import ColumnBatch, RowError, near
 __all__ = ["check_quota", "check_rows", "violations"]
 
 _MEGABYTE = 1_000_000
-_MAX_LISTED = 99  # characters of the classes in a message
+_MAX_LISTED = 99  # maximum length of the list of classes in a message
 
 
 def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
-    """Return column and reason of each row that violates a guard; the reason has no value of the row."""
+    """Return column and reason for each row that violates a guard; reasons contain no values of rows."""
     found: dict[int, tuple[str, str]] = {}
     allowed = spec.allowed_labels
     if allowed is not None:
@@ -29,7 +29,7 @@ def violations(spec: Spec, batch: ColumnBatch) -> dict[int, tuple[str, str]]:
     for name, (low, high) in (spec.ranges or {}).items():
         values = batch.columns.get(name)
         if values is None or values.dtype != np.float64:
-            continue  # a missing column or a text is an error of the row itself
+            continue  # other checks report missing columns and texts
         outside = np.zeros(batch.n_rows, dtype=bool)
         if low is not None:
             outside |= values < low
@@ -63,7 +63,7 @@ def check_rows(spec: Spec, batch: ColumnBatch) -> None:
 
 
 def check_quota(engine: Engine, batch: ColumnBatch, state_bytes: int) -> None:
-    """Raise Conflict if rows would exceed a quota of the model."""
+    """Raise Conflict if these rows would exceed a quota of the model."""
     spec = engine.spec
     n_columns = len(engine.column_kinds()) or len(engine.feature_names(batch))
     used: dict[str, float] = {"columns": max(engine.n_features, n_columns)}

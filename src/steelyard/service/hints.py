@@ -1,4 +1,4 @@
-"""Hints of library errors, rewritten for the service: settings of a model instead of Python arguments."""
+"""Rewrites hints of library errors for the service: model settings instead of Python arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steelyard.service.spec import Spec
 __all__ = ["service_hint"]
 
 _SETTINGS = frozenset(field.name for field in fields(Spec))
-# An argument such as missing="zero", track_rows=True or key=0.
+# Matches an argument such as missing="zero", track_rows=True or key=0.
 _ARGUMENT = re.compile(r"""(?<![-\w.])([A-Za-z_]\w*)=("[^"]*"|'[^']*'|True|False|\d[\d.]*)""")
 _ASIDE = re.compile(r" \([^()]* on the command line\)")
 _TEXTS = {
@@ -27,7 +27,7 @@ _TEXTS = {
 
 
 def service_hint(hint: str) -> str:
-    """Return a hint with settings of a model in place of Python arguments and options of commands.
+    """Return a hint that names model settings instead of Python arguments and command-line options.
 
     >>> service_hint('fill gaps with missing="zero" (--missing on the command line)')
     'fill gaps with missing = "zero" (in the settings of a new model)'

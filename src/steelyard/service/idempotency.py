@@ -54,7 +54,7 @@ def stored_response(request: Request, fingerprint: str, body: str) -> Response:
 
 
 def _mentioned_rows(request: Request, response: Response) -> list[RowReference]:
-    """Return the rows that a response names; forgetting one of them erases the response."""
+    """Return the rows that a response mentions; forgetting one of them erases the response."""
     if isinstance(request, Remember):
         return [(row.id, row.subject) for row in request.rows]
     return [(row_id, None) for row_id in response.get("unknown", ())]

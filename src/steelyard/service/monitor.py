@@ -16,9 +16,9 @@ from steelyard.streams.predictions import Predictions
 
 __all__ = ["QualityMonitor"]
 
-WINDOW = 4000  # rows over which quality is computed
+WINDOW = 4000  # number of recent rows over which quality is computed
 _MIN_ROWS_PER_POINT = 100  # minimum number of rows between two points of the history
-_N_EARLY_POINTS = 50  # the first points of the history need not be a second apart
+_N_EARLY_POINTS = 50  # the first points of the history can be less than a second apart
 _MIN_SECONDS_PER_POINT = 1.0
 _MAX_BUFFERED_ROWS = 50 * WINDOW
 _N_BINS = 40
@@ -26,7 +26,7 @@ _N_THRESHOLDS = 7
 
 
 class QualityMonitor:
-    """Confusion matrix and AUC over the last rows, with a history of points; thread-safe.
+    """Confusion matrix and AUC over a window of recent rows, with a history; thread-safe.
 
     The writer thread calls :meth:`count`; request threads call :meth:`measures` at the same time.
     """
@@ -34,15 +34,15 @@ class QualityMonitor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.confusion = WindowConfusion(WINDOW)
-        self.auc: WindowAUC | None = None  # created when a prediction has two classes
-        self.totals: dict[str, int] = {}  # rows of each class since the beginning
+        self.auc: WindowAUC | None = None  # created with the first prediction for two classes
+        self.totals: dict[str, int] = {}  # number of rows of each class since the beginning
         self.n_counted = 0
-        self._buffer: list[tuple[NDArray[Any], Predictions]] = []  # labels and predictions, not evaluated yet
-        self._n_buffered = 0  # rows in the buffer
+        self._buffer: list[tuple[NDArray[Any], Predictions]] = []  # labels and predictions to evaluate
+        self._n_buffered = 0  # number of rows in the buffer
         self._n_points = self._rows_since_point = 0
         self._last_point = -math.inf
         self._points: list[dict[str, Any]] = []
-        self._measures: tuple[int, dict[str, Any]] | None = None  # cache: n_counted and measures
+        self._measures: tuple[int, dict[str, Any]] | None = None  # cache, valid while n_counted is the same
 
     def count(self, labels: NDArray[Any], answers: Predictions, *, row: int, at: float) -> None:
         """Add predictions and labels; they are evaluated when a history point or a caller needs them."""
@@ -71,7 +71,7 @@ class QualityMonitor:
         )
 
     def _flush(self) -> None:
-        """Evaluate the buffer; rows that would leave the window at once are only counted."""
+        """Evaluate the buffer; rows that are already too old for the window only count in the totals."""
         buffer, self._buffer, self._n_buffered = self._buffer, [], 0
         begin, n_rows = len(buffer), 0
         while begin and n_rows < WINDOW:
@@ -96,7 +96,7 @@ class QualityMonitor:
             self.auc.update(labels[usable], y_score=scores[usable])
 
     def measures(self) -> dict[str, Any]:
-        """Return the quality over the last rows; a value that is not defined is None."""
+        """Return the quality over the window; undefined values are None."""
         with self._lock:
             self._flush()
             if self._measures is None or self._measures[0] != self.n_counted:
@@ -115,7 +115,7 @@ class QualityMonitor:
             return self._measures[1]
 
     def _current(self) -> tuple[dict[str, Any], tuple[Any, Any]]:
-        """Return the values of a point of the history, and the confusion matrix."""
+        """Return the current metrics, as stored in one point of the history, and the confusion matrix."""
         labels, counts = self.confusion.confusion()
         totals = np.asarray(counts).sum(axis=1)
         with warnings.catch_warnings():
@@ -177,11 +177,11 @@ class QualityMonitor:
 
 
 def _score_histogram(auc: WindowAUC, rarest: str | None) -> dict[str, Any] | None:
-    """Return histograms of the scores of the rarest class and of the rest, and the effect of thresholds."""
+    """Return score histograms of the rarest class and of the rest, and the rates at several thresholds."""
     state = auc.to_state()
     positive = np.asarray(state["codes"]) == 1
     scores = np.asarray(state["scores"], dtype=np.float64).ravel()
-    if rarest != str(auc.pos_label):  # the stored scores are for the second class
+    if rarest != str(auc.pos_label):  # the scores are those of the other class, so change their sign
         positive, scores = ~positive, -scores
     if not positive.any() or positive.all():
         return None

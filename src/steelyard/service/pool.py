@@ -1,7 +1,7 @@
 """Federated model: it learns no rows and combines the latest update of every site.
 
-The store keeps each site update as one chunk, which the next update of the site replaces; events and the
-snapshot contain versions and the names of dropped sites. Recovery reads the chunks.
+The store keeps each site update as one chunk, which the next update of the site replaces. Events and the
+snapshot contain only versions and the names of dropped sites. Recovery reads the chunks.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class PooledEngine(Engine):
         return PublishedPooledModel(self)
 
     def state(self) -> dict[str, Any]:
-        """Return the part of the state that the site updates do not contain."""
+        """Return the state, except for the site updates."""
         return {"version": self.version, "gone": {site: list(age) for site, age in self.hub.gone.items()}}
 
 
@@ -129,17 +129,17 @@ def _no_rows(name: str) -> Conflict:
 
 
 class PooledSession(ModelSession):
-    """One federated model and its part of the store."""
+    """A federated model and its data in the store."""
 
     engine: PooledEngine
 
     def __init__(self, store: Store, engine: PooledEngine) -> None:
         super().__init__(store, engine)
-        self._chunks: dict[str, int] = {}  # number of the chunk with the update of each site
+        self._chunks: dict[str, int] = {}  # chunk number of the update of each site
 
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> PooledSession:
-        """Restore a model from its site updates, its snapshot and the events after it."""
+        """Restore a model from its site updates, its snapshot and the events after the snapshot."""
         session = cls(store, PooledEngine(name, Spec.from_store(json.loads(spec))))
         snapshot = store.last_snapshot(name)
         state: dict[str, Any] = {"version": 0, "gone": {}} if snapshot is None else decode(snapshot.body)
@@ -162,7 +162,7 @@ class PooledSession(ModelSession):
         return False
 
     def receive(self, site_update: SiteUpdate, *, now: float) -> dict[str, Any]:
-        """Apply a site update; a repeated update changes nothing, an older one raises StaleVersionError."""
+        """Apply a site update; repeating an update changes nothing, an older one raises StaleVersionError."""
         data, name = site_update.to_bytes(), self.engine.name
         known = self.engine.hub.age(site_update.site)
         is_new = known is None or site_update.age > known
@@ -238,7 +238,7 @@ class PooledSession(ModelSession):
         raise _no_rows(self.engine.name)
 
     def snapshot(self, now: float, keep: int = 1, encoded: Snapshot | None = None) -> None:  # noqa: ARG002
-        """Write a snapshot of the versions and of the dropped sites; site updates stay in their chunks."""
+        """Write a snapshot of the version and the dropped sites; site updates stay in their chunks."""
         engine = self.engine
         body = encode(engine.state())
         self.store.put_snapshot(
@@ -256,7 +256,7 @@ def new_session(store: Store, name: str, spec: Spec) -> ModelSession:
 
 
 def repair_model(store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-    """Rebuild a damaged model; a federated model cannot be rebuilt, because sites publish it again."""
+    """Rebuild a damaged model; raise Conflict for a federated model, whose sites can publish again."""
     if Spec.from_store(json.loads(spec)).sites:
         raise Conflict(
             f"the federated model {name!r} cannot be repaired here.",

@@ -1,4 +1,4 @@
-"""Published model: the read-only copy of a model that answers predictions."""
+"""Published model: the read-only copy of a model that serves predictions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = ["REQUEST", "PublishedModel", "class_counts", "digest_of", "encoded_ch
 
 REQUEST = Place("the request")
 _SERVING_SECONDS = 10.0  # a model that predicted within this time is likely to predict again
-_MAX_DRIFTS = 200  # maximum number of drifts in a response
+_MAX_DRIFTS = 200  # maximum number of drift events in a response
 
 
 class PublishedModel:
-    """Read-only copy of a model; predictions use the latest one without locking."""
+    """Read-only copy of a model; predictions use the latest copy without locking."""
 
     def __init__(self, engine: Engine) -> None:
         rival = engine.challenger
@@ -49,13 +49,13 @@ class PublishedModel:
         self.columns = engine.column_kinds()
         self._monitor, self._recent = engine.monitor, engine.recent
         self._encoder, self._learner = engine.copies()
-        self._rates_of_learning = _realised_rates(self._learner)  # alarms among the rows that were learned
+        self._rates_of_learning = _realised_rates(self._learner)  # rates counted on the learned rows
         self._summary: dict[str, Any] | None = None
-        self._usual: str | None = None  # the most frequent class, empty if it is unknown
-        self.last_predict_time = -math.inf  # monotonic; of this copy or the copy it replaced
+        self._usual: str | None = None  # the most frequent class; "" if it is unknown
+        self.last_predict_time = -math.inf  # monotonic time; includes the predecessor's predictions
 
     def summary(self) -> dict[str, Any]:
-        """Return digest, classes, numbers of rows, and columns."""
+        """Return the digest, the classes, the row counts and the columns."""
         if self._summary is None:
             self._summary = {
                 "digest": digest_of(self._learner),
@@ -72,13 +72,13 @@ class PublishedModel:
         return self._monitor.measures()
 
     def column_statistics(self) -> dict[str, Any]:
-        """Return missing values, drift and importance of each column, over the last rows."""
+        """Return missing values, drift and importance of each column over recent rows."""
         if not self.is_ready:
             return {"rows": 0, "columns": []}
         return column_statistics(self._recent, self.columns, self._scores)
 
     def agreement(self, other: PublishedModel) -> dict[str, Any]:
-        """Return the share of the last learned rows for which two versions predict the same label."""
+        """Return the fraction of recently learned rows for which two versions predict the same label."""
         rows = self._recent.recent()
         if rows is None or not other.is_ready:
             return {"rows": 0, "same": None}
@@ -90,7 +90,7 @@ class PublishedModel:
         return np.asarray(predict_chunk(self._learner, chunk).scores, dtype=np.float64)
 
     def comparison(self) -> dict[str, Any] | None:
-        """Return the settings and the quality of model and challenger on the same rows; None without one."""
+        """Return settings and quality of the model and its challenger; None if there is no challenger."""
         if self.challenger is None or self._comparison is None:
             return None
         monitor, since = self._comparison
@@ -133,9 +133,9 @@ class PublishedModel:
         }
 
     def realised_rates(self) -> list[dict[str, Any]]:
-        """Return the realised rates of alarms, recall and precision if one of them is promised.
+        """Return the realised rates of alarms, recall and precision, if a target was set for one of them.
 
-        Alarms are counted among the rows that clients asked for or, if there were more, the learned rows.
+        Alarms are counted on the rows of prediction requests or, if there were more, on the learned rows.
         """
         pairs = zip(_realised_rates(self._learner), self._rates_of_learning, strict=False)
         found = [max(pair, key=lambda one: one.n_rows) for pair in pairs]
@@ -153,7 +153,7 @@ class PublishedModel:
 
     @property
     def drift_gauges(self) -> tuple[int, float] | None:
-        """Number of drifts, and the evidence for a further one from 0 to 1; None if they are not tested."""
+        """Number of detected drifts, and the evidence (0 to 1) for another one; None without a drift test."""
         if not self.is_ready or not hasattr(self._learner, "drift_evidence_"):
             return None
         return len(self._learner.drift_events_), self._learner.drift_evidence_
@@ -179,19 +179,19 @@ class PublishedModel:
         return time.monotonic() - self.last_predict_time < _SERVING_SECONDS
 
     def warm_up(self, predecessor: PublishedModel) -> None:
-        """Predict once if the predecessor is serving: the first prediction of a learner fills its caches."""
+        """Predict once if the predecessor is serving, because the first prediction fills the caches."""
         self.last_predict_time = predecessor.last_predict_time
         if self.is_serving and self.is_ready and hasattr(self._learner, "n_features_in_"):
-            with suppress(SteelyardError):  # the next prediction raises the same error
+            with suppress(SteelyardError):  # the next real prediction raises the same error
                 predict_chunk(
                     self._learner, Chunk(np.zeros((1, self._learner.n_features_in_)), np.zeros(1), 0, None)
                 )
-        # A promised rate is about the alarms that users saw, whichever copy raised them.
+        # Realised rates count the alarms that users saw, so the counts of the predecessor are continued.
         if hasattr(self._learner, "_continue_predictions") and self.is_ready:
             self._learner._continue_predictions(predecessor.learner)
 
     def predict(self, batch: ColumnBatch) -> tuple[Predictions, FloatArray | None]:
-        """Return labels and scores, and probabilities if the learner has them."""
+        """Return labels and scores, and probabilities if the learner supports them."""
         self.last_predict_time = time.monotonic()
         self._check_ready("predict")
         times = batch.columns.get(self.spec.time or "")
@@ -209,7 +209,7 @@ class PublishedModel:
 
     @property
     def most_frequent_class(self) -> str | None:
-        """The class with most learned rows; None if the learner does not count rows."""
+        """The class with the most learned rows; None if the learner does not count rows."""
         if self._usual is None:
             counts = class_counts(self._learner)
             self._usual = max(counts, key=counts.__getitem__) if any(counts.values()) else ""
@@ -234,7 +234,7 @@ class PublishedModel:
         return rows
 
     def importance(self) -> list[dict[str, Any]]:
-        """Return the columns with their shares of the total mean absolute contribution, largest first."""
+        """Return each column with its share of the total mean absolute contribution, largest share first."""
         strengths = strengths_of(self._learner) if self.is_ready else None
         if strengths is None:
             return []
@@ -282,7 +282,7 @@ def _json_value(value: Any) -> Any:
 
 
 def n_features_of(learner: Any, chunk: Chunk) -> int:
-    """Return the number of features that a learner has learned; that of the chunk if it has none."""
+    """Return the number of features of a learner, or of the chunk if the learner is not fitted."""
     return int(learner.n_features_in_) if hasattr(learner, "n_features_in_") else int(chunk.X.shape[1])
 
 
@@ -294,13 +294,13 @@ def encoded_chunk(
     learn: bool,
     times: FloatArray | None = None,
 ) -> Chunk:
-    """Return rows of a request as a chunk; ``learn`` extends the encoder by new categories."""
+    """Encode the rows of a request as a chunk; with ``learn``, the encoder adds new categories."""
     X, fixed = encoder.encode(_checked_kinds(encoder, batch), REQUEST, 0, learn=learn)
     return Chunk(X, labels, 0, times, fixed)
 
 
 def _checked_kinds(encoder: TableEncoder, batch: ColumnBatch) -> ColumnBatch:
-    """Return rows whose numeric columns hold numbers; a text column without values becomes nan."""
+    """Check that numeric columns contain no text; turn text columns without values into nan."""
     absent = next((name for name in encoder.columns_ if name not in batch.columns), None)
     if absent is not None:
         raise DataError(f"the column {absent!r} is missing.", source="the request")

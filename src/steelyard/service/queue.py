@@ -1,4 +1,4 @@
-"""Queue of requests before the writer, which takes them in groups."""
+"""Queue of requests to the writer, which takes them in groups."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ __all__ = ["RequestQueue", "stopping_error"]
 _MIN_EXPECTED_REQUESTS = 8  # with fewer expected requests, the writer does not wait to fill a group
 _SECONDS_PER_EXPECTED_REQUEST = 1e-4
 _MAX_GATHER_SECONDS = 0.01
-_MAX_GAP_SECONDS = 0.002  # without a new request for this time, the group is complete
+_MAX_GAP_SECONDS = 0.002  # a group is complete if no request arrives for this time
 
 
 def stopping_error() -> Unavailable:
-    """Return the error of requests that arrive while the service stops."""
+    """Return the error for requests that arrive while the service is stopping."""
     return Unavailable("the service is stopping; nothing was changed.", hint="try again shortly")
 
 
 class RequestQueue:
-    """Queue of requests in order of arrival: any thread puts, one thread takes.
+    """Queue of requests in order of arrival: any thread can put requests, one thread takes them.
 
-    Clients whose requests were committed together send their next requests at nearly the same time. A
-    request that is committed alone costs one disk sync, so :meth:`next_group` waits until as many requests
-    have arrived as the last group had, in addition to those already queued. It stops when no new request
-    arrives for a short time.
+    Clients whose requests were committed together send their next requests at nearly the same time. Every
+    commit costs one disk sync, however many requests it contains. :meth:`next_group` therefore waits for as
+    many new requests as the last group had. It stops waiting when no new request arrives for a short time.
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class RequestQueue:
         self._requests: deque[Request] = deque()
         self._lock = threading.Lock()
         self._wake_up = threading.Event()
-        self._wake_up_length: float = math.inf  # queue length at which the taking thread is woken
+        self._wake_up_length: float = math.inf  # queue length at which put() wakes the waiting thread
         self._last_group_size = 0
 
     def __len__(self) -> int:
@@ -60,7 +59,7 @@ class RequestQueue:
                     hint="wait a little and send it again, with the same idempotency key",
                 )
             self._requests.append(request)
-        if len(self._requests) >= self._wake_up_length:  # one wake-up per group: waking a thread is slow
+        if len(self._requests) >= self._wake_up_length:  # one wake-up per group, because wake-ups are slow
             self._wake_up.set()
 
     def close(self) -> None:
@@ -79,7 +78,7 @@ class RequestQueue:
         return [self._requests.popleft() for _ in range(min(n_requests, len(self._requests)))]
 
     def next_group(self, max_requests: int, seconds: float) -> list[Request]:
-        """Remove and return the next group; an empty list if no request arrives in time."""
+        """Remove and return the next group; an empty list if no request arrives within ``seconds``."""
         n_expected = min(self._last_group_size + len(self._requests), max_requests)
         self._wait_for(1, seconds)
         if n_expected >= _MIN_EXPECTED_REQUESTS:
@@ -96,7 +95,7 @@ class RequestQueue:
             self._wait_for(n_expected, min(_MAX_GAP_SECONDS, seconds))
 
     def _wait_for(self, n_requests: int, seconds: float) -> None:
-        """Wait until the queue has this length, is closed, or the time is over."""
+        """Wait until the queue has this length, is closed, or ``seconds`` have passed."""
         self._wake_up.clear()
         self._wake_up_length = n_requests  # set before the length is read, so that no request is missed
         if len(self._requests) < n_requests and not self.is_closed:

@@ -1,4 +1,4 @@
-"""Recent rows of a model in memory: missing values, drift and importance of each column."""
+"""Recent rows of a model, kept in memory for statistics: missing values, drift, column importance."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from steelyard.tables.columns import ColumnBatch, as_texts
 __all__ = ["RecentRows", "column_statistics"]
 
 _MAX_ROWS = 1_000
-_MAX_VALUES = 2_000_000  # wide models keep fewer rows
-_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # importance takes one prediction of 200 rows for each column
+_MAX_VALUES = 2_000_000  # maximum number of stored values: wide models keep fewer rows
+_IMPORTANCE_ROWS, _MAX_COLUMNS = 200, 60  # importance needs one prediction of 200 rows per column
 
 
 class RecentRows:
-    """The last 1,000 learned rows, and the first 1,000 since the process started as reference.
+    """The last 1,000 learned rows and, as a reference, the first 1,000 rows since the process started.
 
-    Adding rows only stores a reference to them; statistics are computed when the web page asks. Rows are
-    forgotten with :meth:`clear`. The writer thread adds rows, request threads read.
+    Adding rows only stores a reference to them; statistics are computed when the web page requests them.
+    :meth:`clear` removes all rows when some are forgotten. The writer thread adds rows, request threads read.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class RecentRows:
         """Add learned rows."""
         self.n_seen += batch.n_rows
         limit = self._limit
-        if not limit:  # the columns of a model do not change
+        if not limit:  # set once: the columns of a model do not change
             limit = self._limit = max(1, min(_MAX_ROWS, _MAX_VALUES // max(len(batch.columns), 1)))
         if self._n_reference < limit:
             self._reference.append(batch)
@@ -52,11 +52,11 @@ class RecentRows:
         self.__init__()  # type: ignore[misc]
 
     def recent(self) -> ColumnBatch | None:
-        """Return the last rows; None if there are none."""
+        """Return the most recent rows; None if there are none."""
         return _last(list(self._batches))
 
     def reference(self) -> ColumnBatch | None:
-        """Return the first rows; None if they overlap with the last ones."""
+        """Return the reference rows; None if they overlap with the most recent rows."""
         return _last(list(self._reference)) if self.n_seen >= 2 * self._n_reference else None
 
 
@@ -70,11 +70,11 @@ def _last(batches: Sequence[ColumnBatch]) -> ColumnBatch | None:
 def column_statistics(
     rows: RecentRows, kinds: dict[str, str], scores: Callable[[ColumnBatch], FloatArray]
 ) -> dict[str, Any]:
-    """Return missing share, drift and importance of each column, the most important column first.
+    """Return the fraction missing, drift and importance of each column, the most important column first.
 
-    Drift is the largest difference between the distribution functions of reference and recent rows
-    (Kolmogorov-Smirnov) for numbers, and the total variation distance for categories. Importance is the mean
-    change of the scores when the values of the column are permuted, relative to the spread of the scores.
+    For numbers, drift is the Kolmogorov-Smirnov distance between the reference rows and the recent rows; for
+    categories it is the total variation distance. Importance is the mean change of the scores when the values
+    of the column are permuted, relative to the spread of the scores.
     """
     recent, reference = rows.recent(), rows.reference()
     if recent is None:

@@ -1,4 +1,4 @@
-"""Replication: a follower replays the events of the process that writes."""
+"""Replication: a follower replays the events that the leader writes to the store."""
 
 from __future__ import annotations
 

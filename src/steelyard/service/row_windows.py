@@ -1,4 +1,4 @@
-"""Index of the rows in a model's window: which chunk holds them and when each chunk's rows expire."""
+"""Index of the rows in a model's window: the chunk of each row, and the rows that have expired."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Entry:
 
     @property
     def times(self) -> FloatArray:
-        if callable(self._times):  # loaded on first use: windows by number of rows need no times
+        if callable(self._times):  # loaded on first use: a window of n rows needs no times
             self._times = self._times()
         return self._times
 
@@ -44,15 +44,15 @@ class _Entry:
 class RowWindowIndex:
     """Chunks of one model in order of arrival; within a chunk, rows are sorted by time.
 
-    Finding expired rows takes constant time for each row that expires: chunks without active rows leave
+    Finding expired rows takes constant time per expired row: chunks without active rows are removed from
     ``_active``, and a heap orders the others by the time of their oldest active row. The heap is built at the
-    first query by time; an item whose chunk has changed since is skipped.
+    first query by time; items whose chunk has changed since are skipped.
     """
 
     def __init__(self) -> None:
         self._active: dict[int, _Entry] = {}
         self._expired: dict[int, _Entry] = {}  # chunks whose rows have all expired
-        self._unsaved: dict[int, _Entry] = {}  # chunks whose `begin` differs from the store
+        self._unsaved: dict[int, _Entry] = {}  # chunks whose `begin` is not in the store yet
         self._heap: list[tuple[float, int]] | None = None  # (time of the oldest active row, chunk)
         self._newest: float | None = None  # cached time of the newest row; None if it must be computed
         self.n_rows = 0
@@ -80,7 +80,7 @@ class RowWindowIndex:
         self._newest = None
 
     def replace(self, chunk: int, times: FloatArray) -> None:
-        """Replace the rows of a chunk by fewer rows; it keeps its position in the order."""
+        """Replace the rows of a chunk by fewer rows; the chunk keeps its position in the order of arrival."""
         entry = self._active[chunk]
         self.n_rows += len(times) - (entry.n - entry.begin)
         self._unsaved.pop(chunk, None)
@@ -88,7 +88,7 @@ class RowWindowIndex:
         self._insert(chunk, _Entry(len(times), 0, times))
 
     def expired(self, window: int | timedelta, now: float) -> list[RowRange]:
-        """Return the active rows outside a window of this number of rows or this length of time."""
+        """Return the active rows outside ``window``, which is a number of rows or a length of time."""
         if isinstance(window, timedelta):
             return self._expired_by_time(now - window.total_seconds())
         ranges, excess = [], self.n_rows - window
@@ -113,12 +113,12 @@ class RowWindowIndex:
             end = int(np.searchsorted(entry.times, limit, side="right"))
             if end > entry.begin:
                 ranges.append(RowRange(chunk, entry.begin, end))
-            # Pushed again: these rows expire only when expire() is called, and later rows expire later.
+            # Push the chunk again, because its rows stay active until expire() is called.
             heapq.heappush(self._heap, (float(entry.times[entry.begin]), chunk))
         return ranges
 
     def before(self, moment: float) -> list[RowRange]:
-        """Return the active rows that are older than a moment."""
+        """Return the active rows with a time before ``moment``."""
         ranges = []
         for chunk, entry in self._active.items():
             end = int(np.searchsorted(entry.times, moment, side="left"))
@@ -127,7 +127,7 @@ class RowWindowIndex:
         return ranges
 
     def newest(self) -> float:
-        """Return the time of the newest row; minus infinity without rows."""
+        """Return the time of the newest row; minus infinity if there are no rows."""
         if self._newest is None:
             entries = [*self._active.values(), *self._expired.values()]
             self._newest = max((float(e.times[-1]) for e in entries if e.n), default=-np.inf)
@@ -154,7 +154,7 @@ class RowWindowIndex:
         return list(self._expired)
 
     def take_unsaved(self) -> list[tuple[int, int]]:
-        """Return (chunk, position of its oldest active row) for chunks with another position in the store."""
+        """Return (chunk, position of its oldest active row) for chunks whose stored position is outdated."""
         unsaved = [(chunk, entry.begin) for chunk, entry in self._unsaved.items()]
         self._unsaved.clear()
         return unsaved

@@ -57,7 +57,7 @@ _ARROW_STREAM = b"\xff\xff\xff\xff"
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"ARROW1")
 _MAX_IDENTIFIER_CHARACTERS = 500
 _NUMBERS = frozenset({float, int, type(None)})
-_MAX_EXACT_INTEGER = 2**53  # larger integers are not exact as doubles
+_MAX_EXACT_INTEGER = 2**53  # larger integers cannot be represented exactly as doubles
 
 
 class TooLargeError(DataError):
@@ -74,7 +74,7 @@ class RequestLimits:
     unpacked: int = 512 << 20
 
     def check_json(self, body: bytes) -> None:
-        """Raise TooLargeError if JSON has more objects and lists than rows allow."""
+        """Raise TooLargeError if JSON has more objects and lists than the row limit allows."""
         n_found, limit = body.count(b"[") + body.count(b"{"), 2 * self.rows + 1_000
         if n_found > limit:
             raise TooLargeError(
@@ -131,7 +131,7 @@ def from_body(
             n_rows += part.n_rows
             limits.check(n_rows, len(names))
             n_characters += _n_characters(part)
-            limits.check_unpacked(n_characters)  # a dictionary-encoded column repeats its texts when decoded
+            limits.check_unpacked(n_characters)  # decoding a dictionary-encoded column repeats its texts
             parts.append(part)
     finally:
         source.close()
@@ -165,9 +165,9 @@ def _n_unpacked_bytes(body: bytes) -> int:
     """Return the size of all buffers of an Arrow stream after decompression, without decompressing them.
 
     The metadata of a message is a flatbuffer: Message.header (field 2) is a RecordBatch, or a DictionaryBatch
-    whose field 1 is one. RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes each) and,
-    if compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if it is stored as
-    it is. Decompression allocates exactly this length, so it cannot be understated.
+    whose field 1 is a RecordBatch. A RecordBatch has a vector of buffers (field 2: offset and length, 8 bytes
+    each) and, if it is compressed, field 3. A compressed buffer begins with its decompressed length, or -1 if
+    it is stored uncompressed. Decompression allocates exactly this length, so it cannot be understated.
     """
     import pyarrow as pa
 
@@ -210,7 +210,7 @@ def _table_field(metadata: memoryview, table: int, number: int) -> int:
 
 
 def _check_signature(body: bytes, kind: str) -> None:
-    """Raise DataError if the first bytes contradict the content type; compressed files are not accepted."""
+    """Raise DataError if the first bytes do not match the content type, or are those of a compressed file."""
     is_arrow = body.startswith(_ARROW_STREAM)
     if is_arrow != (kind == "arrow") or body.startswith(_COMPRESSED):
         raise DataError(
@@ -237,10 +237,10 @@ def _records(body: bytes, kind: str) -> list[Any]:
 
 
 def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> None:
-    """Raise DataError if an object in JSON has a field twice: the decoder would silently keep the last.
+    """Raise DataError if a JSON object has a field twice; the decoder would silently keep the last one.
 
-    Every field is followed by a colon. If there are not more colons than decoded fields, no field was
-    dropped. Otherwise, because texts may contain colons, the body is parsed again with a slower parser.
+    Every field is followed by a colon. If there are no more colons than decoded fields, no field was dropped.
+    Otherwise the body is parsed again with a slower parser, because texts may contain colons, too.
     """
     n_colons = body.count(b":")
     if n_colons > _n_row_fields(value) and n_colons > _n_fields(value):
@@ -250,7 +250,7 @@ def check_duplicate_fields(body: bytes, value: Any, *, lines: bool = False) -> N
 
 
 def _n_row_fields(value: Any) -> int:
-    """Count the fields of flat rows and of the object around them: fast, and nearly always all fields."""
+    """Count the fields of flat rows and of the object around them; this is fast and usually complete."""
     rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
         return 0
@@ -276,7 +276,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
 def from_records(
     records: list[Any], text_columns: Iterable[str] = (), limits: RequestLimits | None = None
 ) -> ColumnBatch:
-    """Convert records to columns; a field that a record does not have is a missing value."""
+    """Convert records to columns; fields that a record lacks become missing values."""
     if not records:
         raise DataError("there are no rows.", source=_SOURCE)
     names: dict[str, None] = {}
@@ -297,8 +297,8 @@ class RecordColumns(Mapping[str, Values]):
     """Columns of records with the same fields, converted to arrays on first access.
 
     Most requests have a single row. The writer concatenates the records of a group of requests before it
-    accesses a column, so that one conversion serves all of them. Only this access raises for
-    values that cannot be converted.
+    accesses a column, so that all of them are converted at once. Values that cannot be converted raise an
+    error only at this access.
     """
 
     def __init__(self, records: Sequence[Record], text_columns: frozenset[str]) -> None:
@@ -338,17 +338,17 @@ class RecordColumns(Mapping[str, Values]):
 
 
 def _columns(records: Sequence[Record], names: Sequence[str], as_text: frozenset[str]) -> dict[str, Values]:
-    """Convert all columns; the numeric ones become rows of one array, which is the fastest way."""
+    """Convert all columns; numeric columns are converted together, as rows of one array, which is faster."""
     values: dict[str, Sequence[Any]]
     order = list(names)
-    if all(list(record) == order for record in records):  # the usual case, without a lookup for each value
+    if all(list(record) == order for record in records):  # the usual case needs no lookup for each value
         values = dict(zip(names, zip(*(record.values() for record in records), strict=True), strict=True))
     else:
         values = {name: [record.get(name) for record in records] for name in names}
     numeric = [name for name in names if name not in as_text and _NUMBERS.issuperset(map(type, values[name]))]
     try:
         block = np.array([values[name] for name in numeric], dtype=np.float64)  # None becomes nan
-    except OverflowError:  # an integer too large for a double; _column raises with the name of the column
+    except OverflowError:  # an integer is too large for a double; _column raises with the name of the column
         numeric = []
     columns = dict(zip(numeric, block, strict=True)) if numeric else {}
     return {
@@ -396,12 +396,12 @@ def _position(row: int, column: str | None = None) -> str:
 
 
 def texts(batch: ColumnBatch, name: str | None) -> list[str | None]:
-    """Return a column as texts; ids and subjects are compared as texts."""
+    """Return a column as texts, the form in which ids and subjects are compared."""
     return [None] * batch.n_rows if name is None else as_texts(batch.columns[name])
 
 
 def identifiers(batch: ColumnBatch, column: str | None) -> list[str | None]:
-    """Return a column of ids or subjects; raise RowError for a value that a store cannot look up."""
+    """Return a column of ids or subjects; raise RowError for a value that is not a valid identifier."""
     if column is None:
         return [None] * batch.n_rows
     found = texts(batch, column)
@@ -423,7 +423,7 @@ def is_identifier(name: str) -> bool:
 
 
 def times(batch: ColumnBatch, name: str | None, now: float) -> Any:
-    """Return the times of rows in seconds; without a time column, the time of arrival."""
+    """Return the times of rows in seconds; without a time column, ``now``."""
     if name is None:
         return np.full(batch.n_rows, now)
     values = batch.columns[name]
@@ -469,7 +469,7 @@ def check_not_in_future(seconds: FloatArray, name: str, limit: float) -> None:
 
 
 def joined(parts: Sequence[ColumnBatch]) -> ColumnBatch:
-    """Concatenate batches; rows of a batch without some column get missing values in it."""
+    """Concatenate batches; a column that a batch lacks gets missing values in its rows."""
     if len(parts) == 1:
         return parts[0]
     records = RecordColumns.of_all([part.columns for part in parts])
@@ -498,7 +498,7 @@ def _with_all_columns(part: ColumnBatch, is_text: Mapping[str, bool]) -> ColumnB
 
 
 def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> ColumnBatch:
-    """Return a single row in which given values replace missing values and add absent columns."""
+    """Return a single row in which the given values replace missing values and missing columns."""
     columns = dict(batch.columns)
     for name, value in values.items():
         if name is not None and (name not in columns or as_texts(columns[name])[0] is None):
@@ -507,7 +507,7 @@ def fill_missing(batch: ColumnBatch, values: Mapping[str | None, Any]) -> Column
 
 
 def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
-    """Return some of the rows, by positions or by a mask."""
+    """Return the rows at these positions, or those selected by a boolean mask."""
     columns = {name: values[rows] for name, values in batch.columns.items()}
     n_rows = len(next(iter(columns.values()))) if columns else 0
     return ColumnBatch(columns, n_rows)
@@ -516,11 +516,12 @@ def select(batch: ColumnBatch, rows: Any) -> ColumnBatch:
 # -- stored rows ------------------------------------------------------------------------------------
 
 # A stored chunk is a header, a MessagePack map and one block of doubles with the numeric columns.
-# The checksum of the header covers both. Version 1 had a persistence tree instead of the map, and a checksum
-# of the block only; still older chunks are a persistence tree alone.
+# The checksum in the header covers the map and the block.
+# In version 1, a tree of :mod:`steelyard.persistence` replaced the map; the checksum covered only the block.
+# Chunks before version 1 consist of such a tree only.
 _MAGIC = b"\x93ROWS\0\0\2"
 _MAGIC_1 = b"\x93ROWS\0\0\1"
-_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, number of bytes of the map
+_HEADER = struct.Struct("<8sQQ")  # magic, CRC-32, length of the map in bytes
 _DAMAGED = "the checksum of stored rows is wrong: the store is damaged."
 
 
@@ -546,7 +547,7 @@ def pack(batch: ColumnBatch, extra: Mapping[str, Any] | None = None) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[ColumnBatch, dict[str, Any]]:
-    """Restore the rows and additional values from the result of :func:`pack`, also of earlier versions."""
+    """Restore rows and additional values from the result of :func:`pack` in this or an earlier version."""
     if data.startswith(_MAGIC):
         view = memoryview(data)
         _, checksum, length = _HEADER.unpack_from(view)

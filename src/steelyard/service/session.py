@@ -29,10 +29,11 @@ from steelyard.tables.columns import ColumnBatch, as_texts
 __all__ = ["LearnedRows", "ModelSession"]
 
 _MAX_SNAPSHOTS = 24
-_MAX_QUARANTINED = 10_000  # rows of a model
-_REPLAY_ROWS = 1_000  # rows that a new challenger learns at once
+_MAX_QUARANTINED = 10_000  # maximum number of quarantined rows of a model
+_REPLAY_ROWS = 1_000  # number of rows that a new challenger learns at a time
 _MIN_ROWS_TO_YIELD = 200  # smaller batches are learned too fast to delay predictions
-_MIN_SIZE_RATIO = 4  # of rows to the learned state, from which on a snapshot is written instead of the rows
+# If rows take more than this many times the size of the learned state, a snapshot is stored instead of them.
+_MIN_SIZE_RATIO = 4
 
 
 class LearnedRows(NamedTuple):
@@ -46,11 +47,12 @@ class LearnedRows(NamedTuple):
     subjects: list[str | None]
     body: bytes | None  # None if a snapshot is written instead of the rows
     batch: str | None = None  # idempotency key of the request
-    batches: Mapping[str, Sequence[int]] = {}  # positions of the rows of each key, if requests share the rows
+    # Positions of the rows of each idempotency key, if several requests share the rows.
+    batches: Mapping[str, Sequence[int]] = {}
 
 
 class ModelSession:
-    """One model and its part of the store; the writer calls it inside a transaction of the store."""
+    """A model and its data in the store; the writer calls the methods inside a transaction."""
 
     yield_to_readers: Callable[[], None] | None = None  # called between long steps
 
@@ -60,18 +62,18 @@ class ModelSession:
         self.rows_since_snapshot = 0
         self.events_since_snapshot = 0
         self.snapshot_at = -np.inf  # time of the last snapshot
-        self.n_pending = 0  # rows without labels
+        self.n_pending = 0  # number of rows that wait for labels
         self.state_bytes = 0  # size of the learned state when it was last measured
-        self._temporary_snapshot: int | None = None  # version of a snapshot that the next one replaces
+        self._temporary_snapshot: int | None = None  # version of the snapshot that the next one replaces
 
     # -- recovery -----------------------------------------------------------------------------------
 
     @classmethod
     def recover(cls, store: Store, name: str, spec: str) -> ModelSession:
-        """Restore a model from its last snapshot and the events after it."""
+        """Restore a model from its last snapshot and the events after the snapshot."""
         snapshot = store.last_snapshot(name)
         if snapshot is None:
-            # A learner with its own window has a snapshot from the beginning.
+            # Only a model whose learner has no window of its own can lack a snapshot.
             session = cls(store, Engine(name, Spec.from_store(json.loads(spec)), own_window=False))
         else:
             session = cls(store, Engine.from_state(name, decode(snapshot.body)))
@@ -80,12 +82,12 @@ class ModelSession:
         for event in store.events_after(name, session.engine.version):
             expired += session._replay(event)
             session.events_since_snapshot += 1
-        session.engine.monitor.take_points()  # the points are in the store already
+        session.engine.monitor.take_points()  # these points are already in the store
         session.n_pending = store.count_pending(name)
         if session.engine.spec.keeps_rows:
             for chunk, n_rows, begin in store.chunks(name):
                 session.row_windows.add(chunk, partial(session._times, chunk), n_rows, begin)
-            session.row_windows.expire(expired)  # rows that expired since the snapshot
+            session.row_windows.expire(expired)  # rows that expired after the snapshot
         return session
 
     def _times(self, chunk: int) -> FloatArray:
@@ -93,7 +95,7 @@ class ModelSession:
         return np.asarray(extra["times"])
 
     def unpacked(self, chunk: int) -> tuple[ColumnBatch, dict[str, Any]]:
-        """Return the rows of a chunk; raise FileFormatError that names the chunk if it is damaged."""
+        """Return the rows of a chunk; if it is damaged, raise a FileFormatError that names the chunk."""
         try:
             return wire.unpack(self.store.chunk(chunk))
         except (FileFormatError, ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
@@ -102,15 +104,15 @@ class ModelSession:
 
     @classmethod
     def repair(cls, store: Store, name: str, spec: str, now: float) -> dict[str, int]:
-        """Rebuild a damaged model from its readable rows and write it; call it inside a transaction.
+        """Rebuild a damaged model from its readable rows and store it; call this inside a transaction.
 
-        A model that stores its rows learns the readable ones again. Another model continues from its latest
-        readable snapshot with the readable events after it.
+        A model that stores its rows learns the readable ones again. Any other model continues from its latest
+        readable snapshot and the readable events after it.
 
         Returns
         -------
         dict
-            Numbers of rows that are ``kept`` and ``lost``; rows of unreadable snapshots are not counted.
+            Numbers of ``kept`` and ``lost`` rows; rows of unreadable snapshots are not counted.
         """
         settings = Spec.from_store(json.loads(spec))
         session, version = cls(store, Engine(name, settings)), store.last_versions().get(name, 0)
@@ -135,7 +137,7 @@ class ModelSession:
         return {"kept": session.engine.n_rows, "lost": n_lost}
 
     def follow(self, version: int) -> bool:
-        """Replay the events of another process; return whether that leads to the given version."""
+        """Replay the events of another process; return whether the model then has the given version."""
         for event in self.store.events_after(self.engine.name, self.engine.version):
             if event.version != self.engine.version + 1:
                 return False
@@ -144,7 +146,7 @@ class ModelSession:
         return self.engine.version == version
 
     def _replay(self, event: Event) -> list[RowRange]:
-        """Apply an event again; return the rows that it expired."""
+        """Replay an event; return the rows that expired with it."""
         body = wire.unpack_event(event.body)
         ranges: list[RowRange] = []
         if event.kind == "learn":
@@ -177,10 +179,10 @@ class ModelSession:
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> int:
-        """Learn rows, write them to the store, expire rows outside the window; return the version.
+        """Learn rows, write them to the store and expire rows outside the window; return the version.
 
-        ``key`` is the idempotency key of the request; for rows of several requests, ``sources`` has the key
-        and the number of rows of each of them.
+        ``key`` is the idempotency key of the request. For rows of several requests, ``sources`` contains the
+        key and the number of rows of each request.
         """
         learned = self.learn_in_memory(
             batch, now=now, predictions=predictions, guarded=guarded, sources=sources
@@ -189,7 +191,7 @@ class ModelSession:
 
     @property
     def can_learn_ahead(self) -> bool:
-        """Whether learning rows needs no access to the store."""
+        """Whether rows can be learned without access to the store."""
         spec = self.engine.spec
         return (
             spec.id is None and not spec.sites and not spec.quarantines and bool(self.engine.column_kinds())
@@ -204,7 +206,7 @@ class ModelSession:
         guarded: bool = True,
         sources: Sequence[tuple[str | None, int]] = (),
     ) -> LearnedRows:
-        """Learn rows without writing them; :meth:`write` must follow."""
+        """Learn rows without writing them; :meth:`write` must be called afterwards."""
         spec, engine = self.engine.spec, self.engine
         engine.check_rows(batch, labelled=True)
         if guarded and spec.has_guards:
@@ -237,14 +239,14 @@ class ModelSession:
         return LearnedRows(version, now, batch.n_rows, times, ids, subjects, body, None, batches)
 
     def _is_state_smaller(self, batch: ColumnBatch) -> bool:
-        """Whether to write the learned state instead of rows that are only needed to learn them again."""
+        """Whether to write the learned state instead of the rows, because it is much smaller."""
         n_bytes = 8 * batch.n_rows * len(batch.columns)
         return not self.engine.spec.keeps_rows and 0 < _MIN_SIZE_RATIO * self.state_bytes < n_bytes
 
     def write(self, rows: LearnedRows) -> int:
-        """Write learned rows to the store, expire rows outside the window; return the version."""
+        """Write learned rows to the store and expire rows outside the window; return the version."""
         spec, engine, version = self.engine.spec, self.engine, rows.version
-        # Everything that takes long is done before the first change, which locks a SQLite file.
+        # Slow steps come before the first write, because a write locks the SQLite file.
         expired = self._expired_by(rows) if self._has_window else []
         if expired:
             self._unlearn(expired)
@@ -278,7 +280,7 @@ class ModelSession:
         )
 
     def _expired_by(self, rows: LearnedRows) -> list[RowRange]:
-        """Return the stored rows that leave the window when these rows enter it."""
+        """Return the stored rows that leave the window when ``rows`` are added."""
         window = self.engine.spec.window
         if isinstance(window, int):
             ranges = self.row_windows.expired(window - rows.n_rows, rows.now) if rows.n_rows < window else []
@@ -290,10 +292,10 @@ class ModelSession:
         return self._with_dropped(ranges)
 
     def _with_dropped(self, ranges: list[RowRange]) -> list[RowRange]:
-        """Return rows that expire, and the oldest stored rows, which the learner has dropped by itself.
+        """Return these rows together with the oldest stored rows that the learner has already dropped.
 
-        Both differ after rows were forgotten, because a window of n rows of a learner still counts them, and
-        if rows arrive late, because a learner with a window of time counts them as new.
+        The window of the learner can differ from the window of the store. A learner with a window of n rows
+        still counts forgotten rows, and a learner with a window of time treats late rows as new.
         """
         n_dropped = self.engine.n_dropped
         if not n_dropped:
@@ -305,7 +307,7 @@ class ModelSession:
         return list(longest.values())
 
     def expire_rows(self, now: float) -> int | None:
-        """Forget the rows outside the window; return the new version, or None if there are none."""
+        """Forget the rows outside the window; return the new version, or None if no row has expired."""
         window = self.engine.spec.window
         if not self._has_window:
             return None
@@ -324,14 +326,15 @@ class ModelSession:
         pause()
         try:
             version = self.engine.expire(rows, pause=pause)
-        except DataError as error:  # these rows were learned before: this is not the fault of a client
+        except DataError as error:  # no fault of the client: these rows were learned before
             raise RuntimeError(f"rows outside the window could not be forgotten: {error}") from error
         pause()
         return version
 
     def _append_expiry(self, ranges: Sequence[RowRange], now: float) -> None:
         self._append("retire", {"pieces": [[r.chunk, r.begin, r.end] for r in ranges]}, now)
-        self.row_windows.expire(ranges)  # the event records it; updating the chunk would rewrite its rows
+        # Only in memory: the event records the expiry, and updating the chunk would rewrite its rows.
+        self.row_windows.expire(ranges)
 
     def _yield(self, n_rows: int) -> None:
         if self.yield_to_readers is not None and n_rows >= _MIN_ROWS_TO_YIELD:
@@ -369,14 +372,15 @@ class ModelSession:
         now: float,
         key: str | None = None,
     ) -> int:
-        """Learn pending rows whose labels have arrived; their stored predictions are evaluated."""
+        """Learn pending rows whose labels have arrived, and evaluate their stored predictions."""
         target = self.engine.spec.target
         unpacked = [wire.unpack(row.body) for row in pending]
         column = self._label_column([labels[row.id] for row in pending])
         rows = wire.joined([batch for batch, _ in unpacked])
         rows = ColumnBatch({**rows.columns, target: column}, rows.n_rows)
         stored = [extra for _, extra in unpacked]
-        predictions = _combined(stored) if all(stored) else None  # a new model could not predict them
+        # A prediction is missing if the model could not predict yet when the row arrived.
+        predictions = _combined(stored) if all(stored) else None
         version = self.learn(rows, now=now, predictions=predictions, key=key)
         self.n_pending -= self.store.drop_pending(self.engine.name, ids=[row.id for row in pending])
         return version
@@ -389,8 +393,8 @@ class ModelSession:
     def correct(self, labels: Mapping[str, Any], *, now: float) -> list[str]:
         """Replace labels of learned rows; return the ids whose labels have changed.
 
-        Each row keeps its place in the window; for a learner with a window of its own it is a new row. Ids of
-        rows that are not in the window, or that have this label already, are skipped.
+        Each row keeps its position in the window; a learner with its own window learns it as a new row. Ids
+        of rows that are not in the window, or that already have this label, are skipped.
         """
         corrections = self.corrections(labels)
         if corrections:
@@ -402,23 +406,23 @@ class ModelSession:
                 self.engine.correct(wrong, right)
                 for one in corrections:
                     self.rewrite_chunk(one.chunk, one.split)
-            self.snapshot(now)  # events before it refer to chunks with the earlier labels
+            self.snapshot(now)  # replaces the earlier events, which refer to chunks with the old labels
         return [row_id for one in corrections for row_id in one.ids]
 
     def _learn_again(
         self, corrections: Sequence[_Correction], wrong: ColumnBatch, right: ColumnBatch, now: float
     ) -> None:
-        """Forget rows and learn them as new ones: a learner with its own window appends them to it."""
+        """Forget rows and learn them as new ones, because a learner with its own window can only append."""
         try:
             self.engine.forget(wrong)
             for one in corrections:
                 self.rewrite_chunk(one.chunk, self.split_chunk(one.chunk, one.positions))
             self.learn(right, now=now, guarded=False)
-        except SteelyardError as error:  # the learner may have changed: the writer recovers the model
+        except SteelyardError as error:  # the learner may be half changed; the writer recovers the model
             raise RuntimeError(f"labels could not be corrected: {error}") from error
 
     def corrections(self, labels: Mapping[str, Any]) -> list[_Correction]:
-        """Return what :meth:`correct` would change; raise DataError if it cannot."""
+        """Return the changes that :meth:`correct` would make; raise DataError if they are not possible."""
         engine = self.engine
         positions = self.positions_by_chunk(self.store.find_rows(engine.name, ids=list(labels)))
         found = [self._correction(chunk, rows, labels) for chunk, rows in positions.items()]
@@ -431,7 +435,7 @@ class ModelSession:
         return found
 
     def _correction(self, chunk: int, positions: Sequence[int], labels: Mapping[str, Any]) -> _Correction:
-        """Return the rows of a chunk whose labels change, before and after, and the chunk with new labels."""
+        """Return the rows of a chunk whose labels change, with old and new labels, and the new chunk."""
         spec = self.engine.spec
         batch, extra = self.unpacked(chunk)
         begin, ids = self.row_windows.begin_of(chunk), wire.texts(batch, spec.id)
@@ -454,7 +458,7 @@ class ModelSession:
         return _Correction(chunk, [str(ids[row]) for row in rows], wire.select(corrected, rows), keep, rows)
 
     def quarantine(self, batch: ColumnBatch, *, now: float) -> ColumnBatch:
-        """Put the rows that violate a guard into quarantine; return the others."""
+        """Quarantine the rows that violate a guard; return the other rows."""
         spec, name = self.engine.spec, self.engine.name
         self.engine.check_rows(batch, labelled=True)
         found = guards.violations(spec, batch)
@@ -463,9 +467,9 @@ class ModelSession:
         n_before = self.store.count_quarantined(name)
         if n_before + len(found) > _MAX_QUARANTINED:
             raise Conflict(
-                f"{n_before:,} rows of {name!r} are in quarantine, and {_MAX_QUARANTINED:,} can be; nothing "
-                "was changed.",
-                hint="learn or discard rows of the quarantine",
+                f"{n_before:,} rows of {name!r} are in quarantine, and the limit is {_MAX_QUARANTINED:,}; "
+                "nothing was changed.",
+                hint="learn or discard rows in quarantine",
             )
         ids, subjects = wire.identifiers(batch, spec.id), wire.identifiers(batch, spec.subject)
         self.store.add_quarantined(
@@ -504,7 +508,7 @@ class ModelSession:
     def _not_pending(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
         """Return the rows that are not pending yet; raise Conflict if an id belongs to another row.
 
-        A key that may only predict must not replace the rows of other clients.
+        A client whose API key only allows predictions must not replace the rows of other clients.
         """
         spec, ids = self.engine.spec, [row.id for row in rows]
         pending = {row.id: row for row in self.store.pending(self.engine.name, ids)}
@@ -529,11 +533,11 @@ class ModelSession:
             raise NotFoundError(f"the model {self.engine.name!r} has no challenger.")
         else:
             self.engine.end_challenger()
-        self.snapshot(now)  # the state is in the snapshot, not in an event
+        self.snapshot(now)  # the challenger is stored in the snapshot, not in an event
         return self.engine.version
 
     def promote(self, *, now: float) -> int:
-        """Exchange model and challenger; return the version."""
+        """Swap model and challenger; return the version."""
         if self.engine.challenger is None:
             raise NotFoundError(
                 f"the model {self.engine.name!r} has no challenger; nothing was changed.",
@@ -544,7 +548,7 @@ class ModelSession:
         return self.engine.version
 
     def _history(self) -> Iterator[tuple[ColumnBatch, FloatArray]]:
-        """Return the rows in the window with their times, oldest chunk first, in batches."""
+        """Yield batches of the rows in the window and their times, oldest chunk first."""
         parts: list[ColumnBatch] = []
         times: list[FloatArray] = []
         for chunk in self.row_windows.chunks():
@@ -565,27 +569,31 @@ class ModelSession:
         return Forgetting(self, request, now).run()
 
     def statement(self) -> dict[str, Any]:
-        """Return rows, classes and digest of the model, for a certificate."""
+        """Return the number of rows, the classes and the digest of the model, for a certificate."""
         engine = self.engine
         return {"rows": engine.n_rows, "classes": engine.classes(), "digest": engine.digest()}
 
     @staticmethod
     def positions_by_chunk(found: Sequence[tuple[int, int]]) -> dict[int, list[int]]:
-        """Group (chunk, position) by chunk."""
+        """Group (chunk, position) pairs by chunk."""
         positions: dict[int, list[int]] = {}
         for chunk, position in found:
             positions.setdefault(chunk, []).append(position)
         return positions
 
     def split_chunk(self, chunk: int, positions: list[int] | None, key: str | None = None) -> SplitChunk:
-        """Split a chunk at these positions, or at the rows of a key; a chunk of one request has no keys."""
+        """Split off the rows at these positions; if None, the rows of this idempotency key, or all rows.
+
+        A chunk of one request stores no keys, so all of its rows belong to the key.
+        """
         batch, extra = self.unpacked(chunk)
         if positions is None:
             is_shared = key is not None and "batches" in extra
             positions = extra["batches"].get(key, []) if is_shared else list(range(batch.n_rows))
         selected = np.zeros(batch.n_rows, dtype=bool)
         selected[positions] = True
-        active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)  # expired rows are unlearned
+        # Expired rows are already unlearned.
+        active = np.arange(batch.n_rows) >= self.row_windows.begin_of(chunk)
         return SplitChunk(
             wire.select(batch, selected & active),
             wire.select(batch, ~selected & active),
@@ -595,7 +603,7 @@ class ModelSession:
         )
 
     def rewrite_chunk(self, chunk: int, split: SplitChunk) -> None:
-        """Replace a stored chunk by its rows to keep."""
+        """Replace a stored chunk by the rows to keep."""
         spec, keep = self.engine.spec, split.keep
         if not keep.n_rows:
             self.store.drop_chunks([chunk])
@@ -632,7 +640,7 @@ class ModelSession:
             unneeded = self.row_windows.expired_chunks()
             for chunk in unneeded:
                 self.row_windows.drop(chunk)
-            for chunk, begin in self.row_windows.take_unsaved():  # their events are deleted
+            for chunk, begin in self.row_windows.take_unsaved():  # their expiry events have been deleted
                 self.store.retire_rows(chunk, begin)
         else:
             unneeded = [chunk for chunk, _, _ in self.store.chunks(engine.name)]
@@ -642,7 +650,7 @@ class ModelSession:
         self.rows_since_snapshot = self.events_since_snapshot = 0
 
     def _write_temporary_snapshot(self, now: float) -> None:
-        """Write a snapshot that the next one replaces: the history of versions has one per many rows."""
+        """Write a snapshot that the next one replaces, so that the history does not keep one per batch."""
         n_rows = self.rows_since_snapshot
         self.snapshot(now)
         self._temporary_snapshot, self.rows_since_snapshot = self.engine.version, n_rows
@@ -667,23 +675,23 @@ def _latest_readable(store: Store, name: str) -> Engine | None:
     while (snapshot := store.snapshot(name, version=version)) is not None:
         try:
             return Engine.from_state(name, decode(snapshot.body))
-        except Exception:  # noqa: BLE001  any error of decoding damaged data
+        except Exception:  # noqa: BLE001  decoding damaged data can raise any error
             version = snapshot.version - 1
     return None
 
 
 class _Correction(NamedTuple):
     chunk: int
-    ids: list[str]  # of the rows whose labels change
+    ids: list[str]  # ids of the rows whose labels change
     right: ColumnBatch  # these rows with their new labels
     split: SplitChunk
-    positions: list[int]  # of these rows in the chunk
+    positions: list[int]  # positions of these rows in the chunk
 
 
 def _positions_by_key(
     sources: Sequence[tuple[str | None, int]], order: NDArray[np.intp] | None
 ) -> dict[str, list[int]]:
-    """Return the positions of the rows of each key, after rows were put in this order."""
+    """Return the positions of the rows of each idempotency key, after sorting the rows by ``order``."""
     keys = [key for key, n_rows in sources for _ in range(n_rows)]
     found: dict[str, list[int]] = {}
     for position, row in enumerate(range(len(keys)) if order is None or not keys else order.tolist()):
@@ -694,7 +702,7 @@ def _positions_by_key(
 
 
 def _kept_positions(extra: Mapping[str, Any], kept: NDArray[np.bool_]) -> dict[str, list[int]]:
-    """Return the positions of the rows of each key in a chunk that contains only the kept rows."""
+    """Return the positions of the rows of each idempotency key after the other rows are removed."""
     new = np.cumsum(kept) - 1
     found = {
         key: [int(new[position]) for position in positions if kept[position]]
@@ -719,7 +727,7 @@ def _stored_predictions(values: Any) -> EarlierPredictions | None:
 
 
 def _combined(stored: list[dict[str, Any]]) -> EarlierPredictions:
-    """Combine predictions of several versions; a class that a version does not know gets the lowest score."""
+    """Combine predictions of several versions; a class unknown to a version gets the lowest score."""
     classes = list(dict.fromkeys(label for one in stored for label in one["classes"]))
     scores = np.empty((len(stored), len(classes)))
     for row, one in enumerate(stored):

@@ -20,9 +20,9 @@ class SlowWriter(Writer):
     Parameters
     ----------
     store : Store
-        A sibling of the store of the first writer.
+        A second connection to the store of the first writer.
     first : Writer
-        The first writer, which submits the requests for slow models.
+        The first writer, which forwards the requests for slow models.
     """
 
     def __init__(self, store: Store, first: Writer) -> None:
@@ -61,16 +61,16 @@ class SlowWriter(Writer):
         return response
 
     def _rebalance(self) -> None:
-        """Do nothing: the first writer takes models and gives models away."""
+        """Do nothing: the first writer balances the models between processes."""
 
     def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Do nothing: these models are the slow ones."""
+        """Do nothing: this thread already has the slow models."""
 
     def process(self, requests: list[Request]) -> None:
-        """Process the requests of each kind and model in a transaction of its own, then write snapshots.
+        """Process requests in one transaction per kind and model, then write snapshots.
 
-        A transaction in a SQLite file begins with its first change. Learning comes before it, so the first
-        writer waits for this one only while rows are written.
+        A transaction in a SQLite file locks it from the first write on. Learning comes before that, so the
+        first writer waits for this one only while rows are written.
         """
         for (kind, name), same in groupby(requests, key=lambda request: (type(request), request.model)):
             is_own = kind in {Tick, Adopt} or self._is_own(name)
@@ -82,7 +82,7 @@ class SlowWriter(Writer):
             super()._write_snapshots()
 
     def _pass_on(self, name: str, requests: Sequence[Request]) -> None:
-        """Pass requests on to the first writer, with the model if this thread has it."""
+        """Forward requests to the first writer; if this thread has the model, return the model first."""
         for request in requests:
             try:
                 if self._is_own(name):
@@ -92,20 +92,20 @@ class SlowWriter(Writer):
                 request.future.set_exception(error)
 
     def _hand_back(self, name: str) -> None:
-        """Return a model to the first writer, which alone renames and deletes models."""
+        """Return a model to the first writer; only that writer renames and deletes models."""
         session = self._sessions.pop(name, None)
         self._first._handed_over = name
         self.store.release_leases([name])
         try:
             if session is not None:
-                self._first._queue.put(Adopt(name, session))  # before the requests that are passed on
+                self._first._queue.put(Adopt(name, session))  # queued before the forwarded requests
         except SteelyardError:
             self._first._handed_over = None
-            raise  # the queue is full; the next request for the model loads it again
+            raise  # the queue is full; the next request loads the model again
         self._first.slow_models.discard(name)
 
     def _background_work(self) -> Callable[[], None] | None:
-        """Return None: a group is several transactions, and rows of later requests must not be in them."""
+        """Return None: a group has several transactions, which must not contain rows of later requests."""
         return None
 
     def _write_snapshots(self) -> None:

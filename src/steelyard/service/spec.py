@@ -37,7 +37,7 @@ _MISSING = ("refuse", "indicator", "mean", "zero")
 _KINDS = ("number", "category")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DEFAULT_SEED = 0  # fixed, because replayed events must draw the same random numbers during recovery
-# Settings that can change without learning rows again.
+# Settings that can change without relearning the rows.
 _CHANGEABLE = frozenset(
     {"learner", "memory", "rows", "max_future", "classes", "ranges", "violations", "quota"}
 )
@@ -57,39 +57,39 @@ class Spec:
     Parameters
     ----------
     target : str
-        The column of labels.
+        The column that contains the labels.
     time : str, optional
-        The column with the time of a row; by default the time of arrival is used.
+        The column that contains the time of a row; by default, the time of arrival is used.
     subject : str, optional
-        The column with the person or thing a row belongs to; rows can be forgotten by subject.
+        The column that names the person or thing that a row is about; rows can be forgotten by subject.
     id : str, optional
-        The column with the unique identifier of a row.
+        The column that contains the unique identifier of a row.
     columns : "auto" or mapping of str to {"number", "category"}
         The features and their kinds; "auto" infers them from the first rows.
     learner : mapping
-        ``class`` and its parameters; ``features = 300`` adds a map to 300 random features.
+        ``class`` and its parameters; ``features = 300`` adds a feature map with 300 random features.
     memory : "all", "drift", int, str or mapping
         Which rows the model is based on: all rows, adaptive windows, the last n rows, the last "30d", or
         {half_life = 20000} for exponential decay.
     rows : {"none", "until labelled", "window"}
-        Which rows the store keeps: none, rows that wait for labels, or these and all rows in the window.
+        Which rows the store keeps: none, only rows that wait for labels, or also all rows in the window.
     cost : str, optional
-        The column with the factor of the price of a miss, such as the amount of a payment; it can be a
-        feature too. The learner needs a threshold such as {miss = 1, alarm = 5}.
+        The column that multiplies the cost of a miss, such as the amount of a payment; it can be a
+        feature, too. The learner needs a threshold such as {miss = 1, alarm = 5}.
     missing : {"refuse", "indicator", "mean", "zero"}
         How missing values are treated: an error, an indicator feature, the mean of the column, or zero.
     sites : bool
         Whether the model is federated: it combines the updates of several sites and learns no rows.
     max_future : str or None
-        Limit for times of rows in the future, such as "1d". Rows with later times are refused, because one
-        wrong date would expire all other rows. None: no limit.
+        How far in the future the time of a row may be, such as "1d". Rows with later times are refused,
+        because one wrong date would expire all other rows. None: no limit.
     classes : list of str or int, optional
         Allowed labels; without it, a mistyped label creates a class.
     ranges : mapping of str to [low, high], optional
-        Allowed values of numeric columns; None is no limit. Missing values are allowed.
+        Allowed values of numeric columns; None means no limit. Missing values are allowed.
     violations : {"refuse", "quarantine"}
-        What happens to labelled rows outside ``classes`` and ``ranges``: the request is refused, or these
-        rows are put into quarantine and the others are learned.
+        How labelled rows outside ``classes`` and ``ranges`` are treated: the request is refused, or these
+        rows are quarantined and the others are learned.
     quota : mapping, optional
         Limits of this model: ``requests_per_second``, ``columns``, ``rows`` (in the model), ``waiting`` (rows
         that wait for labels) and ``megabytes`` (size of the learned state, checked every 30 seconds).
@@ -207,7 +207,7 @@ class Spec:
                 raise _error(f"the quota {name} must be a positive number; got {limit!r}.")
 
     def _check_learner(self) -> None:
-        """Raise ParameterError for learner parameters that would otherwise fail at the first rows."""
+        """Raise ParameterError for learner parameters that would otherwise fail with the first rows."""
         learner = self.make_learner()
         for candidate in (learner, getattr(learner, "estimator", None)):
             check = getattr(candidate, "_check_params", None)
@@ -220,7 +220,7 @@ class Spec:
             )
 
     def _check_sites(self) -> None:
-        """Raise ParameterError if a federated model, which learns no rows, has settings about rows."""
+        """Raise ParameterError if a federated model, which learns no rows, has settings that concern rows."""
         if not isinstance(self.sites, bool):
             raise _error(f"sites must be true or false; got {self.sites!r}.")
         if not self.sites:
@@ -252,7 +252,7 @@ class Spec:
 
     @cached_property
     def window(self) -> int | timedelta | None:
-        """Number of rows or length of time after which rows expire; None without a sliding window."""
+        """Number of rows or length of time after which rows expire; None if there is no sliding window."""
         if isinstance(self.memory, int) or (
             isinstance(self.memory, str) and self.memory not in {"all", "drift"}
         ):
@@ -267,7 +267,7 @@ class Spec:
 
     @cached_property
     def integer_classes(self) -> dict[str, int]:
-        """Allowed labels by their texts, if all of them are integers; otherwise empty."""
+        """Allowed labels, keyed by their texts, if all of them are integers; otherwise empty."""
         found = {str(label): label for label in self.classes or () if isinstance(label, int)}
         return found if len(found) == len(self.classes or ()) else {}
 
@@ -284,16 +284,16 @@ class Spec:
 
     @cached_property
     def has_guards(self) -> bool:
-        """Whether labelled rows are compared with allowed classes or ranges."""
+        """Whether labelled rows are checked against allowed classes or ranges."""
         return self.classes is not None or bool(self.ranges)
 
     @cached_property
     def quarantines(self) -> bool:
-        """Whether rows that violate a guard are put into quarantine."""
+        """Whether rows that violate a guard are quarantined."""
         return self.has_guards and self.violations == "quarantine"
 
     def costs(self, batch: ColumnBatch) -> FloatArray | None:
-        """Return the cost factors of rows; None without a column of costs."""
+        """Return the cost factors of rows; None if the spec has no cost column."""
         if self.cost is None:
             return None
         values = batch.columns.get(self.cost)
@@ -315,9 +315,9 @@ class Spec:
         return str(self.memory) if self.window is None else "window"
 
     def make_learner(self, *, own_window: bool = True) -> Any:
-        """Return a new learner, with its feature map and its memory.
+        """Return a new learner, with its feature map and its windowing.
 
-        With ``own_window`` a learner that has a parameter ``window`` gets the sliding window.
+        With ``own_window``, a learner that has a parameter ``window`` manages the sliding window itself.
         """
         settings = dict(self.learner or {"class": "ProximalSVC"})
         name = settings.pop("class", None)
@@ -354,7 +354,7 @@ class Spec:
     # -- changes ------------------------------------------------------------------------------------
 
     def check_change(self, other: Spec) -> None:
-        """Raise ParameterError for a change that would require learning rows again."""
+        """Raise ParameterError for a change that would require relearning the rows."""
         old, new = self.as_dict(), other.as_dict()
         changed = [name for name in old if old[name] != new[name]]
         frozen = [name for name in changed if name not in _CHANGEABLE]
@@ -379,7 +379,7 @@ class Spec:
             )
 
     def check_challenger(self, other: Spec) -> None:
-        """Raise ParameterError if another spec cannot learn the same stored rows."""
+        """Raise ParameterError if a model with another spec cannot learn the same stored rows."""
         for name in _SHARED_WITH_CHALLENGER:
             if getattr(self, name) != getattr(other, name):
                 raise _error(

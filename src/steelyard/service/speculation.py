@@ -1,6 +1,6 @@
-"""Speculative learning: while a group is being committed, the rows of the next requests are learned.
+"""Speculative learning: learns the rows of the next requests while a group is being committed.
 
-Without it, Arrow batches reach about 0.7 of the throughput (``benchmarks/speed/bench_service.py --only
+Without it, Arrow batches reach about 70 % of the throughput (``benchmarks/speed/bench_service.py --only
 learn``), because learning and the disk sync alternate instead of overlapping.
 """
 
@@ -22,24 +22,24 @@ from steelyard.tables.columns import ColumnBatch
 __all__ = ["Speculation", "SpeculativeBatch", "concatenated"]
 
 _log = logging.getLogger("steelyard.service")
-_MIN_ROWS = 200  # fewer rows are learned faster than a thread is started
+_MIN_ROWS = 200  # learning fewer rows takes less time than starting a thread
 
 
 @dataclass
 class SpeculativeBatch:
-    """Requests that are the next group of the writer, and their learned rows."""
+    """Requests that will be the next group of the writer, and their learned rows."""
 
     requests: list[Request]
     committed: PublishedModel | None = None  # the model without the rows of this batch
-    learned: LearnedRows | None = None  # None: the rows are learned when the requests are processed
+    learned: LearnedRows | None = None  # None if the rows are learned later, when the requests are processed
 
 
 class Speculation:
-    """At most one batch of requests that is learned but not written.
+    """At most one batch of requests whose rows are learned but not written yet.
 
     The batch is written, published and answered like any other group. Until then, :meth:`committed_model`
-    gives the model without it. If the commit before it fails, the writer recovers its models and calls
-    :meth:`invalidate`; the requests are then learned again.
+    returns the model without these rows. If the preceding commit fails, the writer recovers its models and
+    calls :meth:`invalidate`; the requests are then learned again.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Speculation:
     def __init__(self, queue: RequestQueue, clock: Callable[[], float], max_requests: int) -> None:
         self._queue, self._clock, self._max_requests = queue, clock, max_requests
         self.batch: SpeculativeBatch | None = None
-        self.has_failed = False  # an error left the model of the batch in an unknown state
+        self.has_failed = False  # whether an error left the model of the batch in an unknown state
 
     def prepare(self, sessions: Mapping[str, ModelSession]) -> Callable[[], None] | None:
         """Take requests with many rows from the queue; return the function that learns them, or None."""
@@ -86,13 +86,13 @@ class Speculation:
             batch.committed = session.engine.published()
             batch.learned = session.learn_in_memory(concatenated(session, requests), now=self._clock())
         except SteelyardError:
-            pass  # a request has bad rows; processing the requests one by one finds it
+            pass  # a request has bad rows; processing the requests one by one will find it
         except Exception as error:  # noqa: BLE001  the commit that is in progress must not fail
             self.has_failed = True
             _log.error("rows could not be learned ahead of the commit: %s", type(error).__name__)
 
     def take(self, requests: list[Request]) -> LearnedRows | None:
-        """End the batch if these are its requests; return the learned rows, if there are any."""
+        """End the batch if these are its requests; return its learned rows, or None."""
         batch = self.batch
         if batch is None or not requests or batch.requests[0] is not requests[0]:
             return None
@@ -100,7 +100,7 @@ class Speculation:
         return batch.learned
 
     def committed_model(self, name: str) -> PublishedModel | None:
-        """Return the model without the batch; None if the session has no uncommitted rows."""
+        """Return the model without the rows of the batch; None if the model has no uncommitted rows."""
         batch = self.batch
         return batch.committed if batch is not None and batch.requests[0].model == name else None
 
@@ -121,7 +121,7 @@ class Speculation:
 def concatenated(session: ModelSession, requests: list[Learn]) -> ColumnBatch:
     """Concatenate the rows of several requests, each of which must have the columns of the model."""
     rows = wire.joined([request.batch for request in requests])
-    if not isinstance(rows.columns, wire.RecordColumns):  # record columns all have the same fields
+    if not isinstance(rows.columns, wire.RecordColumns):  # concatenated records always have the same fields
         for request in requests:
             session.engine.check_rows(request.batch, labelled=True)
     return rows

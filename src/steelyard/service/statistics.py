@@ -1,4 +1,4 @@
-"""Statistics of the writer for the metrics: commits, failures and delays of labels."""
+"""Statistics of the writer: commits, failures and delays of labels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COMMIT_BOUNDS = (
     2.0,
     5.0,
     10.0,
-)  # seconds
+)  # bounds in seconds
 
 
 class HistogramCounts:
-    """Counts of values between bounds, with their sum.
+    """Histogram: counts of values between bounds, and the sum of the values.
 
     Parameters
     ----------
@@ -54,13 +54,14 @@ class HistogramCounts:
 
 
 class WriterStatistics:
-    """Counters of one writer; its thread changes them, others read them."""
+    """Counters of one writer; the writer thread changes them, other threads read them."""
 
     def __init__(self) -> None:
         self.commit_seconds = HistogramCounts(_COMMIT_BOUNDS)
-        self.write_failures: dict[str, int] = {}  # failed groups by kind of error
+        self.write_failures: dict[str, int] = {}  # number of failed groups for each kind of error
         self.erase_failures = 0
-        self.on_labels: Callable[[str, list[float]], None] | None = None  # model and delays in seconds
+        # Called with the name of the model and the delays in seconds.
+        self.on_labels: Callable[[str, list[float]], None] | None = None
 
     def write_failed(self, error: Exception) -> None:
         """Count a group that could not be written."""

@@ -10,7 +10,7 @@ __all__ = ["notify", "watchdog_seconds"]
 
 
 def notify(state: str) -> bool:
-    """Send a state such as ``READY=1``; return False if systemd did not start this process or is away."""
+    """Send a state such as ``READY=1``; return False if there is no systemd that can receive it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
@@ -23,7 +23,7 @@ def notify(state: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """Return the interval at which systemd expects a sign of life from this process; None without one."""
+    """Return half of the watchdog timeout, the interval between messages; None without a watchdog."""
     microseconds, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (process and process != str(os.getpid())):
         return None

@@ -1,4 +1,4 @@
-"""Writer: the one thread that changes models, with group commit."""
+"""Writer: the thread that changes models, with group commit."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ _SNAPSHOT_EVENTS = 2_000
 _RESPONSE_SECONDS = 7 * 86_400.0  # how long responses are stored for repeated requests
 _EXPIRED_SECONDS = 3_600.0  # how long expired rows may stay in the store
 _TICK_SECONDS = 30.0
-_SLOW_SECONDS = 0.01  # a model whose groups take longer may get a thread of its own
-_SLOW_RATIO = 4.0  # if they take this many times as long as those of other models
-_NEXT_SLICE_SECONDS = 0.2  # pause between two slices of old responses that are deleted
+_SLOW_SECONDS = 0.01  # a model whose groups take longer than this may get its own thread
+_SLOW_RATIO = 4.0  # minimum ratio to the median time of the other models
+_NEXT_SLICE_SECONDS = 0.2  # pause between two transactions that delete old responses
 _YIELD_SECONDS = 5e-5
 _POLL_SECONDS = 1.0  # interval at which a follower reads the store and a leader confirms its write lock
 
@@ -79,14 +79,14 @@ class Writer:
     """Thread that processes requests in groups, each in one transaction.
 
     After the commit of a group, the writer publishes the changed models and then resolves the futures of the
-    requests. A process without the write lock follows the process that has it.
+    requests. A process without the write lock follows the process that holds it.
 
     Parameters
     ----------
     store : Store
         Durable storage of models, rows and events.
     clock : callable, optional
-        Returns the time in seconds; by default the system clock, protected against jumps.
+        Returns the time in seconds; the default is the system clock without sudden jumps.
     max_waiting : int, default=1024
         Maximum number of queued requests; further requests raise QueueFullError.
     max_models : int, default=1000
@@ -96,7 +96,7 @@ class Writer:
     may_learn : bool, default=True
         Whether this process takes the write lock when it is free; if False, it only follows.
     audit_days : float, default=90
-        Days for which the audit log is kept.
+        Number of days for which the audit log is kept.
     """
 
     def __init__(
@@ -115,20 +115,20 @@ class Writer:
         self.audit, self._audit_seconds = AuditLog(store), 86_400.0 * audit_days
         self.statistics = WriterStatistics()
         self.published: dict[str, PublishedModel] = {}
-        self.slow_models: set[str] = set()  # models that the second writer thread has
+        self.slow_models: set[str] = set()  # models of the second writer thread
         self._slow_writer: SlowWriter | None = None
-        self._handed_over: str | None = None  # model that is moving to the second thread
-        self._seconds: dict[str, float] = {}  # moving average of the time that a group takes, by model
+        self._handed_over: str | None = None  # model that is being handed to the second thread
+        self._seconds: dict[str, float] = {}  # moving average of the seconds per group of each model
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
         self._sessions: dict[str, ModelSession] = {}
         self._queue = RequestQueue(max_waiting)
         self._speculation = Speculation(self._queue, self.clock, _MAX_GROUP_REQUESTS)
         self._thread: threading.Thread | None = None
         self._closing = False
-        self.owners: dict[str, str] = {}  # addresses of the processes that learn the other models
+        self.owners: dict[str, str] = {}  # address of the process that learns each of the other models
         self._next_balance = time.monotonic() + _POLL_SECONDS
-        self.problem: str | None = None  # why the store cannot be written, such as "disk full"
-        self.damaged: dict[str, str] = {}  # models that cannot be loaded, and why
+        self.problem: str | None = None  # why the store cannot be written, for example "disk full"
+        self.damaged: dict[str, str] = {}  # models that cannot be loaded, with the reason
         self._erase_pending = False  # whether forgotten rows may still be in the files of the store
         self._needs_recovery = False  # whether the models in memory may differ from the store
         self._is_leader = True  # assumed until another process is found to have the write lock
@@ -157,16 +157,16 @@ class Writer:
         self._needs_recovery = False
 
     def _is_own(self, name: str) -> bool:
-        """Whether this thread, not another writer thread of this process, has the model."""
+        """Whether the model belongs to this thread and not to another writer thread of this process."""
         return name not in self.slow_models
 
     def _recover_model(self, name: str, spec: str) -> None:
-        """Load a model; if its data are damaged, set it aside so that the other models can be served."""
+        """Load a model; if its data is damaged, set it aside so that the other models can be served."""
         try:
             session = recover_session(self.store, name, spec)
         except self.store.errors:
             raise  # the store is not available
-        except Exception as error:  # noqa: BLE001  any error of decoding damaged data
+        except Exception as error:  # noqa: BLE001  decoding damaged data can raise any error
             self._set_aside(name, error)
             return
         session.yield_to_readers = partial(self._yield_to_readers, name)
@@ -175,9 +175,9 @@ class Writer:
     # -- slow models in a second thread -------------------------------------------------------------
 
     def _hand_over_slow_models(self, group: Sequence[Request]) -> None:
-        """Hand models that take much longer than the others to a second writer thread.
+        """Hand models that are much slower than the others to a second writer thread.
 
-        A model with a thousand columns learns a row in a tenth of a second, and its neighbours must not wait.
+        A model with a thousand columns takes a tenth of a second per row; other models must not wait for it.
         """
         if self._speculation.batch is not None or len(self._sessions) < 2:
             return
@@ -194,7 +194,7 @@ class Writer:
 
     def _start_slow_writer(self) -> SlowWriter | None:
         if self._slow_writer is None:
-            from steelyard.service.slow_writer import SlowWriter  # a subclass of this class
+            from steelyard.service.slow_writer import SlowWriter  # avoids an import cycle
 
             store = self.store.sibling()
             if store is None or not store.acquire_write_lock():
@@ -205,16 +205,17 @@ class Writer:
 
     def _hand_over(self, name: str) -> None:
         assert self._slow_writer is not None
-        self._handed_over = name  # requests that arrive now are queued here and passed on later
+        self._handed_over = name  # requests that arrive now are queued here and forwarded later
         session = self._sessions.pop(name)
         self.store.release_leases([name])
-        self._slow_writer._queue.put(Adopt(name, session))  # before any request that is submitted from now on
+        # Queued before any request for this model that is submitted from now on.
+        self._slow_writer._queue.put(Adopt(name, session))
         self.slow_models.add(name)
         self._handed_over = None
         _log.warning("the model %r is slow and gets a thread of its own", name)
 
     def _own_requests(self, group: Sequence[Request]) -> list[Request]:
-        """Return the requests of a group without those for slow models, which are passed on."""
+        """Forward the requests for slow models to the second thread; return the other requests."""
         if not self.slow_models:
             return list(group)
         own = []
@@ -234,7 +235,7 @@ class Writer:
     # -- models spread over several learners --------------------------------------------------------
 
     def _take_share(self) -> list[str]:
-        """Acquire leases of models without a learner, up to an equal share; return their names."""
+        """Acquire leases of models that no process learns, up to an equal share; return their names."""
         names = [name for name, _ in self.store.models()]
         learners = self.store.learners(names)
         if learners is None:
@@ -246,7 +247,7 @@ class Writer:
         return self.store.acquire_leases(free, max(0, share - n_held))
 
     def _rebalance(self) -> None:
-        """Take models whose learner has died, and give models to learners that have fewer."""
+        """Take over models whose process has died, and release models if other processes have fewer."""
         if not self.store.has_leases:
             return
         self._next_balance = time.monotonic() + _POLL_SECONDS
@@ -263,7 +264,7 @@ class Writer:
             self._release(names[: (n_held - n_fewest) // 2])
 
     def _release(self, names: Sequence[str]) -> None:
-        """Give up models; a snapshot makes it fast to load them elsewhere."""
+        """Release models to other processes; a snapshot makes loading them fast."""
         if not names:
             return
         with self.store.transaction():
@@ -277,7 +278,7 @@ class Writer:
         _log.warning("%d models are learned by another process now", len(names))
 
     def _adopt(self, name: str) -> ModelSession | None:
-        """Load a model that has no learner at the moment; return None if it does not exist."""
+        """Load a model that no process learns at the moment; return None if it does not exist."""
         self.check_not_damaged(name)
         spec = self.store.spec_of(name)
         if spec is None:
@@ -288,7 +289,7 @@ class Writer:
         return self._sessions.get(name)
 
     def can_answer(self, name: str, *, changes: bool) -> bool:
-        """Return whether this process has the model, and may change it if the request does."""
+        """Return whether this process has the model and, if the request changes it, holds its lease."""
         return name in self.damaged or (
             name in self.published
             and (
@@ -300,7 +301,7 @@ class Writer:
         )
 
     def _set_aside(self, name: str, error: Exception) -> None:
-        """Stop using a model whose stored data are damaged."""
+        """Stop using a model whose stored data is damaged."""
         reason = error.summary if isinstance(error, SteelyardError) else _location(error)
         _log.error("the model %r is set aside: %s (steelyard serve --check --repair)", name, reason)
         self.damaged[name] = reason
@@ -344,13 +345,13 @@ class Writer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread, and that of slow models if there is one, runs."""
+        """Whether this thread and, if there is one, the thread of slow models are running."""
         is_alive = self._thread is not None and self._thread.is_alive()
         return is_alive and (self._slow_writer is None or self._slow_writer.is_alive)
 
     @property
     def leads(self) -> bool:
-        """Whether this process has the write lock."""
+        """Whether this process holds the write lock."""
         return self._is_leader
 
     @property
@@ -364,7 +365,7 @@ class Writer:
         return len(self._queue) + (0 if self._slow_writer is None else len(self._slow_writer._queue))
 
     def check_not_damaged(self, name: str) -> None:
-        """Raise Unavailable if the stored data of a model are damaged."""
+        """Raise Unavailable if the stored data of a model is damaged."""
         if name in self.damaged or (self._slow_writer is not None and name in self._slow_writer.damaged):
             raise Unavailable(
                 f"the stored data of the model {name!r} are damaged; nothing was changed.",
@@ -376,7 +377,7 @@ class Writer:
         return list(self._sessions.items()) + slow
 
     def waiting_labels(self) -> dict[str, int]:
-        """Return the number of rows of each model that wait for labels; empty in a follower."""
+        """Return for each model the number of rows that wait for labels; empty in a follower."""
         return {name: s.n_pending for name, s in self._all_sessions()} if self._is_leader else {}
 
     def snapshot_times(self) -> dict[str, float]:
@@ -405,8 +406,8 @@ class Writer:
     def _yield_to_readers(self, name: str) -> None:
         """Release the CPU core for a moment if the model is serving predictions.
 
-        Native code releases the GIL but keeps its core; the event loop, woken on the same core, would have to
-        wait until the whole request is learned even if another core is idle.
+        Native code releases the GIL but keeps its core. If the event loop is woken on the same core, it would
+        have to wait until the whole request is learned, even if another core is idle.
         """
         published = self.published.get(name)
         if published is not None and published.is_serving:
@@ -443,7 +444,7 @@ class Writer:
     # -- following ----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Apply the changes of the leader, and take over if its write lock is free."""
+        """Apply the changes of the leader; take over if the write lock is free."""
         self._reject_queued(_follower_error)
         try:
             if self.may_learn and self.store.acquire_write_lock():
@@ -456,9 +457,9 @@ class Writer:
             self._followed_at = time.monotonic()
             learners = self.store.learners(list(self._sessions))
             self.owners = {} if learners is None else learners.owners
-        except Exception as error:  # noqa: BLE001  retried; the published models keep answering
+        except Exception as error:  # noqa: BLE001  retried later; the published models still predict
             _log.error("the changes of the leader cannot be read: %s", _location(error))
-            self._sessions = {}  # loaded again when the store is available
+            self._sessions = {}  # loaded again as soon as the store is available
             time.sleep(_POLL_SECONDS)
 
     def _step_down(self) -> None:
@@ -466,7 +467,7 @@ class Writer:
         _log.warning("this process has lost the write lock and follows")
         self._is_leader, self._followed_at = False, time.monotonic()
         if self._speculation.reject(_follower_error):
-            self._sessions = {}  # loaded again later, because they contain rows that will not be written
+            self._sessions = {}  # they contain rows that will not be written, so they are loaded again later
 
     def _reject_queued(self, error: Callable[[], Unavailable]) -> None:
         for request in self._queue.take(len(self._queue)):
@@ -476,7 +477,7 @@ class Writer:
     # -- one group ----------------------------------------------------------------------------------
 
     def _next_group(self) -> list[Request]:
-        """Return the speculative batch, a due tick, or the next requests; empty if none arrives."""
+        """Return the speculative batch, a tick if it is due, or the next requests; may be empty."""
         if self._speculation.batch is not None:
             return list(self._speculation.batch.requests)
         wait = self._next_tick - time.monotonic()
@@ -507,10 +508,10 @@ class Writer:
                 self._write_snapshots()
                 self.audit.write(outcomes, self.clock())
                 begin = time.perf_counter()
-        except Exception as error:  # noqa: BLE001  nothing of this group has been committed
+        except Exception as error:  # noqa: BLE001  the transaction failed, or its outcome is unknown
             self._undo(requests, error)
             return
-        # The group is durable: whatever fails from here on, every request gets its response.
+        # The group is durable: every request gets its response, even if one of the following steps fails.
         self.statistics.commit_seconds.add(time.perf_counter() - begin)
         self.audit.committed()
         self._set_problem(None)
@@ -534,11 +535,11 @@ class Writer:
         return None if self._closing or not self._queue else self._speculation.prepare(self._sessions)
 
     def _erase(self) -> bool:
-        """Erase deleted data from the files of the store; if that is not possible, every tick tries again."""
+        """Erase deleted data from the files of the store; after an error, the next tick tries again."""
         was_pending, self._erase_pending = self._erase_pending, False
         try:
             return self.store.erase()
-        except Exception as error:  # noqa: BLE001  the rows are forgotten; the response says what is left
+        except Exception as error:  # noqa: BLE001  the rows are unlearned, but not yet erased from disk
             self._erase_pending = True
             self.statistics.erase_failures += 1
             if not was_pending:
@@ -559,11 +560,11 @@ class Writer:
         failure = _failure(error, is_store_error=is_store_error)
         try:
             self.recover()
-        except Exception as trouble:  # noqa: BLE001  retried with the next group
+        except Exception as trouble:  # noqa: BLE001  the next group tries again
             _log.error("models could not be loaded: %s", _location(trouble))
         retry = not self._needs_recovery and len(requests) > 1 and not is_store_error
         for request in requests:
-            if retry:  # run one at a time, so that only the request that caused the failure fails again
+            if retry:  # one at a time, so that only the request that caused the failure fails again
                 self._process([request])
             else:
                 request.future.set_exception(failure)
@@ -596,7 +597,7 @@ class Writer:
 
     def _notify(self, name: str, change: dict[str, Any]) -> None:
         for listener in list(self.listeners):
-            with suppress(Exception):  # a listener cannot delay the responses
+            with suppress(Exception):  # an error in a listener must not affect the responses
                 listener(name, change)
 
     def _write_snapshots(self) -> None:
@@ -629,7 +630,7 @@ class Writer:
                     response = self._run_request(request, now)
                 else:
                     if request.model not in self._sessions:
-                        self._adopt(request.model)  # before its stored responses are read
+                        self._adopt(request.model)  # the lease is needed before the stored responses are read
                     run = partial(self._run_request, request, now)
                     response = run_once(self.store, request, run, now)
                 outcomes.append((request, response))
@@ -638,7 +639,7 @@ class Writer:
         return outcomes
 
     def _learn_together(self, requests: list[Request], learned: LearnedRows | None) -> list[Outcome] | None:
-        """Learn the rows of all requests in one call; return None if that is not possible."""
+        """Learn the rows of all requests in one call; return None if this is not possible."""
         model = requests[0].model
         session = self._sessions.get(model)
         keys = [r.key for r in requests if r.key is not None]
@@ -649,13 +650,13 @@ class Writer:
         if learned is not None:
             version = session.write(learned)
         elif len(rows) <= 1 or not session.engine.column_kinds():
-            return None  # the first rows of a model determine its columns, so they are learned alone
+            return None  # the first rows determine the columns, so they are learned separately
         else:
             try:
                 sources = [(r.key, r.batch.n_rows) for r in rows] if keys else []
                 version = session.learn(concatenated(session, rows), now=self.clock(), sources=sources)
             except SteelyardError:
-                return None  # a request has bad rows; one call per request finds it
+                return None  # a request has bad rows; one call per request will find it
         responses = {id(r): {"learned": r.batch.n_rows, "version": version} for r in rows}
         encode = msgspec.json.encode
         new = [(r.key, r.fingerprint, encode(responses[id(r)]).decode()) for r in rows if r.key is not None]
@@ -683,7 +684,7 @@ class Writer:
     def _operate(
         self, session: ModelSession, request: Delete | Rename | Release | Challenge | Promote, now: float
     ) -> Response:
-        """Run a request of an operator."""
+        """Run a request that deletes or renames a model, releases rows, or changes its challenger."""
         if isinstance(request, Delete | Rename):
             return self._remove(session, request, now)
         if isinstance(request, Release):
@@ -725,7 +726,7 @@ class Writer:
         return {"learned": batch.n_rows, "version": version, **more}
 
     def _remove(self, session: ModelSession, request: Delete | Rename, now: float) -> Response:
-        """Delete or rename a model; versions of its old and its new name never repeat."""
+        """Delete or rename a model; version numbers are never reused under either name."""
         name, engine = request.model, session.engine
         if isinstance(request, Delete):
             self.store.drop_model(name)
@@ -754,7 +755,7 @@ class Writer:
         for name in gone:
             self._seconds.pop(name, None)
         if gone:
-            with suppress(*self.store.errors):  # a lost session has no leases
+            with suppress(*self.store.errors):  # a lost session has no leases any more
                 self.store.release_leases(gone)
 
     def _challenge(self, session: ModelSession, request: Challenge | Promote, now: float) -> Response:
@@ -766,11 +767,11 @@ class Writer:
         return {"version": version, "spec": values}
 
     def _continue_with(self, request: Adopt) -> Response:
-        """Continue with a session that another writer thread has given up."""
+        """Take over a session that another writer thread has released."""
         if self.store.acquire_leases([request.model], 1):
             request.session.store = self.store
             self._sessions[request.model] = request.session
-        else:  # another process has taken it meanwhile
+        else:  # meanwhile another process has taken the model
             self.published.pop(request.model, None)
         self._handed_over = None
         return {"version": request.session.engine.version}
@@ -861,7 +862,7 @@ def _changed_models(request: Request, response: Response) -> list[str]:
 
 
 def _repeated(request: Request, known: Mapping[str, tuple[str, str]]) -> Response | SteelyardError:
-    """Return the stored response of a repeated request, or the error it causes."""
+    """Return the stored response of a repeated request, or the error that it raises."""
     try:
         return stored_response(request, *known[str(request.key)])
     except SteelyardError as error:
@@ -876,7 +877,7 @@ def _follower_error() -> Unavailable:
 
 
 def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
-    """Return the error of requests whose transaction failed."""
+    """Return the error for requests whose transaction failed."""
     reason, effect = reason_of(error), "nothing was changed"
     if isinstance(error, CommitOutcomeUnknown):
         effect = "it is not known whether the request took effect"
@@ -893,7 +894,7 @@ def _failure(error: Exception, *, is_store_error: bool) -> Unavailable:
 
 
 def _location(error: Exception) -> str:
-    """Return type and source location of an error, without its message, which may contain values of rows."""
+    """Return the type and the source location of an error; its message may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     last = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{last}"

@@ -1,4 +1,4 @@
-"""Activity of each model over time: volume, errors, latency and delay of labels, for the web page."""
+"""Activity of each model over time, for the web page: requests, errors, latency and label delay."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 __all__ = ["LABEL_DELAY_BOUNDS", "Activity"]
 
-_SECONDS = (60, 900)  # lengths of the intervals: a fine and a coarse series
-_LENGTHS = (180, 672)  # intervals that are kept: three hours and seven days
-_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # seconds, .5 ms to 4 s
+_SECONDS = (60, 900)  # lengths of the intervals of a fine and a coarse time series
+_LENGTHS = (180, 672)  # number of intervals that are kept: three hours and seven days
+_LATENCY_BOUNDS = tuple(0.0005 * 2.0**k for k in range(14))  # seconds, from 0.5 ms to 4 s
 LABEL_DELAY_BOUNDS = (1.0, 60.0, 600.0, 3_600.0, 21_600.0, 86_400.0, 259_200.0, 604_800.0, 2_592_000.0)
 _LEARN, _PREDICT = 0, 1
 _VERBS = {"learn": _LEARN, "predict": _PREDICT}
 _N_LATENCIES, _N_DELAYS = len(_LATENCY_BOUNDS) + 1, len(LABEL_DELAY_BOUNDS) + 1
-# Positions in the counters of an interval.
+# Positions in the list of counters of an interval.
 _ERRORS, _REFUSED = 2, 3
 _LATENCIES = (4, 4 + _N_LATENCIES)
 _DELAYS = 4 + 2 * _N_LATENCIES
@@ -28,7 +28,7 @@ _N_COUNTERS = _DELAYS + _N_DELAYS
 class Activity:
     """Counters of requests and labels in intervals of a minute and of a quarter of an hour.
 
-    The counters are in memory: they begin with the process, and intervals without requests take no space.
+    The counters are kept in memory and start with the process; intervals without requests take no space.
 
     Parameters
     ----------
@@ -38,9 +38,11 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # for new intervals; two threads count different things
+        # Protects the creation of intervals. Counters need no lock, because threads increment different ones.
+        self._lock = threading.Lock()
         self._series: dict[str, tuple[OrderedDict[int, list[int]], ...]] = {}
-        self._current: dict[str, tuple[int, list[int], list[int]]] = {}  # minute, and counters of both series
+        # Current minute, and the counters of both series in the current interval.
+        self._current: dict[str, tuple[int, list[int], list[int]]] = {}
 
     def request(self, model: str, verb: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -59,7 +61,7 @@ class Activity:
         coarse[which] += 1
 
     def labels(self, model: str, delays: Sequence[float]) -> None:
-        """Count labels by the time since their prediction."""
+        """Count labels in a histogram of their delay, the time since the prediction."""
         _, *series = self._counters(model)
         for delay in delays:
             for counters in series:
@@ -88,13 +90,13 @@ class Activity:
             self._current.pop(model, None)
 
     def points(self, model: str, since: float) -> dict[str, Any]:
-        """Return the intervals after a time, fine ones if they reach back so far, otherwise coarse ones."""
+        """Return the intervals since a time: fine ones if they reach back that far, otherwise coarse ones."""
         now = self._clock()
         with self._lock:
             series = self._series.get(model, (OrderedDict(), OrderedDict()))
             oldest = (
                 next(iter(series[1]), now // _SECONDS[1]) * _SECONDS[1]
-            )  # before it there were no requests
+            )  # there were no requests before this time
             which = 0 if now - max(since, oldest) <= _SECONDS[0] * _LENGTHS[0] else 1
             intervals = {n: list(c) for n, c in series[which].items()}
         seconds = _SECONDS[which]
@@ -128,7 +130,7 @@ def _milliseconds(counts: Sequence[int]) -> float | None:
 
 
 def _quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
-    """Return the upper bound of the interval that contains a quantile; None without values."""
+    """Return the upper bound of the interval that contains a quantile; None if all counts are zero."""
     total = sum(counts)
     if not total:
         return None

@@ -1,4 +1,4 @@
-"""Predictions as JSON values and as columns."""
+"""Conversion of predictions to JSON values and to columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["columns_of", "prediction"]
 def prediction(answers: Predictions, probabilities: FloatArray | None, version: int) -> dict[str, Any]:
     """Return labels, scores and probabilities of rows as JSON values.
 
-    With two classes a score is one number, positive for the second class; with more, one number per class.
+    With two classes, a score is one number, positive for the second class; otherwise one number per class.
     """
     names = [str(label) for label in answers.classes]
     response: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Routes of the service. A handler reads the request, calls the library and responds."""
+"""Routes of the service; each handler reads a request, calls the library and returns a response."""
 
 from __future__ import annotations
 
@@ -55,40 +55,40 @@ from steelyard.tables.table_stream import seconds_of
 __all__ = ["Limits", "Service", "make_app"]
 
 _log = logging.getLogger("steelyard.service")
-_MAX_ROWS_ON_LOOP = 2_000  # predictions of more rows run in a thread, so that other requests do not wait
+_MAX_ROWS_ON_LOOP = 2_000  # larger predictions run in a thread, so that other requests do not wait
 # Bodies up to this size are parsed on the event loop, because passing them to a thread takes longer.
 _MAX_BYTES_ON_LOOP = {"json": 100_000, "jsonl": 100_000, "csv": 100_000, "arrow": 500_000}
 _MAX_BYTES_ON_LOOP_WHILE_SERVING = (
-    100_000  # parsing 500 kB of Arrow delays a prediction by half a millisecond
+    100_000  # because parsing 500 kB of Arrow delays a prediction by half a millisecond
 )
-# Allocations between two runs of the garbage collector. A hundred concurrent requests allocate thousands of
-# objects that are all in use; with the default of 700, the collector takes a tenth of the time.
+# Number of allocations between two runs of the garbage collector. A hundred concurrent requests allocate
+# thousands of objects that are all in use; with the default of 700, the collector takes a tenth of the time.
 _GC_THRESHOLD = 20_000
 _HEARTBEAT_SECONDS = 15.0
-_MAX_LAG_SECONDS = 15.0  # a follower that lags more is not ready
+_MAX_LAG_SECONDS = 15.0  # a follower with a larger lag is not ready
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the end of the year 9999
 _MAX_SPEC_BYTES = 1 << 20
-_MAX_NAME = 64  # characters of a model's name in the audit log
+_MAX_NAME = 64  # maximum length of the name of a model in the audit log
 _MAX_PAST_MODELS = 8  # maximum number of earlier model versions in memory
-_MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers in a response
+_MAX_POINTS, _MAX_CERTIFICATES = 2_000, 50  # maximum numbers of entries in a response
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Limits on requests.
 
     Parameters
     ----------
     body : int
-        Bytes of a body.
+        Maximum number of bytes in a body.
     rows, columns, values : int
-        Numbers of rows, columns and values of a request.
+        Maximum numbers of rows, columns and values in a request.
     unpacked : int
-        Bytes of the buffers and texts of an Arrow stream after decompression.
+        Maximum number of bytes of an Arrow stream after decompression (buffers and texts).
     listeners : int
-        Concurrent event streams.
+        Maximum number of concurrent event streams.
     all_bodies : int
-        Bytes of all bodies in memory.
+        Maximum total number of bytes of all bodies in memory.
     """
 
     body: int = 64 << 20
@@ -100,7 +100,7 @@ class Limits:
     all_bodies: int = 512 << 20
 
 
-# Modules with further routes; each function takes the service and returns (method, path, handler).
+# Modules with further routes; each function returns a list of (method, path, handler).
 _ROUTE_MODULES = (
     inference.routes,
     explanations.routes,
@@ -111,7 +111,7 @@ _ROUTE_MODULES = (
 
 
 class Service:
-    """Handlers of the routes."""
+    """The service: handlers of the routes, and the state that they share."""
 
     def __init__(
         self, writer: Writer, keys: Keys | None, limits: Limits, consumers: Sequence[TopicConsumer] = ()
@@ -134,7 +134,7 @@ class Service:
     def authorize(
         self, request: Request, scope: str, model: str | None = None, site: str | None = None
     ) -> Key | None:
-        """Return the API key of a request, None without keys; raise Problem if access is denied."""
+        """Return the API key of a request (None if keys are not used); raise Problem if access is denied."""
         self._check_model_rate(model)
         key = self.key_of(request)
         if key is None:
@@ -146,7 +146,7 @@ class Service:
         return key
 
     def key_of(self, request: Request) -> Key | None:
-        """Return the API key of a request, None without keys; raise Problem if it has none that is valid."""
+        """Return the API key of a request (None if keys are not used); raise Problem if it is not valid."""
         if self.keys is None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -185,11 +185,11 @@ class Service:
             self.writer.submit(command)
             return await response
         except asyncio.CancelledError:
-            command.future.cancel()  # has no effect on a request that is already running
+            command.future.cancel()  # no effect if the request is already running
             raise
 
     def _finish(self, response: asyncio.Future[Any], done: RequestFuture) -> None:
-        """Queue a response from the writer thread; the responses of a group wake the event loop once."""
+        """Queue a response, in the writer thread; all responses of a group wake the event loop only once."""
         self._finished.append((response, done))
         if len(self._finished) == 1 and self._loop is not None:
             self._loop.call_soon_threadsafe(self._resolve_finished)
@@ -207,11 +207,11 @@ class Service:
 
     @staticmethod
     def audits(path: str) -> bool:
-        """Return whether refused requests of a route are in the audit log: those that change models."""
+        """Return whether refused requests of a route are logged, because the route changes models."""
         return path.startswith("/v1/models/{model}") and not path.endswith(("/predict", "/explain"))
 
     def audit_refusal(self, request: Request, path: str, status: int) -> None:
-        """Record a change that was refused before it reached the writer; unknown clients are not recorded."""
+        """Log a change that was refused before it reached the writer, unless the client is unknown."""
         scope = request.scope
         if "steelyard.audited" in scope or (self.keys is not None and "steelyard.key" not in scope):
             return
@@ -247,9 +247,9 @@ class Service:
 
     @staticmethod
     def context(request: Request, body: bytes) -> dict[str, Any]:
-        """Return the origin of a request and, with an idempotency key, its key and fingerprint."""
+        """Return the origin of a request and, if it has one, its idempotency key with the fingerprint."""
         scope = request.scope
-        scope["steelyard.audited"] = True  # the writer records it
+        scope["steelyard.audited"] = True  # the writer adds the audit entry
         client = scope.get("client")
         origin = commands.Origin(
             scope.get("steelyard.key"), client[0] if client else None, scope.get("steelyard.id", "")
@@ -266,7 +266,7 @@ class Service:
 
     @staticmethod
     def seconds(value: Any) -> float:
-        """Return a time of a request in seconds; raise Problem if it is none."""
+        """Return a time given in a request, in seconds; raise Problem if it is not valid."""
         return _seconds(value)
 
     # -- models -------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Service:
         return JSONResponse({"models": sorted(models, key=lambda model: model["name"])})
 
     def _summaries(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the summaries of models; one that has just moved to another process is left out."""
+        """Return the summaries of models, except those that have just moved to another process."""
         found = []
         for name in names:
             with suppress(commands.NotFoundError, commands.Unavailable):
@@ -287,7 +287,7 @@ class Service:
         return found
 
     def _quality(self, name: str) -> dict[str, Any]:
-        """Return the values by which the web page sorts models."""
+        """Return the quality values by which the web page sorts models."""
         published = self.model(name)
         measures = published.measures
         recent = self.metrics.activity.points(name, time.time() - 3_600.0)["points"]
@@ -309,11 +309,11 @@ class Service:
         }
 
     async def get_model(self, request: Request) -> Response:
-        """Return version, digest, classes, rows, experts and latency of a model."""
+        """Return the version, digest, classes, row counts, experts and latency of a model."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         details = self.model(name).experts_and_drifts()
-        # In a thread: the digest of a model with thousands of columns takes seconds.
+        # Runs in a thread, because the digest of a model with thousands of columns takes seconds.
         summary = await run_in_threadpool(self._summary, name)
         more = {**details, **self._quality(name), "latency_ms": self.metrics.latency(name)}
         more["realised_rates"] = self.model(name).realised_rates()
@@ -416,7 +416,7 @@ class Service:
         return JSONResponse(await self.submit(command))
 
     async def forget(self, request: Request) -> Response:
-        """Forget rows by ids, subject, time or values."""
+        """Forget rows, selected by ids, subject, time, values or request."""
         name = request.path_params["model"]
         self.authorize(request, "forget", name)
         body = await bodies.read_body(request, self.limits.body, self.budget)
@@ -451,7 +451,7 @@ class Service:
     # -- quality, certificates, files ---------------------------------------------------------------
 
     async def measures(self, request: Request) -> Response:
-        """Return the quality of predictions, now and over time."""
+        """Return the quality of predictions, current and over time."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         published = self.model(name)
@@ -461,7 +461,7 @@ class Service:
         return JSONResponse({"now": published.measures, "points": points})
 
     async def activity(self, request: Request) -> Response:
-        """Return requests, errors, latency and delay of labels over time, since this process started."""
+        """Return requests, errors, latency and label delay over time, since this process started."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         self.model(name)
@@ -470,13 +470,13 @@ class Service:
         return JSONResponse(self.metrics.activity.points(name, moment))
 
     async def columns(self, request: Request) -> Response:
-        """Return missing values, drift and importance of each column, over recent rows."""
+        """Return missing values, drift and importance of each column, on recent rows."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         return JSONResponse(await run_in_threadpool(self.model(name).column_statistics))
 
     async def versions(self, request: Request) -> Response:
-        """Return the versions with snapshots; with ``compare``, how often one of them predicts the same."""
+        """Return the versions with snapshots; with ``compare``, the agreement with one of these versions."""
         name = request.path_params["model"]
         self.authorize(request, "predict", name)
         current, chosen = self.model(name), request.query_params.get("compare")
@@ -491,7 +491,7 @@ class Service:
         return JSONResponse(answer)
 
     async def status(self, request: Request) -> Response:
-        """Return role, lag, failures and disk of this process."""
+        """Return the role, the lag, the failures and the disk usage of this process."""
         self.authorize(request, "predict")
         writer, store = self.writer, self.writer.store
         size: int | None = None
@@ -523,7 +523,7 @@ class Service:
         return JSONResponse({"certificates": found})
 
     async def file(self, request: Request) -> Response:
-        """Return the learner as a file of ``steelyard.save``."""
+        """Return the learner in the file format of ``steelyard.save``."""
         name = request.path_params["model"]
         self.authorize(request, "admin", name)
         data = await run_in_threadpool(to_bytes, self.model(name).learner)
@@ -555,7 +555,7 @@ class Service:
                     yield ": heartbeat\n\n"
                     continue
                 if changed is None:
-                    return  # the service stops
+                    return  # the service is stopping
                 if changed == name:
                     yield await run_in_threadpool(self._event, name)
         finally:
@@ -575,7 +575,7 @@ class Service:
 
     def _enqueue_change(self, name: str) -> None:
         for changes in self._listeners:
-            if not changes.full():  # a slow client skips versions
+            if not changes.full():  # a slow client misses some versions
                 changes.put_nowait(name)
 
     # -- the service itself -------------------------------------------------------------------------
@@ -585,7 +585,7 @@ class Service:
         return JSONResponse({"live": True})
 
     async def ready(self, _request: Request) -> Response:
-        """Return 200 if models are loaded, keys can be read, and the writer runs or follows without lag."""
+        """Return 200 if the keys can be read, the store works, and the writer is running and up to date."""
         ready = self.writer.is_alive and self.writer.behind < _MAX_LAG_SECONDS
         ready = ready and (self.keys is None or self.keys.problem() is None)
         problem = self.writer.problem
@@ -600,7 +600,7 @@ class Service:
         return JSONResponse({"learner": leads}, status_code=200 if leads else 503)
 
     async def metrics_text(self, request: Request) -> Response:
-        """Return metrics in the format of Prometheus."""
+        """Return metrics in the text format of Prometheus."""
         key = self.authorize(request, "predict")
         if key is not None and "*" not in key.models:
             raise Problem(
@@ -613,7 +613,7 @@ class Service:
         return JSONResponse(description())
 
     async def _watchdog(self) -> None:
-        """Tell systemd that event loop and writer run, at the interval that it expects."""
+        """Notify the systemd watchdog regularly while the event loop and the writer are running."""
         seconds = systemd.watchdog_seconds()
         while seconds is not None:
             if self.writer.is_alive:
@@ -621,7 +621,7 @@ class Service:
             await asyncio.sleep(seconds)
 
     async def http_problem(self, request: Request, error: HTTPException) -> Response:
-        """Return the response to a request without a route, and count it."""
+        """Return the response to a request that matches no route, and count the request."""
         self.metrics.request_finished(_known_method(request.method), "unknown", error.status_code, 0.0, None)
         return respond(Problem(error.status_code, str(error.detail) + "."))
 
@@ -669,7 +669,7 @@ def make_app(
     limits : Limits, optional
         Limits of requests.
     allowed_hosts : sequence of str, optional
-        Without keys, host names that are accepted in addition to those of this machine.
+        Host names that are accepted in addition to those of this machine, if there are no keys.
     consumers : sequence of TopicConsumer, optional
         Consumers of message brokers; they are started and stopped with the application.
     """
@@ -743,7 +743,7 @@ def _undo_selection(way: str, value: Any) -> dict[str, Any]:
 
 
 def _known_method(method: str) -> str:
-    """Return a method as the label of a metric, of which clients must not create any number."""
+    """Return a method as a metric label; unknown methods share one label, so their number is bounded."""
     return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else "other"
 
 
@@ -762,7 +762,7 @@ def _seconds(value: Any) -> float:
         seconds = float(value) if isinstance(value, int | float) else seconds_of(value)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    # A year with many digits would overflow to another time.
+    # A year with very many digits would overflow and give a wrong time.
     if not abs(seconds) < _MAX_TIME_SECONDS or len(str(value)) > 64:
         raise Problem(422, f"expected a time; got {str(value)[:60]!r}.", "for example 2026-01-31T12:30:00Z")
     return seconds

@@ -42,12 +42,12 @@ def header(request: Request, name: bytes) -> str | None:
 
 
 class ByteBudget:
-    """Limit of the bytes of all bodies in memory; each counts from its arrival until its response.
+    """Limit on the total size of bodies in memory; a body counts from its arrival until the response.
 
     Parameters
     ----------
     max_bytes : int
-        Limit; further bodies are refused with status 503.
+        The limit; further bodies are refused with status 503.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -55,7 +55,7 @@ class ByteBudget:
         self.n_bytes = 0
 
     def add(self, request: Request, n_bytes: int) -> None:
-        """Count bytes of a request."""
+        """Count bytes of the body of a request."""
         if self.n_bytes + n_bytes > self.max_bytes:
             raise Problem(503, "too many large requests at once; nothing was changed.", "try again shortly")
         self.n_bytes += n_bytes
@@ -75,7 +75,7 @@ async def read_body(request: Request, max_bytes: int, budget: ByteBudget) -> byt
         raise _too_large(max_bytes)
     task = asyncio.current_task()
     assert task is not None
-    # Not asyncio.timeout, which takes longer than the rest of this function for a small body.
+    # asyncio.timeout would take longer than the rest of this function does for a small body.
     timer = task.get_loop().call_later(_MAX_BODY_SECONDS, task.cancel, _TIMEOUT)
     parts, size, is_more = [], 0, True
     try:
@@ -106,8 +106,8 @@ def _too_large(max_bytes: int) -> Problem:
 def form_of(request: Request) -> str:
     """Return the format of the body according to its content type.
 
-    A content type is required. Without one, or with a type that is not supported here, a browser would send
-    requests to other origins without a preflight request.
+    A content type is required: without one, or with one of the simple types, a browser would send requests to
+    other origins without a preflight request.
     """
     content_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
     form = wire.CONTENT_TYPES.get(content_type)
@@ -120,7 +120,7 @@ def form_of(request: Request) -> str:
 async def read_json(
     request: Request, max_bytes: int, budget: ByteBudget, limits: wire.RequestLimits
 ) -> tuple[bytes, dict[str, Any]]:
-    """Read a body with the content type of JSON; return it and the parsed object."""
+    """Read a body of content type JSON; return its bytes and the parsed object."""
     body = await read_body(request, max_bytes, budget)
     if form_of(request) != "json":
         raise Problem(415, "expected a JSON object.", "use the content type application/json")
@@ -149,7 +149,7 @@ def _json_object(body: bytes, limits: wire.RequestLimits) -> dict[str, Any]:
 def write_columns(
     request: Request, response: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]
 ) -> Response:
-    """Return a response as JSON, or its columns as JSON lines, CSV or Arrow, by the Accept header."""
+    """Return a response as JSON, or its columns as JSON lines, CSV or Arrow, as the Accept header says."""
     accepted = request.headers.get("accept", "*/*")
     if "text/csv" in accepted:
         text = io.StringIO()

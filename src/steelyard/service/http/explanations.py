@@ -1,4 +1,4 @@
-"""Explanations of predictions, of recent alarms, and importance of the columns."""
+"""Explanations of predictions and of recent alarms, and the importance of columns."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["RecentAlarms", "routes"]
 
-_MAX_ROWS = 1000  # in a request
-_MAX_ALARMS = 10  # of a model, in memory
+_MAX_ROWS = 1000  # maximum number of rows in a request
+_MAX_ALARMS = 10  # maximum number of alarms per model, kept in memory
 _IMPORTANCE_SECONDS = 10.0  # the importance of columns is computed at most this often
-_MAX_COLUMNS = 30  # in the list of important columns
+_MAX_COLUMNS = 30  # maximum length of the list of important columns
 
 
 @dataclass
 class _Alarm:
     at: float
     row: ColumnBatch
-    explanation: dict[str, Any] | None = None  # computed at the first request
+    explanation: dict[str, Any] | None = None  # computed when it is first requested
 
 
 class RecentAlarms:
-    """The last rows of each model that were predicted to be of another class than the most frequent one.
+    """Recent alarms of each model: rows whose predicted class is not the most frequent class.
 
-    Rows are kept in memory only. A forget request removes all alarms of its model, in all processes: alarms
-    that are older than the latest certificate are dropped.
+    Rows are kept in memory only. A forget request removes all alarms of its model in all processes, because
+    every process drops alarms that are older than the latest certificate.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class RecentAlarms:
         self._importance: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     def add(self, published: PublishedModel, batch: ColumnBatch, answers: Predictions, at: float) -> None:
-        """Add the alarms among some predictions."""
+        """Add the alarms among these predictions."""
         usual = published.most_frequent_class
         is_alarm = np.array([str(label) != usual for label in answers.predicted], dtype=bool)
         if usual is None or not is_alarm.any():
@@ -59,12 +59,12 @@ class RecentAlarms:
         alarms.extend(_Alarm(at, batch.take(row, row + 1)) for row in rows.tolist())
 
     def drop(self, name: str, until: float = np.inf) -> None:
-        """Remove the alarms of a model up to a time."""
+        """Remove the alarms of a model that were raised up to a time."""
         kept = [alarm for alarm in self._alarms.get(name, ()) if alarm.at > until]
         self._alarms[name] = deque(kept, maxlen=_MAX_ALARMS)
 
     def explain(self, published: PublishedModel, forgotten_at: float) -> dict[str, Any]:
-        """Return the explained alarms of a model, newest first, and the importance of its columns."""
+        """Return the alarms of a model with explanations, newest first, and the importance of its columns."""
         self.drop(published.name, forgotten_at)
         alarms = list(self._alarms[published.name])[::-1]
         new = [alarm for alarm in alarms if alarm.explanation is None]
@@ -84,7 +84,7 @@ class RecentAlarms:
 
 
 def routes(service: Service) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
-    """Return the routes of explanations."""
+    """Return the routes for explanations."""
 
     async def explain(request: Request) -> Response:
         name = request.path_params["model"]

@@ -32,7 +32,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[tuple[str, str, Handler]]:
-    """Return the routes of sites."""
+    """Return the routes for sites."""
     sites = _Sites(service)
     model = "/v1/models/{model}"
     return [
@@ -107,7 +107,7 @@ class _Sites:
         return JSONResponse(await self.service.submit(command))
 
     async def table(self, request: Request) -> Response:
-        """Return the contribution of each site, and the quality of the pooled model on its rows."""
+        """Return for each site its contribution, and the quality of the pooled model on its rows."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         published = self._pool(name)

@@ -1,4 +1,4 @@
-"""Forwarding of requests to the process that learns a model, when several processes share a store."""
+"""Forwarding: sends requests to the process that learns the model, if several processes share a store."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _DROPPED_HEADERS = frozenset(
 
 
 class Forwarder:
-    """HTTP client that passes requests to other learners.
+    """HTTP client that forwards requests to other processes.
 
     Parameters
     ----------
     writer : Writer
-        Knows which process learns which model.
+        Writer of this process; it knows which process learns which model.
     check_key : callable
-        Raises Problem if a request needs a key and has none; the other process checks what the key allows.
+        Raises Problem if a request needs a key and has none; the other process checks its scopes.
     """
 
     def __init__(self, writer: Writer, check_key: Callable[[Request], Any]) -> None:
@@ -46,7 +46,7 @@ class Forwarder:
         self._http: httpx.AsyncClient | None = None
 
     async def target(self, request: Request) -> str | None:
-        """Return the address of the process that must answer a request; None if this one can.
+        """Return the address of the process that must answer a request; None if this process can.
 
         Raises Unavailable while a model moves from one process to another.
         """
@@ -62,9 +62,9 @@ class Forwarder:
         if url is None:
             exists, url = await run_in_threadpool(self._writer.store.find_learner, model)
             if not exists or (url is None and request.method == "PUT"):
-                return None  # this process responds that it does not exist, or creates or takes the model
+                return None  # this process reports that the model does not exist, or creates or takes it
         is_here = url == self._writer.store.address
-        if url is None or is_here or _FORWARDED in request.headers:  # never forward twice
+        if url is None or is_here or _FORWARDED in request.headers:  # a request is never forwarded twice
             raise Unavailable(
                 f"the model {model!r} is moving to another process; nothing was changed.",
                 hint="try again shortly",
@@ -75,7 +75,7 @@ class Forwarder:
         """Send a request to another process and return its response."""
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(n, v) for n, v in request.headers.items() if n not in _DROPPED_HEADERS]
-        headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # both processes log the same id
+        headers.append((_REQUEST_ID, request.scope["steelyard.id"]))  # so that both processes log the same id
         outgoing = self._client().build_request(
             request.method, url + path, headers=[*headers, (_FORWARDED, "1")], content=body
         )
@@ -86,7 +86,7 @@ class Forwarder:
                 request.scope[ON_SHUTDOWN] = partial(_close_soon, response)
                 return StreamingResponse(_stream(response), response.status_code, kept)
             content = await response.aread()
-            kept.pop("content-encoding", None)  # httpx has decoded it
+            kept.pop("content-encoding", None)  # httpx has already decoded the content
             return Response(content, response.status_code, kept)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise Unavailable(
@@ -101,7 +101,7 @@ class Forwarder:
             ) from error
 
     async def models(self, request: Request) -> list[dict[str, Any]]:
-        """Return the models that other processes list; a process that does not answer is left out."""
+        """Return the models of the other processes, except for processes that do not respond."""
         if _FORWARDED in request.headers:
             return []
         urls = {url for url in self._writer.owners.values() if url.startswith("http")}
@@ -132,7 +132,7 @@ class Forwarder:
 
 async def _stream(response: httpx.Response) -> AsyncIterator[bytes]:
     try:
-        with suppress(httpx.HTTPError, httpx.StreamError):  # the other process ends, or this one
+        with suppress(httpx.HTTPError, httpx.StreamError):  # one of the two processes has ended the stream
             async for part in response.aiter_raw():
                 yield part
     finally:

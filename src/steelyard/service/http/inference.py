@@ -1,4 +1,4 @@
-"""Open Inference Protocol, version 2, for predictions."""
+"""Predictions with the Open Inference Protocol, version 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: random, shown once, stored as hashes, each with scopes and models."""
+"""API keys: random, shown once, stored as hashes, and limited to scopes and models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("steelyard.service")
 
 @dataclass(frozen=True)
 class Key:
-    """Scopes and models of a key; the secret itself is not stored."""
+    """An API key with its scopes and models; only a hash of the secret is stored."""
 
     id: str
     hash: str
@@ -37,8 +37,8 @@ class Key:
     models: tuple[str, ...] = ("*",)
     note: str = ""
     sites: tuple[str, ...] = ("*",)
-    expires: float | None = None  # seconds since 1970
-    rate: float | None = None  # requests per second
+    expires: float | None = None  # time in seconds since 1970
+    rate: float | None = None  # maximum number of requests per second
 
     def has_expired(self, now: float) -> bool:
         """Return whether the key is no longer valid."""
@@ -53,7 +53,7 @@ class Key:
 
 
 class Keys:
-    """Keys in a file.
+    """API keys in a file.
 
     Parameters
     ----------
@@ -64,23 +64,23 @@ class Keys:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._problem: str | None = None
-        self._loaded: tuple[int, int, int] | None = None  # mtime, ctime and size of the file
+        self._loaded: tuple[int, int, int] | None = None  # mtime, ctime and size of the file as last read
         self._keys: dict[str, Key] = {}
         self._refresh()
 
     def find(self, token: str) -> Key | None:
-        """Return the key of a bearer token, compared in constant time; None if no key matches."""
+        """Return the key of a bearer token, comparing in constant time; None if no key matches."""
         self._refresh()
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
         key = self._keys.get(key_id) if prefix == _PREFIX else None
-        # A lookup takes the same time for unknown and known ids.
+        # Unknown ids are compared, too, so that they take the same time as known ids.
         expected = _hash("unknown") if key is None else key.hash
         same = hmac.compare_digest(_hash(secret).encode(), expected.encode())
         return key if same else None
 
     def problem(self) -> str | None:
-        """Return why the file cannot be read, or None; a new problem is logged."""
+        """Return the reason why the file cannot be read, or None; a new problem is logged."""
         try:
             self._refresh()
         except SteelyardError as error:
@@ -141,7 +141,7 @@ class Keys:
 
     @classmethod
     def rotate(cls, path: Path, key_id: str, until: float, expires: float | None = None) -> tuple[Key, str]:
-        """Create a successor with the same rights; the old key expires at ``until`` at the latest."""
+        """Create a successor with the same rights; the old key expires no later than ``until``."""
         with _locked(path):
             known = cls._with(path, key_id)
             old = known[key_id]
@@ -152,7 +152,7 @@ class Keys:
 
     @classmethod
     def _with(cls, path: Path, key_id: str) -> dict[str, Key]:
-        """Return all keys; raise ParameterError if one is not among them."""
+        """Return all keys; raise ParameterError if there is none with this id."""
         known = cls(path)._keys
         if key_id not in known:
             raise ParameterError(f"there is no key {key_id!r} in {path}.", hint="steelyard serve keys list")
@@ -160,7 +160,7 @@ class Keys:
 
     @classmethod
     def revoke(cls, path: Path, key_id: str) -> Key:
-        """Remove a key; return it."""
+        """Remove a key and return it."""
         with _locked(path):
             known = cls._with(path, key_id)
             revoked = known.pop(key_id)
@@ -178,7 +178,7 @@ def _new(key: Key) -> tuple[Key, str]:
 def _locked(path: Path) -> Iterator[None]:
     """Lock the folder of a key file, so that concurrent changes do not undo each other.
 
-    The file itself is replaced by every change, so a lock on it would not exclude the next process.
+    Every change replaces the file, so a lock on the file itself would not exclude the next process.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -192,7 +192,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _hash(secret: str) -> str:
-    # The secret has 256 random bits, so a plain hash cannot be inverted by guessing.
+    # The secret has 256 random bits, so guessing cannot invert a plain hash.
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -218,7 +218,7 @@ def _parsed(text: str, name: str) -> dict[str, Key]:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the time of a TOML date and time, or of a date; both without an offset are UTC."""
+    """Return the seconds since 1970 of a TOML date or date-time; without an offset it is UTC."""
     if value is None:
         return None
     moment = datetime.fromisoformat(value.isoformat())
@@ -254,7 +254,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
 
 
 def _set_owner(path: Path, descriptor: int) -> None:
-    """Keep owner and mode of a file that is rewritten; give a new file the owner of its folder.
+    """Keep the owner and the mode of a rewritten file; a new file gets the owner of its folder.
 
     An administrator who adds a key with sudo must not make the file unreadable for the service.
     """

@@ -1,4 +1,4 @@
-"""Return of unused memory to the operating system after large requests."""
+"""Returns unused memory to the operating system after large requests."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from contextlib import suppress
 
 __all__ = ["MemoryReturner"]
 
-_LARGE_BYTES = 4 << 20  # requests with smaller bodies leave little behind
-_MIN_SECONDS = 1.0  # releasing the memory of a large process takes some milliseconds
+_LARGE_BYTES = 4 << 20  # requests with smaller bodies leave little unused memory
+_MIN_SECONDS = 1.0  # minimum interval, because a release takes some milliseconds in a large process
 
 
 class MemoryReturner:
-    """Releases the memory that large requests leave in the allocators.
+    """Releases the memory that allocators keep after large requests.
 
     A parsed body can take fifty times its size. Python, Arrow and the C library keep such memory for later
-    requests, so one large request would raise the memory of the process for good.
+    requests, so one large request would permanently increase the memory of the process.
     """
 
     def __init__(self) -> None:
         self._last = -_MIN_SECONDS
         self._is_due = False
         self._trim = None
-        with suppress(OSError, AttributeError):  # only glibc has it
+        with suppress(OSError, AttributeError):  # only glibc has malloc_trim
             self._trim = ctypes.CDLL(None).malloc_trim
 
     def is_due_after(self, n_bytes: int) -> bool:
@@ -36,7 +36,7 @@ class MemoryReturner:
     def release(self) -> None:
         """Return unused memory to the operating system; takes milliseconds, so call it in a thread."""
         self._last, self._is_due = time.monotonic(), False
-        gc.collect()  # a refused request leaves cycles of its exception and the frames with its rows
+        gc.collect()  # the exception of a refused request and the frames with its rows form reference cycles
         arrow = sys.modules.get("pyarrow")
         if arrow is not None:
             arrow.default_memory_pool().release_unused()

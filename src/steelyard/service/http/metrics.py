@@ -31,7 +31,7 @@ _BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 
 
 class Metrics:
-    """Metrics of one service."""
+    """Prometheus metrics of one service."""
 
     def __init__(self, writer: Writer, consumers: Sequence[TopicConsumer] = ()) -> None:
         self._registry = CollectorRegistry()
@@ -58,7 +58,7 @@ class Metrics:
         self._registry.register(_Process(writer))
         self._registry.register(_Topics(consumers))
         ProcessCollector(registry=self._registry)
-        # Cached: looking up a metric by its labels takes longer than incrementing it.
+        # Cache of labelled metrics: looking up a metric by its labels takes longer than incrementing it.
         self._children: dict[tuple[Any, ...], Any] = {}
         self._recent: dict[tuple[str, str], deque[float]] = {}
 
@@ -68,20 +68,20 @@ class Metrics:
         """Record the duration of a request."""
         self._child(self._seconds, method, route, str(status)).observe(seconds)
         verb = route.rpartition("/")[2]
-        if model in self._models.published:  # a client can make up any number of other names
+        if model in self._models.published:  # clients could make up any number of other names
             self.activity.request(model, verb, status, seconds)
         if model is not None and status == 200 and verb in _VERBS:
             self._recent.setdefault((model, verb), deque(maxlen=_LATENCY_REQUESTS)).append(seconds)
 
     def labels_arrived(self, model: str, delays: list[float]) -> None:
-        """Count labels by the time since their prediction; called in the writer thread."""
+        """Count labels in a histogram of their delay; called in the writer thread."""
         self.activity.labels(model, delays)
         child = self._child(self._label_delay, model)
         for delay in delays:
             child.observe(delay)
 
     def latency(self, model: str) -> dict[str, dict[str, float]]:
-        """Return median and 99th percentile of recent requests in milliseconds, by verb."""
+        """Return median and 99th percentile of the latency of recent requests in milliseconds, by verb."""
         found = {}
         for verb in _VERBS:
             recent = list(self._recent.get((model, verb), ()))
@@ -106,7 +106,7 @@ class Metrics:
 
 
 class _Process(Collector):
-    """Collector of the metrics of the process, the writer and the store, computed at each scrape."""
+    """Collector of metrics of the process, the writer and the store, computed at each scrape."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -203,7 +203,7 @@ class _Topics(Collector):
 
 
 class _Models(Collector):
-    """Collector of the metrics of all models, computed at each scrape."""
+    """Collector of metrics of all models, computed at each scrape."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -256,7 +256,7 @@ class _Models(Collector):
 
 
 class _Rates:
-    """Realised rates of models that promise one, with the limits of a 95 % interval."""
+    """Realised rates of models with a target rate, with the limits of a 95 % interval."""
 
     def __init__(self) -> None:
         names = ["model", "rate"]

@@ -20,7 +20,7 @@ def _list(items: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def _record(required: str = "", **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object; ``required`` lists properties, separated by blanks."""
+    """Return the schema of an object; ``required`` lists property names, separated by spaces."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return {**schema, "required": required.split()} if required else schema
 
@@ -297,7 +297,7 @@ def _query(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operator_paths(model: str) -> dict[str, Any]:
-    """Return the operations for operators, by path."""
+    """Return the operations for operators, keyed by path."""
     release = _operation("Learn or discard rows in quarantine.", "Released", body="Release", idempotent=True)
     quarantine = _operation("Rows in quarantine, with reasons.", "Quarantine")
     quarantine["parameters"].append(_query("after", {"type": "integer", "minimum": 0}))
@@ -332,7 +332,7 @@ def _operator_paths(model: str) -> dict[str, Any]:
 
 
 def description() -> dict[str, Any]:
-    """Return the description."""
+    """Return the OpenAPI description."""
     made = _operation("Create a model or change its settings.", "Made", body="Spec")
     made["responses"]["201"] = {**made["responses"]["200"], "description": "Created."}
     model = "/v1/models/{model}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["routes"]
 
-_MAX_ENTRIES = 1_000  # entries of the audit log, or rows of the quarantine, in a response
+_MAX_ENTRIES = 1_000  # maximum number of audit entries or quarantined rows in a response
 _FILTERS = ("verb", "key", "address", "request_id", "outcome")
 
 
@@ -38,7 +38,7 @@ class _Operations:
         return JSONResponse(await self.service.submit(command))
 
     async def rename(self, request: Request) -> Response:
-        """Give a model another name."""
+        """Rename a model."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         body, values = await self.service.read_json(request)
@@ -52,7 +52,7 @@ class _Operations:
     # -- quarantine ---------------------------------------------------------------------------------
 
     async def quarantine(self, request: Request) -> Response:
-        """Return the rows in quarantine with the reasons, oldest first."""
+        """Return the rows in quarantine with the reason for each, oldest first."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         self.service.model(name)
@@ -90,7 +90,7 @@ class _Operations:
         return JSONResponse(comparison)
 
     async def start_challenger(self, request: Request) -> Response:
-        """Start a challenger: a second model that learns the same rows in shadow."""
+        """Start a challenger: a second model that learns the same rows in shadow mode."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         body, values = await self.service.read_json(request)
@@ -110,7 +110,7 @@ class _Operations:
         return JSONResponse(await self.service.submit(command))
 
     async def promote(self, request: Request) -> Response:
-        """Exchange model and challenger; the same call again rolls back."""
+        """Swap model and challenger; a second call swaps them back."""
         name = request.path_params["model"]
         self.service.authorize(request, "admin", name)
         command = commands.Promote(name, **self.service.context(request, b""))

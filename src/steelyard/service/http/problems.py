@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details, with message and hint."""
+"""Errors as RFC 9457 problem details, with a message and a hint."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 
 
 def problem_of(error: SteelyardError) -> Problem:
-    """Convert an error of the library."""
+    """Convert an error of the library to a problem."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     more: dict[str, Any] = {}
     if isinstance(error, RowError):
         more["row"] = error.row
         if error.column is not None:
             more["column"] = error.column
-    if status == 500:  # the source is a path or an address of the operator's machine
+    if status == 500:  # not sent to clients: the source names a path or an address of the operator's machine
         _log.error("a request failed: %s", error.summary)
         return Problem(status, "the store of the service has a problem; see its log.")
     hint = None if error.hint is None else service_hint(error.hint)
@@ -72,7 +72,7 @@ def problem_of(error: SteelyardError) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """Return the response of a problem."""
+    """Return a problem as an HTTP response."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": _TITLES.get(problem.status, "Refused"),

@@ -21,10 +21,11 @@ class RateLimits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}  # remaining requests, time
+        # Remaining requests, and the time of the last update, for each (kind, name).
+        self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
     def check(self, kind: str, name: str, rate: float) -> None:
-        """Count one request; raise QueueFullError if there were too many."""
+        """Count one request; raise QueueFullError if the rate is exceeded."""
         now, burst = self._clock(), max(rate, 1.0)
         left, then = self._buckets.get((kind, name), (burst, now))
         left = min(burst, left + (now - then) * rate)

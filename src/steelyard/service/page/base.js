@@ -1,12 +1,12 @@
 "use strict";
-// Text from models is only ever set as text, never as markup.
+// Text from models is always inserted as text, never as markup.
 const el = (tag, text, cls) => {
   const e = document.createElement(tag);
   if (text !== undefined && text !== null) e.textContent = text;
   if (cls) e.className = cls;
   return e;
 };
-// A name that may break after its separators.
+// A name in which lines can break after separators.
 const breakable = (tag, name) => {
   const e = el(tag);
   for (const part of name.split(/(?<=[_.-])/)) e.append(part, el("wbr"));
@@ -47,7 +47,7 @@ async function fetchData(path, wanted) {
   return wanted === "text" ? response.text() : response.json();
 }
 
-// The result of a request, or null if it fails: a card without data is not shown.
+// The result of a request, or null if it fails; a card without data is not shown.
 const optional = (path) => fetchData(path).catch(() => null);
 
 function requestKey(complaint) {

@@ -19,7 +19,7 @@ const marks = (drifts) => (u) => {
   u.ctx.restore();
 };
 
-// The chart object is kept while points are added, so that zoom and cursor stay.
+// The chart object is reused when points are added, so that zoom and cursor are kept.
 function lineChart(holder, points, series, drifts = []) {
   const data = [points.map((p) => p.at), ...series.map((s) => points.map(s.value))];
   const appearance = [...series.map((s) => s.name), ink("--quiet")].join();
@@ -35,7 +35,7 @@ function lineChart(holder, points, series, drifts = []) {
   else if (chart.cursor.idx == null) setTimeout(() => latest(chart));
 }
 
-const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // while the mouse is elsewhere
+const latest = (chart) => chart.setLegend({ idx: chart.data[0].length - 1 }); // shown while the mouse is elsewhere
 
 function makeChart(holder, data, series) {
   const axis = { stroke: ink("--quiet"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
@@ -74,7 +74,7 @@ function addKeyboardControl(holder, chart, series) {
     const at = chart.data[0], middle = at[holder.at ?? at.length - 1], half = (factor * (chart.scales.x.max - chart.scales.x.min)) / 2;
     chart.setScale("x", { min: Math.max(at[0], middle - half), max: Math.min(at.at(-1), middle + half) });
   };
-  holder.onfocus = () => legend.setAttribute("aria-live", "polite"); // only while focused: a screen reader would read every update
+  holder.onfocus = () => legend.setAttribute("aria-live", "polite"); // only while focused; otherwise a screen reader would read every update
   holder.onblur = () => {
     legend.removeAttribute("aria-live");
     holder.at = null;

@@ -3,7 +3,7 @@
 const RANGES = { "1 hour": 3600, "6 hours": 21600, "24 hours": 86400, "7 days": 604800, everything: 1e10 };
 const SLOW_SECONDS = 20; // columns and versions are computed on request, so they are refreshed rarely
 
-// Further cards: each loads its data with `load(page)`, null for no card, and draws it with `draw(data, page)`.
+// Further cards: `load(page)` returns the data, or null for no card; `draw(data, page)` draws the card.
 // A card with `isSlow` is loaded when the page opens and then every SLOW_SECONDS. Add new cards to this list.
 const EXTRA_CARDS = [
   {
@@ -75,9 +75,9 @@ class ModelPage {
     this.path = `/v1/models/${encodeURIComponent(name)}`;
     this.points = [];
     this.rate = null; // rows learned per second
-    this.agreements = new Map(); // results of comparisons, by version
+    this.agreements = new Map(); // results of comparisons, keyed by version
     this.extra = EXTRA_CARDS.map(() => null); // data of the further cards
-    this.loaded = -Infinity; // when the slow ones were loaded
+    this.loaded = -Infinity; // time at which the slow cards were loaded
   }
 
   get since() {
@@ -229,7 +229,7 @@ class ModelPage {
       const change = JSON.parse(event.data);
       this.showStatus(true, change.version);
       if (due) return;
-      due = true; // at most once a second; the last change is always drawn
+      due = true; // draw at most once a second; the last change is always drawn
       const wait = Math.max(0, 1000 - (performance.now() - drawn));
       setTimeout(() => {
         due = false;

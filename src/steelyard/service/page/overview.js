@@ -1,6 +1,6 @@
 "use strict";
 // Overview of all models: status of the process, search, order, and one card per model.
-const SHOWN_MODELS = 60; // cards; the search finds the others
+const SHOWN_MODELS = 60; // maximum number of cards; the search finds the other models
 const OVERVIEW_SECONDS = 5;
 const worst = (m) => (m.quality.g_mean === null ? 2 : m.quality.g_mean) - 3 * Math.sign(m.errors_per_hour);
 const ORDERS = {
@@ -29,7 +29,7 @@ function statusLine(status) {
 
 class Overview {
   constructor() {
-    this.sparks = new Map(); // points of the quality over time, by model and version
+    this.sparks = new Map(); // quality over time, keyed by model and version
     this.title = el("h1");
     this.facts = el("div");
     this.search = el("input");
@@ -76,7 +76,7 @@ class Overview {
     this.note.textContent = !this.models.length ? "PUT /v1/models/NAME creates one; see the API description below."
       : !found.length ? "No model has this name." : found.length > shown.length ? `${number(found.length - shown.length)} more models: use the search.` : "";
     const cards = await Promise.all(shown.map((model) => this.card(model)));
-    if (wanted !== this.search.value.trim().toLowerCase()) return; // a later search draws
+    if (wanted !== this.search.value.trim().toLowerCase()) return; // a later search will draw the cards
     const focused = document.activeElement?.dataset?.model;
     this.grid.replaceChildren(...cards);
     if (focused) cards.find((c) => c.dataset.model === focused)?.focus();

@@ -1,5 +1,5 @@
 "use strict";
-// Entry: the overview at /, the page of a model at /models/NAME.
+// Entry point: the overview at /, the page of a model at /models/NAME.
 const name = location.pathname.startsWith("/models/") ? decodeURIComponent(location.pathname.slice(8)) : null;
 
 function showError(error) {
@@ -7,7 +7,7 @@ function showError(error) {
   else main.replaceChildren(el("h1", "Error"), el("p", error.message));
 }
 
-// With keys, a link to the metrics would be refused: the page fetches them with its key.
+// If the service uses keys, a plain link to the metrics would be refused, so they are fetched with the key.
 document.getElementById("metrics").onclick = async (event) => {
   if (!sessionStorage.getItem("key")) return;
   event.preventDefault();

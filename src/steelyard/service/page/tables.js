@@ -113,7 +113,7 @@ function certificateTable(certificates) {
   })));
 }
 
-// The contributions to the score of the predicted class; the score of the first of two classes is the negative one.
+// The contributions to the score of the predicted class; for the first of two classes, their sign is reversed.
 function alarmTable(alarm) {
   const several = typeof alarm.score === "object";
   const sign = !several && alarm.score <= 0 ? -1 : 1;

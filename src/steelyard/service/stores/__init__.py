@@ -1,4 +1,4 @@
-"""Durable storage of the service: ``sql`` has the statements, ``sqlite`` and ``postgres`` the databases."""
+"""Durable storage: ``sql`` contains the statements, ``sqlite`` and ``postgres`` the two databases."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # of apsw and psycopg
-# Called when a commit begins; returns work to do during the commit, or None.
+_DISK_FULL_ERRORS = frozenset({"FullError", "DiskFull"})  # names of exceptions of apsw and psycopg
+# A function that is called when a commit begins; it returns work to do during the commit, or None.
 BackgroundWork = Callable[[], Callable[[], None] | None]
 RowReference = tuple[str | None, str | None]  # id and subject of a row that a stored response mentions
 
@@ -32,7 +32,7 @@ class CommitOutcomeUnknown(Exception):  # noqa: N818  a state, not an error of t
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why a store failed: "disk full", "out of memory", or the type of the first error."""
+    """Return the reason why a store failed: "disk full", "out of memory", or the type of the first error."""
     while error.__cause__ is not None:
         error = error.__cause__
     is_full = getattr(error, "errno", None) in _DISK_FULL_ERRNOS or type(error).__name__ in _DISK_FULL_ERRORS
@@ -43,10 +43,10 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Learners:
-    """Processes that learn, and which models each of them holds a lease of."""
+    """Processes that learn, and the models of which they hold leases."""
 
-    n_leases: dict[str, int]  # number of leases by address; contains every live learner
-    owners: dict[str, str]  # address of the learner of each model that has one
+    n_leases: dict[str, int]  # number of leases of each live learner, by address
+    owners: dict[str, str]  # for each model that has a learner, its address
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class PendingRow:
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """A labelled row that violates a guard of its model and waits for a decision."""
+    """A labelled row that violates a guard of its model and waits for a decision of an operator."""
 
     number: int
     at: float
@@ -93,7 +93,7 @@ class QuarantinedRow:
 
 @dataclass(frozen=True)
 class EarlyLabel:
-    """A label from a topic whose row has not arrived, or that was refused for a reason."""
+    """A label from a topic that waits for its row, or that was refused for the given reason."""
 
     id: str
     at: float

@@ -1,4 +1,4 @@
-"""Index of idempotency keys in memory: in which group of stored responses a key may be."""
+"""In-memory index of idempotency keys: finds the groups of stored responses that may contain a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["KeyIndex", "key_hashes"]
 
-_MAX_DELETED = 10_000  # groups; then they are removed from the arrays
+_MAX_DELETED = 10_000  # maximum number of deleted groups before the arrays are cleaned up
 Hashes = NDArray[np.uint64]
 
 
@@ -22,15 +22,16 @@ def key_hashes(keys: Iterable[str]) -> bytes:
 class KeyIndex:
     """Hashes of the keys of a model and the groups that contain them, 16 bytes per key.
 
-    Keys are random, so a database index by key would be changed on another page for every key, and a group of
-    64 requests would write a megabyte. Here keys are in sorted arrays. An array is merged with the one
-    before it when both have about the same length, so there are few arrays, and each key is merged few times.
-    A group that the index names may contain another key with the same hash.
+    Keys are random: in a database index, each new key would change a different page, and a group of 64
+    requests would write a megabyte. This index keeps keys in sorted arrays. An array is merged with the
+    preceding one when both have about the same length, so there are few arrays, and each key is merged only a
+    few times. Because different keys can have the same hash, a group that the index returns need not contain
+    the key.
     """
 
     def __init__(self) -> None:
-        self._arrays: list[tuple[Hashes, NDArray[np.int64]]] = []  # sorted hashes, and their groups
-        self._deleted: set[int] = set()  # groups to be removed from the arrays
+        self._arrays: list[tuple[Hashes, NDArray[np.int64]]] = []  # sorted hashes, and the group of each hash
+        self._deleted: set[int] = set()  # deleted groups that are still in the arrays
 
     def add(self, groups: Iterable[tuple[int, bytes]]) -> None:
         """Add groups, each with the hashes of its keys."""
@@ -69,5 +70,5 @@ def _merged(arrays: Iterable[tuple[Hashes, NDArray[np.int64]]]) -> tuple[Hashes,
 
 
 def _sorted(hashes: Hashes, groups: NDArray[np.int64]) -> tuple[Hashes, NDArray[np.int64]]:
-    order = np.argsort(hashes, kind="stable")  # linear if the array consists of two sorted parts
+    order = np.argsort(hashes, kind="stable")  # linear time if the array consists of two sorted parts
     return hashes[order], groups[order]

@@ -1,7 +1,8 @@
 """Store in PostgreSQL: several processes learn different models, and any number of processes follow.
 
-A lease of a model is an advisory lock of the database session that writes. A commit therefore implies that
-the lease is still held: a process that lost its connection cannot write after its successor has taken over.
+A lease of a model is an advisory lock that the writing database session holds. A commit therefore implies
+that the lease is still held: a process that lost its connection cannot write after its successor has taken
+over.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGR
 
 __all__ = ["PostgresStore"]
 
-# "Stly", the key of an advisory lock that all learners share; version 0.2 holds it exclusively.
+# "Stly": key of an advisory lock that all learners share; version 0.2 holds it exclusively.
 _WRITE_LOCK = 0x53746C79
 _LEARNERS = """
 SELECT (l.classid::bigint << 32) | l.objid::bigint, coalesce(n.url, l.pid::text)
@@ -34,12 +35,12 @@ AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()
 """
 _SETUP_LOCK = _WRITE_LOCK + 1
 _CHANNEL = "steelyard"
-_MIN_NOTIFY_SECONDS = 0.05  # sessions that notify commit one after the other, so few transactions notify
+_MIN_NOTIFY_SECONDS = 0.05  # commits that notify run one at a time, so only some transactions notify
 _CONNECT_SECONDS = 5
 _ERASE_LOCK_MILLISECONDS = 100
-_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02  # transactions of other learners take milliseconds
+_MAX_READER_POLLS, _READER_POLL_SECONDS = 10, 0.02  # transactions of other learners usually take milliseconds
 _MAX_REWRITE_BYTES = 8 << 20  # rewriting a table of this size takes about 50 ms
-# The server notices within half a minute that a client machine has disappeared.
+# With these settings, the server notices within half a minute that a client machine has disappeared.
 _KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS steelyard;
@@ -100,8 +101,8 @@ class PostgresStore(Store):
     Parameters
     ----------
     url : str
-        Such as ``postgresql://learner@db.example/payments``. Put the password in ``~/.pgpass`` or in the
-        environment variable ``PGPASSWORD`` rather than into the URL.
+        URL such as ``postgresql://learner@db.example/payments``. Put the password into ``~/.pgpass`` or
+        into the environment variable ``PGPASSWORD`` rather than into the URL.
     """
 
     errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
@@ -113,13 +114,14 @@ class PostgresStore(Store):
         self._reader_lock = threading.Lock()
         self._db: psycopg.Connection[Any] | None = None
         self._reader: psycopg.Connection[Any] | None = None
-        self._lock_holder: psycopg.Connection[Any] | None = None  # the session with the write lock
-        self._leases: set[str] = set()  # models that this session may change
+        self._lock_holder: psycopg.Connection[Any] | None = None  # the session that holds the write lock
+        self._leases: set[str] = set()  # models of which this session holds a lease
         self._key_indexes = {}
         self._url_of_process = ""
         self._notified_at = 0.0
         self._has_changes = False  # whether the transaction must notify followers
-        self._to_erase = set(_TABLES_WITH_ROWS)  # all tables: an earlier process may have deleted rows
+        # Initially all tables, because an earlier process may have deleted rows.
+        self._to_erase = set(_TABLES_WITH_ROWS)
         try:
             self._check_schema(self._session())
         except psycopg.Error as error:
@@ -163,7 +165,7 @@ class PostgresStore(Store):
         if is_new or BASE_VERSION <= self._version(db) < SCHEMA_VERSION:
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                if db.execute(exists).fetchone() == (False,):  # no other process has created it since
+                if db.execute(exists).fetchone() == (False,):  # no other process has created it meanwhile
                     db.execute(_SCHEMA)
                     db.execute("INSERT INTO steelyard.about VALUES (%s)", (BASE_VERSION,))
                 for version, step in sorted(UPGRADES.items()):
@@ -185,7 +187,7 @@ class PostgresStore(Store):
 
     def close(self) -> None:
         if self._db is not None and self.holds_write_lock:
-            with suppress(psycopg.Error):  # unlock now, not when the server notices the end of the session
+            with suppress(psycopg.Error):  # unlock now; the server may notice the end of the session late
                 self._db.execute("SELECT pg_advisory_unlock_all()")
         for db in (self._reader, self._db):
             if db is not None:
@@ -197,11 +199,11 @@ class PostgresStore(Store):
 
     @property
     def holds_write_lock(self) -> bool:
-        """Whether this process holds the write lock, without asking the server."""
+        """Whether this process holds the write lock, as far as it knows without a query."""
         return self._lock_holder is not None and self._lock_holder is self._db and not self._db.closed
 
     def acquire_write_lock(self) -> bool:
-        """Acquire or confirm the write lock by asking the server; return False if another process has it."""
+        """Acquire or confirm the write lock on the server; return False if another process holds it."""
         db = self._session()
         if self.holds_write_lock:
             db.execute("SELECT 1")  # raises if the session is broken
@@ -213,7 +215,7 @@ class PostgresStore(Store):
 
     def sibling(self) -> PostgresStore | None:
         other = PostgresStore(self._url)
-        other.advertise(self.address)  # otherwise its leases would count as those of another learner
+        other.advertise(self.address)  # otherwise its leases would be counted as those of another process
         return other
 
     def holds_lease(self, model: str) -> bool:
@@ -263,7 +265,7 @@ class PostgresStore(Store):
             self._announce(self._session())
 
     def _announce(self, db: psycopg.Connection[Any]) -> None:
-        """Write the address of this process, and delete those of sessions that have ended."""
+        """Store the address of this process; delete the addresses of sessions that have ended."""
         db.execute(
             "DELETE FROM learners WHERE pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
         )
@@ -274,7 +276,7 @@ class PostgresStore(Store):
             )
 
     def wait_for_changes(self, seconds: float) -> None:
-        """Wait for a notification of the writing process, or until the time is over."""
+        """Wait for a notification of the writing process, at most for ``seconds``."""
         for _ in self._session().notifies(timeout=seconds, stop_after=1):
             pass
 
@@ -292,13 +294,13 @@ class PostgresStore(Store):
             yield
             self._commit(db)
         except BaseException:
-            self._key_indexes = {}  # they may contain keys that were not committed
-            with suppress(psycopg.Error):  # a closed session has rolled back already
+            self._key_indexes = {}  # the indexes may contain keys that were not committed
+            with suppress(psycopg.Error):  # a closed session has already rolled back
                 db.execute("ROLLBACK")
             raise
 
         if self._has_changes and time.monotonic() - self._notified_at > _MIN_NOTIFY_SECONDS:
-            with suppress(psycopg.Error):  # followers also read at intervals
+            with suppress(psycopg.Error):  # followers also poll, so a lost notification does no harm
                 db.execute(f"NOTIFY {_CHANNEL}")
             self._notified_at = time.monotonic()
 
@@ -311,7 +313,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
-        """Let the writer thread read one consistent state."""
+        """Let the writer thread read from one consistent snapshot."""
         db = self._session()
         db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
@@ -339,7 +341,7 @@ class PostgresStore(Store):
             self._do("UPDATE about SET version = version")
 
     def _note_deletions(self, sql: str, n_rows: int) -> None:
-        """Remember the table of a DELETE or UPDATE statement: both leave dead rows."""
+        """Record the table of a DELETE or UPDATE statement, because these leave dead rows."""
         if n_rows > 0 and sql.startswith(("DELETE FROM ", "UPDATE ")):
             table = sql.removeprefix("DELETE FROM ").removeprefix("UPDATE ").partition(" ")[0]
             self._to_erase |= {table} & set(_TABLES_WITH_ROWS)
@@ -348,7 +350,7 @@ class PostgresStore(Store):
         with self._reader_lock:
             try:
                 return self._query(sql, values)
-            except psycopg.OperationalError:  # the server was restarted: reconnect once
+            except psycopg.OperationalError:  # the server may have been restarted: reconnect once
                 return self._query(sql, values)
 
     def _query(self, sql: str, values: Sequence[Any]) -> list[Any]:
@@ -368,13 +370,13 @@ class PostgresStore(Store):
     # -- erasing ------------------------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted rows from the tables, without stopping other sessions; return whether all are gone.
+        """Remove deleted rows from the tables without blocking other sessions; return whether all are gone.
 
-        ``VACUUM`` frees the space of deleted rows while all sessions read and write on. A small table is then
-        rewritten, which removes the bytes from the disk at once; that needs an exclusive lock, which is not
-        waited for longer than ``_ERASE_LOCK_MILLISECONDS``. In a larger table, later rows overwrite the
-        freed space; :meth:`rewrite_tables` removes the bytes in a maintenance window. The write-ahead log
-        contains the bytes until the server recycles it.
+        ``VACUUM`` frees the space of deleted rows while all sessions continue to read and write. A small
+        table is then rewritten, which removes the bytes from the disk immediately. Rewriting needs an
+        exclusive lock; the method waits for it at most ``_ERASE_LOCK_MILLISECONDS``. In a larger table, later
+        rows overwrite the freed space; :meth:`rewrite_tables` removes the bytes in a maintenance window. The
+        write-ahead log contains the bytes until the server recycles it.
         """
         db = self._session()
         self._wait_for_readers(db)
@@ -397,7 +399,7 @@ class PostgresStore(Store):
         return not large
 
     def _wait_for_readers(self, db: psycopg.Connection[Any]) -> None:
-        """Wait until no transaction is left that began before now; raise FileAccessError if one is long."""
+        """Wait until all earlier transactions have ended; raise FileAccessError if one takes too long."""
         now = db.execute("SELECT pg_current_xact_id()::xid").fetchone()
         older = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
@@ -414,14 +416,14 @@ class PostgresStore(Store):
         )
 
     def rewrite_tables(self) -> None:
-        """Rewrite all tables with rows, so that deleted bytes leave the disk; readers and writers wait."""
+        """Rewrite all tables with rows, so that deleted bytes leave the disk; other sessions must wait."""
         self._rewrite_tables(self._session(), _TABLES_WITH_ROWS, 0)
 
     def _rewrite_tables(
         self, db: psycopg.Connection[Any], tables: Iterable[str], lock_milliseconds: int
     ) -> None:
-        """Rewrite tables; raise FileAccessError if another session has locked or still sees a row of one."""
-        db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0: no limit
+        """Rewrite tables; raise FileAccessError if another session locks one or still sees deleted rows."""
+        db.execute(f"SET lock_timeout = {lock_milliseconds}")  # 0 means no limit
         try:
             used = next((table for table in sorted(tables) if not self._rewrite(db, table)), None)
         finally:
@@ -449,12 +451,13 @@ class PostgresStore(Store):
 
 
 class _DeadRowCounter:
-    """Notice handler that reads from VACUUM how many dead rows it had to keep."""
+    """Notice handler that counts the dead rows that VACUUM had to keep."""
 
     n_rows = 0
 
     def __call__(self, notice: Any) -> None:
-        found = re.search(r"\d+", notice.message_detail or "")  # first number of a localized text
+        # The text is localized; its first number is the count.
+        found = re.search(r"\d+", notice.message_detail or "")
         self.n_rows += int(found.group()) if found else 0
 
 

@@ -1,4 +1,4 @@
-"""Store: models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL share."""
+"""Store of models, events, rows and snapshots, in the SQL that SQLite and PostgreSQL have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from steelyard.service.stores.key_index import KeyIndex, key_hashes
 __all__ = ["Store"]
 
 _MAX_PARAMETERS = 500  # maximum number of parameters in one statement
-_MAX_DROPPED = 5_000  # responses that one transaction deletes, about 20 ms
+_MAX_DROPPED = 5_000  # maximum number of responses deleted in one transaction, which takes about 20 ms
 _TABLES_BY_MODEL = (
     "events",
     "snapshots",
@@ -49,15 +49,15 @@ class Store:
     """Durable storage of the service.
 
     A process with the write lock changes the models of which it holds a lease, in its writer thread and
-    inside :meth:`transaction`; when the context manager returns, the transaction is durable. SQLite has one
-    such process, which holds the leases of all models; PostgreSQL can have several. Other processes follow
-    with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
+    inside :meth:`transaction`; when the context manager returns, the transaction is durable. With SQLite
+    there is one such process, which holds the leases of all models; with PostgreSQL there can be several.
+    Other processes follow with ``wait_for_changes`` and read a consistent state inside ``read_snapshot``.
     """
 
-    path: str  # names the store in error messages
+    path: str  # name of the store in error messages
     errors: tuple[type[Exception], ...]  # raised when the disk or the database server fails
     has_leases = False  # whether several processes can learn different models
-    _key_indexes: dict[str, KeyIndex]  # of models whose lease this process holds; empty after a rollback
+    _key_indexes: dict[str, KeyIndex]  # for models whose lease this process holds; empty after a rollback
 
     def __enter__(self) -> Self:
         return self
@@ -68,11 +68,11 @@ class Store:
     # -- implemented by each database ---------------------------------------------------------------
 
     def transaction(self, background: BackgroundWork | None = None) -> AbstractContextManager[None]:
-        """Commit all changes or none; a store that commits in a thread runs other work during the commit."""
+        """Commit all changes or none; if the store commits in a thread, ``background`` runs meanwhile."""
         raise NotImplementedError
 
     def read_snapshot(self) -> AbstractContextManager[None]:
-        """Let the writer thread read one consistent state."""
+        """Let the writer thread read from one consistent snapshot."""
         raise NotImplementedError
 
     @property
@@ -81,7 +81,7 @@ class Store:
         raise NotImplementedError
 
     def acquire_write_lock(self) -> bool:
-        """Acquire or confirm the write lock; return False, or raise, if another process has it."""
+        """Acquire or confirm the write lock; return False or raise an error if another process holds it."""
         raise NotImplementedError
 
     def holds_lease(self, model: str) -> bool:  # noqa: ARG002
@@ -89,26 +89,26 @@ class Store:
         return True
 
     def acquire_leases(self, models: Sequence[str], limit: int) -> list[str]:
-        """Acquire leases of models that no other process changes, at most ``limit``; return their names."""
+        """Acquire at most ``limit`` leases of models that no other process learns; return their names."""
         acquired = list(models)[:limit]
         self._drop_key_indexes(acquired)
         return acquired
 
     def release_leases(self, models: Sequence[str]) -> None:
-        """Let other processes, or another writer thread of this one, change these models."""
+        """Allow other processes, or another writer thread of this process, to change these models."""
         self._drop_key_indexes(models)
 
     def _drop_key_indexes(self, models: Iterable[str]) -> None:
-        """Load the keys of these models again when they are needed."""
+        """Discard the key indexes of these models; they are loaded again when needed."""
         for model in models:
             self._key_indexes.pop(model, None)
 
     def learners(self, models: Sequence[str]) -> Learners | None:  # noqa: ARG002
-        """Return the learners of models; None if this process learns all of them."""
+        """Return the processes that learn these models; None if this process learns all of them."""
         return None
 
     def find_learner(self, model: str) -> tuple[bool, str | None]:  # noqa: ARG002
-        """Return whether a model exists, and the address of its learner; any thread may call it."""
+        """Return whether a model exists, and the address of the process that learns it. Thread-safe."""
         return False, None
 
     @property
@@ -117,21 +117,21 @@ class Store:
         return ""
 
     def advertise(self, url: str) -> None:
-        """Set the HTTP address at which other processes reach this one."""
+        """Publish the HTTP address at which other processes can reach this one."""
 
     def sibling(self) -> Store | None:
-        """Return a store for another writer thread of this process; None if there can be only one."""
+        """Return a store for another writer thread of this process; None if the store supports only one."""
         raise NotImplementedError
 
     def wait_for_changes(self, seconds: float) -> None:
-        """Wait until another process commits, or until the time is over."""
+        """Wait until another process commits, at most for ``seconds``."""
         raise NotImplementedError
 
     def erase(self) -> bool:
         """Remove deleted data from the files of the database.
 
-        Returns False if freed space contains it until it is used again, and raises FileAccessError if another
-        program prevents it at the moment.
+        Returns False if freed space still contains the data until it is reused, and raises FileAccessError if
+        another program currently prevents the removal.
         """
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class Store:
         self.erase()
 
     def check_writable(self) -> None:
-        """Write without changing anything; raise one of ``errors`` if the disk or the server fails."""
+        """Test whether the store can be written; raise one of ``errors`` if the disk or the server fails."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -148,19 +148,19 @@ class Store:
         raise NotImplementedError
 
     def n_bytes(self) -> int:
-        """Return the size of the store on disk, with its log."""
+        """Return the size of the store on disk, including its log."""
         raise NotImplementedError
 
     def free_bytes(self) -> int | None:
-        """Return the free space of the disk with the store; None if it is on another machine."""
+        """Return the free space on the disk of the store; None if the store is on another machine."""
         return None
 
     def _do(self, sql: str, *values: Any) -> list[Any]:
-        """Execute one statement on the connection of the writer; ``?`` marks a value."""
+        """Execute one statement on the connection of the writer; ``?`` is a placeholder."""
         raise NotImplementedError
 
     def _do_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Execute one statement of the writer for many rows."""
+        """Execute one statement for many rows on the connection of the writer."""
         raise NotImplementedError
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
@@ -197,7 +197,7 @@ class Store:
         self._drop_key_indexes([name, new_name])
 
     def put_former_version(self, name: str, version: int) -> None:
-        """Store the last version of a deleted or renamed model, so that its name never repeats a version."""
+        """Store the last version of a deleted or renamed model, so that no version of this name is reused."""
         sql = (
             "INSERT INTO former_models (name, version) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET version = excluded.version"
@@ -224,7 +224,7 @@ class Store:
     def put_snapshot(
         self, model: str, snapshot: Snapshot, keep: int, replaced_version: int | None = None
     ) -> None:
-        """Store a snapshot in place of one of the same or the given version; keep the newest ones."""
+        """Store a snapshot, replacing the one of the same or the given version; keep the ``keep`` newest."""
         versions = (snapshot.version, snapshot.version if replaced_version is None else replaced_version)
         self._do("DELETE FROM snapshots WHERE model = ? AND version IN (?, ?)", model, *versions)
         sql = "INSERT INTO snapshots (model, version, at, digest, body) VALUES (?, ?, ?, ?, ?)"
@@ -236,7 +236,7 @@ class Store:
         self._do(sql, model, model, keep)
 
     def last_snapshot(self, model: str) -> Snapshot | None:
-        """Return the newest snapshot that the writer sees, inside a transaction or not."""
+        """Return the newest snapshot, including uncommitted changes of the writer."""
         sql = "SELECT version, at, digest, body FROM snapshots WHERE model = ? ORDER BY version DESC LIMIT 1"
         found = self._do(sql, model)
         return Snapshot(*found[0]) if found else None
@@ -273,13 +273,13 @@ class Store:
     def add_chunk(
         self, model: str, n_rows: int, body: bytes, at: float | None = None, batch: str | None = None
     ) -> int:
-        """Store rows with their arrival time and the idempotency key of their request."""
+        """Store rows with their arrival time and the idempotency key of their request; return the chunk."""
         columns = "model, n, retired, body, at, batch"
         sql = f"INSERT INTO chunks ({columns}) VALUES (?, ?, 0, ?, ?, ?) RETURNING chunk"  # noqa: S608
         return int(self._do(sql, model, n_rows, body, at, batch)[0][0])
 
     def chunks_of_batch(self, model: str, batch: str) -> list[int]:
-        """Return the chunks that may have rows of a request, which it may share with other requests."""
+        """Return the chunks that may contain rows of a request; requests can share a chunk."""
         sql = (
             "SELECT chunk FROM chunks WHERE model = ? AND batch = ? UNION "
             "SELECT chunk FROM batches WHERE model = ? AND batch = ?"
@@ -296,7 +296,7 @@ class Store:
             self._do(sql, chunk, model, key_hashes(batches))
 
     def chunks_learned(self, model: str, since: float, until: float) -> list[int]:
-        """Return the chunks that arrived in a range of time, both ends included."""
+        """Return the chunks that arrived from ``since`` to ``until``, both included."""
         sql = "SELECT chunk FROM chunks WHERE model = ? AND at >= ? AND at <= ?"
         return [chunk for (chunk,) in self._do(sql, model, since, until)]
 
@@ -321,7 +321,7 @@ class Store:
             self._do_many(f"DELETE FROM {table} WHERE chunk = ?", parameters)  # noqa: S608  a constant name
 
     def chunks(self, model: str) -> list[tuple[int, int, int]]:
-        """Return (chunk, number of rows, number of expired rows at its beginning), oldest chunk first."""
+        """Return (chunk, number of rows, number of expired rows at its start), oldest chunk first."""
         return self._do("SELECT chunk, n, retired FROM chunks WHERE model = ? ORDER BY chunk", model)
 
     def index_rows(
@@ -374,7 +374,7 @@ class Store:
     def drop_pending(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete pending rows, selected by one argument; return their number."""
+        """Delete pending rows, selected by exactly one argument; return their number."""
         return self._drop_selected("waiting", model, ids, subject, before)
 
     def _drop_selected(
@@ -392,7 +392,7 @@ class Store:
         return int(self._do("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
     def n_pending(self, model: str) -> int:
-        """Return the committed number of pending rows."""
+        """Return the number of pending rows as of the last commit."""
         return int(self._read("SELECT count(*) FROM waiting WHERE model = ?", model)[0][0])
 
     # -- quarantine ---------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Store:
         )
 
     def quarantined(self, model: str, after: int, limit: int) -> list[QuarantinedRow]:
-        """Return rows in quarantine, oldest first, as committed."""
+        """Return committed rows in quarantine, oldest first."""
         sql = (
             "SELECT number, at, id, subject, reason, body FROM quarantine "
             "WHERE model = ? AND number > ? ORDER BY number LIMIT ?"
@@ -422,7 +422,7 @@ class Store:
     def drop_quarantined(
         self, model: str, *, ids: Sequence[str] = (), subject: str | None = None, before: float | None = None
     ) -> int:
-        """Delete rows from quarantine, selected by one argument; return their number."""
+        """Delete rows from quarantine, selected by exactly one argument; return their number."""
         return self._drop_selected("quarantine", model, ids, subject, before)
 
     def count_quarantined(self, model: str) -> int:
@@ -430,7 +430,7 @@ class Store:
         return int(self._do("SELECT count(*) FROM quarantine WHERE model = ?", model)[0][0])
 
     def quarantine_sizes(self) -> dict[str, int]:
-        """Return the number of rows in quarantine of each model that has some."""
+        """Return the number of rows in quarantine for each model that has any."""
         return dict(self._read("SELECT model, count(*) FROM quarantine GROUP BY model"))
 
     # -- audit log ----------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ class Store:
         return self.responses_to(model, [key]).get(key)
 
     def responses_to(self, model: str, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return fingerprint and body of the stored responses, by key."""
+        """Return fingerprint and body of the stored responses, keyed by idempotency key."""
         sql, wanted = "SELECT key, fingerprint, body FROM answers WHERE model = ? AND key IN (...)", set(keys)
         found = {key: (fingerprint, body) for key, fingerprint, body in self._do_in(sql, model, keys)}
         for number in self._key_index(model).groups_of(key_hashes(keys)):
@@ -497,7 +497,7 @@ class Store:
         at: float,
         rows: Sequence[RowReference] = (),
     ) -> None:
-        """Store one response; forgetting one of the given rows erases it."""
+        """Store one response; if one of the given rows is forgotten, the response is erased."""
         if not rows:
             self.put_responses(model, [(key, fingerprint, body)], at=at)
             return
@@ -520,7 +520,7 @@ class Store:
         subject: str | None = None,
         before: float | None = None,
     ) -> int:
-        """Overwrite stored responses that mention rows selected by one argument; return their number."""
+        """Overwrite stored responses that mention the selected rows; return the number of responses."""
         if subject is not None:
             sql = "SELECT DISTINCT key FROM answer_index WHERE model = ? AND subject = ?"
             found = self._do(sql, model, subject)
@@ -548,7 +548,7 @@ class Store:
             self._do(sql, msgspec.msgpack.encode(group), number)
 
     def drop_responses(self, model: str, before: float, limit: int = _MAX_DROPPED) -> bool:
-        """Delete old responses of a model, about ``limit`` at most; return whether there may be more."""
+        """Delete up to about ``limit`` old responses of a model; return whether there may be more."""
         sql = (
             "DELETE FROM answers WHERE model = ? AND key IN "
             "(SELECT key FROM answers WHERE model = ? AND at < ? ORDER BY at LIMIT ?) RETURNING model, key"
@@ -571,7 +571,7 @@ class Store:
         return limit <= 0
 
     def index_old_responses(self) -> None:
-        """Build the index of responses in a store of schema version 1, which had none."""
+        """Build the index of responses in a store of schema version 1, which had no index."""
         for model, key, body in self._do("SELECT model, key, body FROM answers"):
             response = json.loads(body)
             ids = [*response.get("ids", ()), *response.get("unknown", ())]
@@ -580,13 +580,13 @@ class Store:
     # -- topics of message brokers ------------------------------------------------------------------
 
     def positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the committed position in each part of a topic; a thread of a consumer reads them."""
+        """Return the committed position in each part of a topic; called by consumer threads."""
         return dict(
             self._read("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
         )
 
     def current_positions(self, model: str, topic: str) -> dict[str, str]:
-        """Return the position in each part of a topic, inside the transaction of the writer."""
+        """Return the position in each part of a topic, including uncommitted changes of the writer."""
         return dict(
             self._do("SELECT part, position FROM positions WHERE model = ? AND topic = ?", model, topic)
         )
@@ -612,7 +612,7 @@ class Store:
         return {row_id: json.loads(label) for row_id, label in self._do_in(sql, model, ids)}
 
     def unused_labels(self, model: str, before: float, limit: int) -> list[EarlyLabel]:
-        """Return labels that were refused, or that have waited for their rows since before a time."""
+        """Return labels that were refused, or that arrived before a time and still wait for their rows."""
         found = self._read(
             "SELECT id, at, label, reason FROM early_labels WHERE model = ? "
             "AND (reason IS NOT NULL OR at < ?) ORDER BY at, id LIMIT ?",

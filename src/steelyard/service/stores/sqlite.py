@@ -21,12 +21,12 @@ from steelyard.service.stores.upgrades import BASE_VERSION, SCHEMA_VERSION, UPGR
 
 __all__ = ["SQLiteStore", "check_sqlite"]
 
-_APPLICATION_ID = 0x53746C79  # "Stly"
+_APPLICATION_ID = 0x53746C79  # "Stly" in ASCII
 _MIN_SQLITE = (
     3,
     51,
     3,
-)  # in older versions a checkpoint could reset the log under a reader and lose a commit
+)  # older versions have a bug: a checkpoint during a read can lose a commit
 _POLL_SECONDS = 0.2  # interval at which a follower checks for changes of another process
 _BUSY_MILLISECONDS = 10_000  # how long a statement waits for the lock of another process
 _ERASE_MILLISECONDS = 300  # how long erasing waits for readers of the write-ahead log
@@ -64,13 +64,13 @@ CREATE TABLE certificates (
   model TEXT NOT NULL, version INTEGER NOT NULL, at REAL NOT NULL, body TEXT NOT NULL) STRICT;
 """
 _PAGE_BYTES = 16_384
-_CHECKPOINT_PAGES = 1_000  # size of the write-ahead log at which SQLite copies it into the file
+_CHECKPOINT_PAGES = 1_000  # length of the write-ahead log at which SQLite starts a checkpoint
 # Schema version 2 added the index of stored responses.
 _ANSWER_INDEX = _SCHEMA[_SCHEMA.index("CREATE TABLE answer_index") : _SCHEMA.index("CREATE TABLE points")]
 
 
 def check_sqlite() -> None:
-    """Raise FileAccessError if the SQLite library is older than the fix of a bug that loses commits."""
+    """Raise FileAccessError if the SQLite library has a bug that can lose commits."""
     found = tuple(map(int, apsw.sqlite_lib_version().split(".")[:3]))
     if found < _MIN_SQLITE:
         raise FileAccessError(
@@ -106,9 +106,9 @@ class SQLiteStore(Store):
         check_sqlite()
         self.path, self._vfs = str(path), vfs
         self._lock_file: IO[bytes] | None = None
-        self._owner: SQLiteStore | None = None  # the store of the first writer thread of this process
-        self._turn = threading.Lock()  # held by the writer thread that changes the file
-        self._must_begin = False  # whether the first change of the transaction must begin it
+        self._owner: SQLiteStore | None = None  # in a sibling, the store of the first writer thread
+        self._turn = threading.Lock()  # held by the writer thread that is in a transaction
+        self._must_begin = False  # whether the transaction begins with its first write
         self._key_indexes = {}
         self._committer = ThreadPoolExecutor(1, "steelyard-commit")  # its thread starts on first use
         # The writer thread and the request threads use different connections; request threads share one.
@@ -168,7 +168,7 @@ class SQLiteStore(Store):
             )
 
     def _run_upgrades(self) -> None:
-        """Run the steps that the file lacks, inside a transaction; another process may have run some."""
+        """Run the missing upgrade steps in one transaction; another process may have run some of them."""
         if self._db.pragma("user_version") == 1:
             self._db.execute(_ANSWER_INDEX)
             self.index_old_responses()
@@ -182,7 +182,7 @@ class SQLiteStore(Store):
     def transaction(self, background: BackgroundWork | None = None) -> Iterator[None]:
         """Commit all changes or none; they are on disk when the context manager returns.
 
-        A sibling begins its transactions with the first change, so that the other writer thread of this
+        A sibling store begins its transactions with the first write, so that the other writer thread of this
         process does not wait while rows are learned.
         """
         self._must_begin = True
@@ -200,7 +200,7 @@ class SQLiteStore(Store):
                 finally:
                     committed.result()
         except BaseException:
-            self._key_indexes = {}  # they may contain keys that were not committed
+            self._key_indexes = {}  # the indexes may contain keys that were not committed
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -223,12 +223,12 @@ class SQLiteStore(Store):
             return  # nothing was changed
         try:
             self._db.execute("COMMIT")
-        except self.errors as error:  # an unsynced log may still be complete after a crash
+        except self.errors as error:  # the log may be complete on disk although the sync failed
             raise CommitOutcomeUnknown(type(error).__name__) from error
 
     @contextmanager
     def read_snapshot(self) -> Iterator[None]:
-        """Let the writer thread read one consistent state."""
+        """Let the writer thread read from one consistent snapshot."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -254,7 +254,7 @@ class SQLiteStore(Store):
         return self._vfs is not None or self.path == ":memory:"
 
     def wait_for_changes(self, seconds: float) -> None:
-        """Wait until another process commits, or until the time is over."""
+        """Wait until another process commits, at most for ``seconds``."""
         end, known = time.monotonic() + seconds, self._db.pragma("data_version")
         while self._db.pragma("data_version") == known and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
@@ -265,7 +265,7 @@ class SQLiteStore(Store):
             return True
         import fcntl
 
-        # A separate file: closing a descriptor of the database file would release the locks of SQLite.
+        # The lock needs its own file: closing a descriptor of the database file releases the locks of SQLite.
         _create_private(self.path + "-writer")
         lock_file = Path(self.path + "-writer").open("ab")  # noqa: SIM115  closed by close()
         try:
@@ -306,11 +306,11 @@ class SQLiteStore(Store):
     # -- the file -----------------------------------------------------------------------------------
 
     def erase(self) -> bool:
-        """Remove deleted data from the write-ahead log; ``secure_delete`` has overwritten it in the file."""
+        """Remove deleted data from the write-ahead log; ``secure_delete`` overwrites it in the main file."""
         if self.path == ":memory:":
             return True
         with self._turn:
-            self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning waits as long as this
+            self._db.set_busy_timeout(_ERASE_MILLISECONDS)  # learning can be delayed by this time
             try:
                 busy, _, _ = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
             finally:
@@ -331,7 +331,7 @@ class SQLiteStore(Store):
         return sum(part.stat().st_size for part in parts if part.exists())
 
     def free_bytes(self) -> int | None:
-        """Return the free space of the disk with the file."""
+        """Return the free space on the disk that contains the file."""
         if self.path == ":memory:":
             return None
         return shutil.disk_usage(Path(self.path).resolve().parent).free
@@ -340,10 +340,10 @@ class SQLiteStore(Store):
         with self.transaction():
             if self._must_begin:
                 self._begin()
-            self._db.pragma("user_version", SCHEMA_VERSION)  # writes a page of the file
+            self._db.pragma("user_version", SCHEMA_VERSION)  # rewrites a page of the file
 
     def backup(self, path: str | Path) -> None:
-        """Copy the store to another file, which only its owner can read."""
+        """Copy the store to another file that only its owner can read."""
         _create_private(path)
         with apsw.Connection(str(path)) as target, target.backup("main", self._reader, "main") as copy:
             while not copy.done:

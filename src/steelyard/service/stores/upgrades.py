@@ -1,12 +1,12 @@
-"""Upgrades of the store after schema version 2, each one step, written for SQLite and translated."""
+"""Upgrades of the store after schema version 2, written for SQLite and translated for PostgreSQL."""
 
 from __future__ import annotations
 
 __all__ = ["BASE_VERSION", "SCHEMA_VERSION", "UPGRADES", "translated"]
 
-BASE_VERSION = 2  # the schemas of the stores are of this version
+BASE_VERSION = 2  # the schemas in ``sqlite`` and ``postgres`` have this version
 
-# Keys are the schema versions that the steps lead to. A step may only add tables, columns and indexes.
+# Each key is the schema version after the step. A step may only add tables, columns and indexes.
 UPGRADES: dict[int, str] = {
     # Arrival time and batch of chunks, last versions of deleted models, audit log, quarantine.
     3: """
@@ -23,11 +23,11 @@ CREATE TABLE quarantine (
   reason TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX quarantine_by_model ON quarantine (model, number);
 """,
-    # Deleting old responses must not read all of them.
+    # With this index, deleting old responses does not read all of them.
     4: "CREATE INDEX answers_by_time ON answers (model, at);",
-    # Addresses of learners by process number of their database session.
+    # Addresses of learners, keyed by the process id of their database session.
     5: "CREATE TABLE learners (pid INTEGER PRIMARY KEY, url TEXT NOT NULL) STRICT;",
-    # Requests with idempotency keys that share a chunk; old audit entries are found by time.
+    # Idempotency keys of requests that share a chunk; an index of audit entries by time.
     6: """
 CREATE TABLE batches (
   chunk INTEGER NOT NULL, batch TEXT NOT NULL, model TEXT NOT NULL,
@@ -66,7 +66,7 @@ _POSTGRES_WORDS = (
 
 
 def translated(step: str) -> str:
-    """Return a step in the SQL of PostgreSQL."""
+    """Return an upgrade step in the SQL dialect of PostgreSQL."""
     for ours, theirs in _POSTGRES_WORDS:
         step = step.replace(ours, theirs)
     return step
