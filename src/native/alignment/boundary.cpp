@@ -81,7 +81,7 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
             for (std::size_t j = last; j < next; ++j)
                 for (std::size_t i = begin; i < end; i += line) __builtin_prefetch(K + j * n + i);
             const auto agrees = [&](std::size_t i, std::size_t j) {
-                return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
+                return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if the difference is not finite
             };
             bool all_agree = true;
             for (std::size_t i = begin; i < end; ++i)

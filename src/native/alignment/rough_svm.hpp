@@ -29,7 +29,7 @@ struct RoughAccuracy {
     double slack;      // samples outside the working set join it if they violate the margin by more than this
 };
 
-// Solves all machines. Kernel values are cached in single precision.
+// Solves all SVMs. Kernel values are cached in single precision.
 void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAccuracy accuracy,
                    unsigned n_threads);
 

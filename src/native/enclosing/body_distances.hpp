@@ -16,7 +16,7 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads);
 
 // out[i * n_bodies + b] = sum of (axis'x_i - offset)^2 over the axes starts[b] .. starts[b + 1] - 1 of body b.
-// Distances to a body are bit-identical for any set of other bodies.
+// The distances to a body do not depend on the other bodies, not even by rounding.
 void ellipsoid_distances(Rows<double> X, Rows<double> axes, std::span<const double> offsets,
                          std::span<const std::size_t> starts, double* out, unsigned n_threads);
 

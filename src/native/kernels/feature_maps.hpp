@@ -1,4 +1,4 @@
-// Feature maps with bit-identical results for any other rows, SIMD level and number of threads.
+// Feature maps. The result of a row is bit-identical in all batches, at all SIMD levels, with any number of threads.
 #pragma once
 
 #include <cstddef>

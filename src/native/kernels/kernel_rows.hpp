@@ -33,7 +33,7 @@ class KernelRows {
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
-    // Must be called only for native kernels.
+    // Returns the native kernel. Must not be called if the kernel is a function.
     const KernelSpec& kernel() const { return spec_; }
     bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }

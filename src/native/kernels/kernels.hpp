@@ -1,10 +1,10 @@
 // Kernel values: blocks of a kernel matrix, one row with stored vectors, and sums over support vectors.
 //
 // Entry points:
-//   stored vectors against a stream of samples (a budget, support vectors)   PackedRows + kernel_row, kernel_rows
-//   only f(x) = sum of weights[j] k(x, z_j)                                  PackedRows + kernel_sums
-//   two matrices                                                             kernel_block
-//   a matrix with itself                                                     kernel_matrix
+//   kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
+//   kernel_sums               decision values, the sum of weights[j] k(x, z_j) over stored vectors z_j
+//   kernel_block              values of the rows of one matrix with the rows of another matrix
+//   kernel_matrix             values of the rows of one matrix with each other
 //
 // Kernel values are bit-identical for all entry points, tile sizes and numbers of threads.
 // This holds at one SIMD level and for one pair of types.

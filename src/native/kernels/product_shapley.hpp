@@ -15,9 +15,9 @@ struct ProductKernelSum {
 };
 
 // Writes the Shapley value of each column, shape (n_rows, n_columns, n_scores).
-// With a_c and b_c the factors of row and reference, the value of column j in one product is
+// With a_c and b_c the factors of row and reference, the value of column j in one product is the following:
 //
-//     (a_j - b_j) * integral from 0 to 1 of product over c != j of (b_c + t (a_c - b_c)) dt,
+//     (a_j - b_j) * integral from 0 to 1 of product over c != j of (b_c + t (a_c - b_c)) dt.
 //
 // The Shapley value averages over all orders of the n columns.
 // A set of s columns precedes column j with weight s! (n - s - 1)! / n! in this average.

@@ -143,7 +143,7 @@ void KernelExpansion<T>::extend_factor(double residual) {
 
 template <class T>
 void KernelExpansion<T>::step(const ProjectronRule& rule, const T* x, int y) {
-    // The learner was restored from a state, which does not contain the factor.
+    // If the learner was restored from a state, the factor is computed again, because the state does not contain it.
     if (factor_.empty() && !coef_.empty()) {
         std::vector<T> vector(rows_.n_features());
         const PackedRows<T, double> all = std::move(rows_);

@@ -113,12 +113,12 @@ class KoilMachine {
     void reserve(int side);
     // Learns one sample. `outcome` must be default-initialized.
     // It is not returned by value, because the copy would stall on preceding stores.
-    // Call with denormals flushed to zero, see denormals.hpp.
+    // Denormals must be flushed to zero during the call, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
-    // Must be called after learn(), when the sample is among the stored vectors.
+    // Returns whether refresh() is due. Call it after learn(), when the sample is among the stored vectors.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // Must be called once after constructing a machine from a state.
+    // Computes the kernel matrix. Must be called once after constructing a machine from a state.
     void fill_matrix(const KernelAccess<Real>& access);
     // Returns the largest difference between a cached and a recomputed score. It is used in tests.
     double cache_error(const KernelAccess<Real>& access) const;
@@ -221,7 +221,7 @@ class KoilEnsemble {
     std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
 
-    // Adds an untrained target, or a copy of another one.
+    // Add an untrained target, or a copy of another target.
     void add_target();
     void copy_target(std::size_t target);
 

@@ -62,7 +62,7 @@ class KoilEnsemble<T>::Window {
 
     std::size_t n_rows() const { return rows_.n_rows; }
 
-    // Computes the share of the calling thread of the shared sums. Called by every thread.
+    // Computes the calling thread's share of the shared sums. Called by every thread.
     void evaluate_shared(unsigned thread, unsigned n_threads) {
         const std::size_t begin = n_rows() * thread / n_threads, end = n_rows() * (thread + 1) / n_threads;
         for (Sums& sums : sums_) {
@@ -105,7 +105,7 @@ class KoilEnsemble<T>::Window {
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != kNoVector) shared.release(id);  // only the references held by machines remain
+            if (id != kNoVector) shared.release(id);  // after this, only machines hold references
         ensemble_.n_seen_ += n_rows();
     }
 
@@ -115,7 +115,7 @@ class KoilEnsemble<T>::Window {
     // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
     static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values of samples that a machine will probably learn with the vectors of the machine.
+    // Kernel values between the vectors of a machine and the samples that it will probably learn.
     // They are updated when a sample replaces a vector.
     struct Batch {
         AlignedVector<T> values;    // one row per sample of the batch, and one row for other samples
@@ -264,7 +264,7 @@ class KoilEnsemble<T>::Window {
         sample.similarities = similarities(batch, index, i);
         const KernelSpec& kernel = member.machine.kernel();
         const KernelKind kind = sum_kind(kernel.kind);
-        // For these kernels k(x, x) = 1.
+        // Kernels that are computed from distances have k(x, x) = 1.
         if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;
         const Denormals kept(true);
         batch.single.replace(0, row(i));

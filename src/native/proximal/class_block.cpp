@@ -107,7 +107,7 @@ Big pending_count(const ExactBlock& block) {
     return Big::of(sum);
 }
 
-// Returns whether these can be sums of real rows.
+// Returns whether rows with the sums of this block can exist.
 // Sums of squares must not be negative, and n * sum(v^2) >= sum(v)^2 must hold (Cauchy-Schwarz).
 // Features with merged values of coarser steps are skipped, because their values may have been rounded differently.
 bool is_plausible(const ExactBlock& block, std::size_t d, const Quantizer& quantizer) {

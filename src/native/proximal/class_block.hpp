@@ -14,7 +14,7 @@
 
 namespace steelyard {
 
-// Returns the largest number of pending rows with d features.
+// Returns the maximal number of pending rows for d features.
 inline std::size_t capacity(std::size_t d) { return std::max<std::size_t>(64, (d + 1) / 2); }
 
 // Quantizes one row.

@@ -27,7 +27,7 @@ class ExactSums {
         const std::scoped_lock lock(mutex_);
         return state_;
     }
-    // Sums that the view computes are also cached here for the next view.
+    // Returns a view of some classes. Sums that the view computes are also cached here for the next view.
     // If they would need much memory, the pending rows of small classes are kept instead.
     ExactView view(SlotGroups classes, unsigned n_threads) const {
         std::vector<std::int32_t> slots;

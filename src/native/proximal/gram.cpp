@@ -131,7 +131,7 @@ void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t w
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
     for (std::size_t b = 0; b < size; ++b) {
-        // high_a * low_b counts once for each order of a and b, so twice on the diagonal.
+        // On the diagonal, the product of high and low digit occurs twice in the square, so it is doubled.
         const int128 value = static_cast<int128>(whole(row[b])) << 21;
         sums.add_at(Triangle::place(std::max(feature, b), std::min(feature, b)),
                     weight * (b == feature ? 2 * value : value));

@@ -29,7 +29,7 @@ Quantizer empty_quantizer(std::size_t d);
 // Fits the step and the origin of one feature to some of its values, which must be sorted.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
-// Returns whether steps are so coarse that values beyond the limit may have few steps.
+// Returns whether steps are so coarse that even values beyond kLargestValue may have only a few steps.
 bool is_coarse(const Quantizer& quantizer);
 // Returns a quantizer that represents the values of both quantizers exactly.
 // It has the origin of the first one if that is still an integer.

@@ -382,7 +382,8 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, relative to the origin. If all rows are pending, computed from the rows.
+// Single columns of the matrix of one class, relative to the origin.
+// They are computed from the rows if all are pending.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {

@@ -18,7 +18,7 @@ struct Lane<double> {
     static constexpr int mantissa_bits = 52, bias = 1023;
     // Adding this number rounds to an integer, which is then in the low bits.
     static constexpr double round_to_int = 0x1.8p52;
-    // So few bits that n * ln2_high is exact.
+    // ln2_high has so few bits that n * ln2_high is exact.
     static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
     static constexpr double exp_is_zero = -746.0;  // below this, exp(x) is less than half of the smallest subnormal
     static constexpr double tanh_is_one = 40.0;    // from this value on, tanh(x) rounds to 1

@@ -19,7 +19,7 @@ template <class T>
     for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
     return load(values);
 }
-#if defined(__AVX512F__)  // one masked load
+#if defined(__AVX512F__)  // uses one masked load
 [[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
     return (VecD)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), x);
 }
@@ -205,7 +205,7 @@ static bool pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, 
 template <size_t Panels>
 static void add_tile(const VecD (&tile)[kDoubles][Panels], size_t row, size_t column, double* gram, size_t size) {
     constexpr size_t columns = Panels * kDoubles;
-    // The whole tile is inside the matrix and below the diagonal.
+    // Fast path if the whole tile is inside the matrix and below the diagonal.
     if (row >= column + columns - 1 && row + kDoubles <= size) {
         for (size_t r = 0; r < kDoubles; ++r)
             for (size_t v = 0; v < Panels; ++v) {

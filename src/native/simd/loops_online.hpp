@@ -23,7 +23,7 @@ struct KeyOf<float> {
     using Type = std::int32_t;
 };
 
-// Number of values per cache line. Arrays must be readable, and where documented writable, up to a multiple of it.
+// Number of values per cache line. Arrays must be readable (where documented, writable) up to its next multiple.
 template <class Real>
 constexpr std::size_t kLineOf = 64 / sizeof(Real);
 

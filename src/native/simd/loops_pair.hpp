@@ -26,7 +26,7 @@ struct PairLoops {
     // Finds the sample whose coefficient can decrease and which, paired with `up`, lowers the objective most.
     // `up` is the sample with the smallest e whose coefficient can increase.
     Partner (*partner)(const PairSamples& samples, std::size_t up, const float* up_row);
-    // out[i] = own * factor[i] * row[places[i]] for i < n.
+    // out[i] = own * factor[i] * row[places[i]] for i < n, where `places` are column indices of the row.
     void (*pick)(const double* row, const std::int32_t* places, double own, const double* factor, float* out,
                  std::size_t n);
 };

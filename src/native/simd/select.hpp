@@ -153,7 +153,7 @@ template <class Out>
     return words;
 }
 
-// The largest word of each group. Positions of a group differ by multiples of kGroups.
+// Largest word of each group. The positions of a group differ by multiples of kGroups.
 struct GroupWords {
     WordVec largest[kGroupVectors];
 };

@@ -178,7 +178,7 @@ void IncrementalSvc::prepare(Problem& problem, const ProblemSpec& spec, const st
 }
 
 void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving) {
-    // In their original order.
+    // Insert the rows in their original order.
     for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);
     for (auto& problem : problems_) {
         problem->svm.rollback();

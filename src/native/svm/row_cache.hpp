@@ -16,7 +16,7 @@ class RowCache {
     RowCache(const KernelSpec& spec, Rows<double> rows, std::span<const std::uint32_t> members,
              std::size_t budget_bytes);
 
-    // Returns row i. The pointer stays valid during the next call of row(), but not after the one that follows.
+    // Returns row i. The pointer becomes invalid at the second call of row() after this one.
     const double* row(std::size_t i);
 
     // Restricts the cache to the members at the positions `kept` (ascending). Their cached values are kept.
@@ -37,7 +37,7 @@ class RowCache {
     PackedRows<double> packed_;
     std::size_t budget_bytes_;
     std::vector<Slot> slots_;
-    std::vector<std::int32_t> slot_of_;  // cache slot of each row, -1 if the row is not computed
+    std::vector<std::int32_t> slot_of_;  // cache slot of each row, -1 if the row is not cached
     std::uint64_t clock_ = 0;
 };
 

@@ -155,14 +155,14 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
     set_bias();
-    if (!is_done) violators(tolerance_);  // updates the sums
+    if (!is_done) violators(tolerance_);  // called because it updates the sums
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
 
 // -- optimality conditions ----------------------------------------------------------------------------------------
 
-// Error bounds of sums may overlap an end of the interval. The sums of the samples concerned are computed exactly.
+// If sums may be inexact, the sums of samples that could determine an end of the interval are computed exactly.
 BiasInterval SvmProblem::bias_interval() {
     BiasInterval found = apparent_interval(s_);
     if (s_.slack == 0.0 || s_.z.empty()) return found;

@@ -137,7 +137,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// Makes the coefficients sum to zero, because without a margin set they need not after a move.
+// Makes the coefficients sum to zero. After a move without a margin set, their sum may be another number.
 // Samples between their bounds absorb the difference.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;

@@ -18,7 +18,7 @@ constexpr double kLargestFreshSlack = 1e-3;
 constexpr double kUselessError = 1.0;
 // Sums are recomputed after this many additions, because rounding errors accumulate.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
-// With more uncertain samples than kFewDoubtful and than one in kDoubtfulShare, all sums are computed in double.
+// All sums are computed in double if more than kFewDoubtful samples, and more than 1 in kDoubtfulShare, are uncertain.
 // This costs less than computing exact sums one by one.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
@@ -160,7 +160,7 @@ void SvmProblem::resum() {
 }
 
 // Returns the samples that violate their conditions by more than the threshold, largest violation first.
-// If the error bound does not decide it, the sum of the sample is computed exactly.
+// If the error bound does not decide whether a sample violates, its sum is computed exactly.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

@@ -19,7 +19,7 @@ struct NumberTable {
 // n_wanted is the width of a result row. An empty cell is NaN. Numbers are correctly rounded.
 //
 // Returns nullopt if a line has another number of cells, a quote, or a requested cell that is not a decimal number.
-// Decimal numbers may have a sign, a fraction and an exponent. The caller then uses a general parser.
+// The caller then uses a general parser. Decimal numbers may have a sign, a fraction and an exponent.
 std::optional<NumberTable> read_number_lines(std::string_view lines, char delimiter,
                                              std::span<const std::int32_t> indices, std::size_t n_wanted);
 

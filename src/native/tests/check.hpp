@@ -23,7 +23,7 @@ struct Registration {
     Registration(const char* name, void (*run)()) { all_tests().push_back({name, run}); }
 };
 
-// Joins values to a message with the parameters of a check that failed in a loop.
+// Joins values to a message that shows with which parameters a check in a loop failed.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string joined;

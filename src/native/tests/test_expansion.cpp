@@ -151,7 +151,7 @@ TEST(forgetron_matches_its_formulas) {
         const auto cost = [&](double phi) {
             return phi * phi * weight * weight + 2.0 * weight * phi * (1.0 - phi * mu);
         };
-        double low = 0.0, high = 1.0;  // bisection for the largest phi, up to which the cost increases
+        double low = 0.0, high = 1.0;  // interval of the bisection for the largest phi
         for (int step = 0; step < 200; ++step) {
             const double middle = 0.5 * (low + high);
             (deviation + cost(middle) <= 15.0 / 32.0 * mistakes ? low : high) = middle;

@@ -86,7 +86,7 @@ TEST(margin_factor_solution_has_the_requested_sum) {
     }
     const double total = 0.7;
     std::vector<double> r{0.1, -0.4, 0.2}, dz = r;
-    for (double& value : dz) value += total;  // the constant of the factor is 1
+    for (double& value : dz) value += total;  // adds constant * total, where the constant of the factor is 1
     factor.forward(dz.data());
     const double db = factor.solve_bordered(dz.data(), total);
     CHECK(std::abs(dz[0] + dz[1] + dz[2] + total) < 1e-13);

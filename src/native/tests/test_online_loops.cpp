@@ -68,7 +68,7 @@ template <class Real>
 void check_violators(const std::string& level) {
     for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
         for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
-            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // all values equal, many ties, no ties
+            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // from all values equal to no ties
                 const auto scores = values_with_ties<Real>(n, 1 + static_cast<unsigned>(n), steps);
                 const auto similarities = values_with_ties<Real>(n, 2 + static_cast<unsigned>(n), steps);
                 std::vector<Real> losses(padded(n, kLineOf<Real>));

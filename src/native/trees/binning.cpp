@@ -7,7 +7,7 @@
 
 #include "common/threads.hpp"
 
-// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
+// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
 
 namespace steelyard {
 

@@ -3,7 +3,7 @@
 // Gradients and hessians are rounded to integers, so their sums are exact in any order.
 // The histogram of a child is the difference of the histograms of its parent and its sibling.
 // All other arithmetic is a fixed sequence of IEEE operations.
-// So the same rows give bit-identical trees on any computer, SIMD level and number of threads.
+// So the same rows give bit-identical trees on every computer, at every SIMD level, with any number of threads.
 #pragma once
 
 #include <cstddef>
