@@ -39,8 +39,8 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
 void largest_exponents(const KernelView& view, const double* self, const BoundaryPoints& points, const double* widths,
                        double* out, unsigned n_threads);
 
-// out[b] = mean squared distance of point b to its nearest points: at most `max_count`, all closer than `limit`.
-// The limit applies to squared distances.
+// out[b] = mean squared distance of point b to its nearest points, at most `max_count` points.
+// Only points with a squared distance below `limit` are used.
 // If no point is that close, out[b] is the squared distance to the nearest point.
 // Points that coincide up to rounding are not counted. out[b] is 0 if there is no other point.
 void mean_near_distances(const KernelView& view, const BoundaryPoints& points, double limit, std::size_t max_count,

@@ -141,7 +141,7 @@ class PairSolver {
     }
 
     // Returns the intercept: the mean over all multipliers strictly between their bounds.
-    // If there are none, returns the middle of the feasible interval.
+    // If no multiplier is strictly between its bounds, returns the middle of the feasible interval.
     double intercept() const {
         double sum = 0.0, low = -kClosed, high = kClosed;
         std::size_t n_between = 0;

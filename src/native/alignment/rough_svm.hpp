@@ -1,5 +1,5 @@
 // Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel.
-// The result is accurate enough to compare decision values.
+// The solution is accurate enough to compare decision values.
 // Multipliers start at 0, because a warm start would need as many steps.
 #pragma once
 

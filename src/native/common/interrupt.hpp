@@ -15,7 +15,7 @@ using InterruptCheck = void (*)();
 void set_interrupt_check(InterruptCheck check) noexcept;
 
 // Calls the check if this thread has not called it for 50 ms. Solvers call this function in every step.
-// If it throws, the state of the solver is unchanged.
+// If the check throws, the state of the solver is unchanged.
 void poll_interrupt();
 
 // Version of poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.

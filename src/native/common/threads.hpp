@@ -29,7 +29,7 @@ class CallableReference {
 
 // Calls body(task) for every task in [0, n_tasks). body must not throw.
 // Tasks must write to separate memory, and their results must not depend on the thread that runs them.
-// Then results do not depend on the number of threads.
+// Under these conditions, results do not depend on the number of threads.
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
 // Barrier that spins before it sleeps.

@@ -24,7 +24,7 @@ class ActiveSet {
     bool holds(std::size_t i) const { return slot_of_[i] != kNone; }
 
     // Returns the kernel values of a member with all members, in slot order.
-    // They are valid until the next call of add().
+    // The values are valid until the next call of add().
     const double* row(std::size_t slot) const { return values_.data() + slot * capacity_; }
     // Computes the kernel values of any sample with all members.
     void evaluate(std::size_t i, double* out) { rows_.evaluate(i, samples_, packed_, out); }

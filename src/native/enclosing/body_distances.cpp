@@ -129,8 +129,8 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
 }
 
 // Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers c.
-// They suffer from cancellation, so they are used only to find the nearest sphere.
-// If the nearest is not clear within the rounding error, exact distances are needed.
+// Such distances suffer from cancellation, so they are used only to find the nearest sphere.
+// If rounding errors leave several candidates for the nearest sphere, exact distances are needed.
 class SphereScreen {
   public:
     SphereScreen(Rows<double> centers, std::span<const double> radii)

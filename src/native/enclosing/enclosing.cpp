@@ -174,7 +174,7 @@ class Solver {
     }
 
     // Returns the squared distance of rows i and j.
-    // It is bounded away from 0, so that equal rows exchange as much weight as possible.
+    // The distance is bounded away from 0, so that equal rows exchange as much weight as possible.
     double curvature_of(std::size_t i, std::size_t j, const double* row_i) const {
         return std::max(local_.diagonal[i] + local_.diagonal[j] - 2.0 * row_i[j], kRounding * largest_ + 1e-300);
     }

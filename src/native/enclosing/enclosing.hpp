@@ -37,7 +37,7 @@ struct Ball {
 };
 
 // Sequential minimal optimization with second-order working set selection, shrinking and a kernel cache.
-// It starts from the solution for every fourth row. The result does not depend on n_threads. Requires n_rows >= 1.
+// The solver starts from the solution for every fourth row. Results do not depend on n_threads. Requires n_rows >= 1.
 Ball enclosing_ball(const BallProblem& problem, const BallSettings& settings);
 
 }  // namespace steelyard

@@ -1,5 +1,5 @@
 // Sequential minimal optimization with second-order pair selection.
-// It is used far from the optimum, and when steps along the margin set are impossible.
+// These steps are used far from the optimum, and when steps along the margin set are impossible.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,7 @@ void map_task(const FeatureMap& map, const double* rows, std::size_t n, double* 
 }
 
 // Entries of a sparse row that contribute to the sums.
-// These are its stored values, and zeros of features with a shift, because they become nonzero.
+// Stored values contribute, and zeros of features with a shift, because the shift makes them nonzero.
 struct SparseRow {
     std::vector<double> values;
     std::vector<std::size_t> features;

@@ -11,8 +11,8 @@
 namespace steelyard {
 
 // Map of rows to `starts.size()` outputs. A value x of feature k is first transformed to (x - shift[k]) * scale[k].
-// The result is rounded to 24 bits for cosine, rectified and sigmoid.
-// For halving_2 it is rounded to a multiple of 2^-19 between -64 and 64.
+// For cosine, rectified and sigmoid, the transformed value is rounded to 24 bits.
+// For halving_2, the transformed value is rounded to a multiple of 2^-19 between -64 and 64.
 struct FeatureMap {
     MapSpec spec;
     std::span<const double> shift, scale;

@@ -13,7 +13,7 @@
 namespace steelyard {
 
 // Kernel function: writes out[i * n_z + j] = k(x_i, z_j) for rows with the given number of features.
-// If it throws, the KernelRows object does not change.
+// If the function throws, the KernelRows object does not change.
 using KernelFunction =
     std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
 
@@ -73,7 +73,7 @@ class KernelRows {
     void keep(std::size_t i) { kept_row(i); }
 
     // out += sum over k of weights[k] * row(samples[k]). Returns an error bound for the entries of out.
-    // The bound excludes rounding errors of double arithmetic.
+    // The error bound excludes rounding errors of double arithmetic.
     double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
     // out[i] = sum over j of z[j] * k(x_j, x_i), with a smaller error than add_rows().
     // Returns an error bound of the same kind as add_rows().

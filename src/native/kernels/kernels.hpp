@@ -6,8 +6,8 @@
 //   kernel_block              values of the rows of one matrix with the rows of another matrix
 //   kernel_matrix             values of the rows of one matrix with each other
 //
-// Kernel values are bit-identical for all entry points, tile sizes and numbers of threads.
-// This holds at one SIMD level and for one pair of types.
+// At one SIMD level and for one pair of types, all entry points return bit-identical kernel values.
+// Kernel values do not depend on the tile size and the number of threads.
 // Always k(x, z) == k(z, x), and rbf and laplacian of a row with itself are exactly 1.
 // Distances are summed from differences, so a common offset of the data costs no accuracy. Values must be finite.
 // KernelSpec documents the formulas and their limits.

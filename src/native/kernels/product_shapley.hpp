@@ -21,7 +21,7 @@ struct ProductKernelSum {
 //
 // The Shapley value averages over all orders of the n columns.
 // A set of s columns precedes column j with weight s! (n - s - 1)! / n! in this average.
-// This weight is the integral of t^s (1 - t)^(n - s - 1).
+// This weight is the integral of t^s (1 - t)^(n - s - 1) from 0 to 1.
 // Gauss-Legendre quadrature with 8 nodes is exact up to 16 columns.
 void product_shapley(const ProductKernelSum& sum, double* out, unsigned n_threads);
 

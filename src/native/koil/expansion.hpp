@@ -26,7 +26,7 @@ struct RandomBudgetRule {
 };
 
 // Forgetron: if the budget is full, shrinks all weights as little as a bound allows.
-// Then it removes the oldest support vector.
+// Then the Forgetron removes the oldest support vector.
 struct ForgetronRule {
     std::size_t budget;
 };

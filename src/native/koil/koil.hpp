@@ -112,7 +112,7 @@ class KoilMachine {
     // Allocates space for one more vector on this side. If the capacity grows, slot numbers change.
     void reserve(int side);
     // Learns one sample. `outcome` must be default-initialized.
-    // It is not returned by value, because the copy would stall on preceding stores.
+    // `outcome` is not returned by value, because the copy would stall on preceding stores.
     // Denormals must be flushed to zero during the call, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
     // Returns whether refresh() is due. Call it after learn(), when the sample is among the stored vectors.
@@ -126,7 +126,7 @@ class KoilMachine {
   private:
     struct Side {
         std::size_t count = 0;
-        // This member is between the others to avoid a store-forwarding stall when those are read together.
+        // This member separates two others that are read together, to avoid a store-forwarding stall.
         std::uint64_t seen = 0;
         std::size_t oldest = 0;
     };

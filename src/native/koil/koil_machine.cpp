@@ -127,7 +127,7 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
 }
 
 // Returns kernel values of one vector with all vectors of a side.
-// If no matrix is stored, they are valid until row `spare` is reused.
+// If no matrix is stored, the values are valid until row `spare` is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
@@ -199,7 +199,7 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
 }
 
 // Chooses the support vectors of the other side whose weights are updated in this step.
-// These are the nearest violators, or with nearest_first the violators among the nearest vectors.
+// Chooses the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -226,7 +226,7 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
 
 // Called when the scores of the stale side are needed.
 // If all nearest neighbours violate their margins, only their scores are computed.
-// This is less work for a rare class, because many weights have changed since its last sample.
+// Computing few scores is less work for a rare class, because many weights have changed since its last sample.
 // Otherwise the scores of the whole side are updated.
 // The function is not inlined, to keep it out of the code that runs for every sample.
 template <class Real>
@@ -300,7 +300,7 @@ std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilR
 
 // Stores the sample at position i and removes the vector at this position, if any.
 // `applied_score` is the score of the sample with the weights in applied_, without the removed vector.
-// It is used only if the side is stale.
+// `applied_score` is used only if the side is stale.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
                               const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {

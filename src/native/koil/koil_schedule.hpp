@@ -18,9 +18,9 @@ namespace steelyard {
 constexpr std::size_t kWindowRows = 256;
 
 // A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
-// It learns if log(u) < log w_l - max_j log w_j, for a uniform random number u and the weights w before sample t.
+// A kernel learns if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before sample t.
 // Weights never grow. So the largest weight is at least the largest weight of the machines that have reached t.
-// It is at most the largest of the last known weights of all machines.
+// The largest weight is at most the largest of the last known weights of all machines.
 // Usually one of these bounds decides, otherwise the machine waits for the others.
 // The machine that is furthest behind never waits.
 // For any order of machines and number of threads, the result is that of processing all machines sample by sample.

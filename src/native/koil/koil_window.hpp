@@ -116,7 +116,7 @@ class KoilEnsemble<T>::Window {
     static constexpr std::size_t kMaxSums = 32768;
 
     // Kernel values between the vectors of a machine and the samples that it will probably learn.
-    // They are updated when a sample replaces a vector.
+    // The kernel values are updated when a sample replaces a vector.
     struct Batch {
         AlignedVector<T> values;    // one row per sample of the batch, and one row for other samples
         AlignedVector<T> pairwise;  // kernel values of the samples of the batch with each other

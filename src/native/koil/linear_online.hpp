@@ -19,7 +19,7 @@ template <class T>
 void perceptron_sweep(Rows<T> X, const std::int8_t* y, double* weights, double& bias);
 
 // OAM (online AUC maximization), sequential version.
-// It makes a passive-aggressive step for each pair of the sample and a buffered vector of the other class.
+// OAM makes a passive-aggressive step for each pair of the sample and a buffered vector of the other class.
 struct OamState {
     double* weights;
     double* buffers[2];     // one buffer per class, with `budget` rows
@@ -88,8 +88,8 @@ void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, c
 }
 
 // Linear SVM with squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
-// It makes n_passes over the rows, each in another pseudorandom order. cost[i] is the weight of the loss of row i.
-// `plane` has n_features weights followed by the intercept, all 0 at first.
+// The solver makes n_passes over the rows, each in another pseudorandom order.
+// cost[i] is the weight of the loss of row i. `plane` has n_features weights followed by the intercept, all 0 at first.
 // The intercept is the weight of a column of ones.
 template <class RowAt>
 void fit_linear_svm(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const double* cost, double* plane,

@@ -9,7 +9,7 @@
 namespace steelyard {
 
 // Counted B-tree (order-statistic tree) of the scores of two classes.
-// It maintains the number of correctly ordered pairs.
+// The tree maintains the number of correctly ordered pairs.
 //
 // Every entry stores the number of rows of each class below it.
 // So one descent from the root to a leaf gives the rank of a score among the other class.

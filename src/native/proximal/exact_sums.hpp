@@ -28,7 +28,7 @@ class ExactSums {
         return state_;
     }
     // Returns a view of some classes. Sums that the view computes are also cached here for the next view.
-    // If they would need much memory, the pending rows of small classes are kept instead.
+    // If the sums would need much memory, the pending rows of small classes are kept instead.
     ExactView view(SlotGroups classes, unsigned n_threads) const {
         std::vector<std::int32_t> slots;
         for (const auto& each : classes) slots.insert(slots.end(), each.begin(), each.end());

@@ -2,7 +2,7 @@
 //
 // Quantized values are split into digits of 21 bits.
 // A product of two digits has at most 42 bits, so a double can sum 2,048 such products exactly (below 2^53).
-// If no factor is a sum of two digits, it can sum 8,192 products.
+// If no factor is a sum of two digits, a double can sum 8,192 products.
 // All partial sums are integers, so the order of summation does not matter.
 // The sums are then added to multiprecision integers.
 #pragma once

@@ -68,7 +68,7 @@ class Triangle {
 };
 
 // Lazy sum of several triangles.
-// Its entries are computed when they are read, which saves the memory of another triangle.
+// Entries of the sum are computed when they are read, which saves the memory of another triangle.
 class TriangleSum {
   public:
     explicit TriangleSum(std::size_t size) : size_(size) {}

@@ -11,7 +11,7 @@ namespace {
 
 // log(phi(x) / Phi(x)) and its derivative, where phi and Phi are the density and distribution function of N(0, 1).
 // Between two distant classes, where the best threshold is, phi / Phi of both classes underflows.
-// So the logarithm is used.
+// So the logarithm of phi / Phi is used.
 struct LogHazard {
     double value, fall;
 

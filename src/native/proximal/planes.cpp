@@ -55,7 +55,7 @@ struct PlaneSums {
         if (!factors.empty()) weigh(factors);
     }
 
-    // These functions return the matrix and the sums of the weighted rows.
+    // Matrix and sums of the weighted rows.
     const double* fitted() const { return weighted_all.empty() ? total.get() : weighted_total.get(); }
     double fitted_sum(std::size_t j) const { return weighted_all.empty() ? all[j] : weighted_all[j]; }
     double fitted_rows() const { return weighted_all.empty() ? n_rows : weighted_rows; }

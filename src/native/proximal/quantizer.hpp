@@ -32,7 +32,7 @@ bool at_zero(const Quantizer& quantizer);
 // Returns whether steps are so coarse that even values beyond kLargestValue may have only a few steps.
 bool is_coarse(const Quantizer& quantizer);
 // Returns a quantizer that represents the values of both quantizers exactly.
-// It has the origin of the first one if that is still an integer.
+// The result has the origin of quantizer a if this origin is still an integer.
 Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
 // Fits a quantizer to the first rows, where value(i, j) is feature j of row i.

@@ -13,7 +13,7 @@ namespace steelyard {
 namespace {
 
 // The squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow.
-// Such features have a unit other than 1.
+// Features with such deviations have a unit other than 1.
 constexpr int kExtreme = 200;
 
 // With at most this many bits per number, the sum of three numbers fits in 128 bits.
@@ -383,7 +383,7 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
 }
 
 // Single columns of the matrix of one class, relative to the origin.
-// They are computed from the rows if all are pending.
+// The columns are computed from the rows if all rows are pending.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {

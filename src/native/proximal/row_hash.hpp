@@ -1,5 +1,5 @@
 // Hash of a row that depends only on its values.
-// It is the same for float and double, for dense and sparse rows, and on every computer.
+// The hash is the same for float and double, for dense and sparse rows, and on every computer.
 #pragma once
 
 #include <bit>

@@ -69,7 +69,7 @@ bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint
     const auto first_highest = loops().score.first_highest;
     return for_each_row(rows, planes, n_threads, [&](std::size_t i, const double* row) {
         // If a score is not finite, a padding plane may have the highest score.
-        // In that case the function returns false.
+        // In that case for_each_row() returns false.
         labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : std::min(first_highest(row, n_scores), n_planes - 1)];
     });
 }

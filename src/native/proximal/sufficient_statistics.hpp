@@ -1,10 +1,10 @@
 // Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point).
-// They are added, subtracted and merged without rounding, in any order.
+// Statistics are added, subtracted and merged without rounding, in any order.
 //
 // Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards).
 // All later arithmetic is exact. The steps are given, or fitted to the first rows.
 // A feature "does not round" as long as all its values are multiples of the step (counts, flags, categories).
-// It gets a finer step when a value needs one, which does not change any earlier value.
+// Such a feature gets a finer step when a value needs one, which does not change any earlier value.
 // A feature that rounds keeps its step forever. So a row is always forgotten as the same integers as it was learned.
 #pragma once
 
@@ -141,8 +141,8 @@ using SlotGroups = std::vector<std::vector<std::int32_t>>;
 SlotGroups single_slots(std::span<const std::int32_t> slots);  // one class for each slot
 
 // View of some classes as correctly rounded doubles, relative to an origin near the mean of all their rows.
-// All values are functions of the exact sums.
-// They do not depend on the origin and steps of the quantizer or on the order of updates.
+// All values of a view are functions of the exact sums.
+// So the values do not depend on the origin and steps of the quantizer or on the order of updates.
 // Coordinates are z = (x - origin) / unit, where units are 1 except for features of extreme size.
 class ExactView {
   public:

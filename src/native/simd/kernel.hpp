@@ -2,8 +2,8 @@
 // The kernel function is applied to a tile while it is in registers.
 //
 // Distances are summed from differences, not from products.
-// So they are exactly zero for equal rows, do not depend on a common offset, and need no norms.
-// The cost is one more subtraction per feature.
+// So distances are exactly zero for equal rows, do not depend on a common offset, and need no norms.
+// Differences cost one more subtraction per feature than products.
 #pragma once
 
 #include "functions.hpp"

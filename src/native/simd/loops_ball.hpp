@@ -26,7 +26,7 @@ struct BallLoops {
                        double* squares);
     // Returns the number of bodies that may be the nearest, including those with NaN.
     // The distance to body k is products[k] + t with an error up to doubt * t.
-    // Here t = factors[k] * square + offsets[k]. n is a multiple of the vector width.
+    // The number t is factors[k] * square + offsets[k]. n is a multiple of the vector width.
     NearLeast (*perhaps_least)(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, std::size_t n);
 };

@@ -1,5 +1,5 @@
 // Hot loops of kernel boundary alignment.
-// They compute distances of one boundary point to many rows, and its inner products with other points.
+// The loops compute distances of one boundary point to many rows, and its inner products with other points.
 #pragma once
 
 #include <cstddef>

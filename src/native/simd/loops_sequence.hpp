@@ -9,9 +9,9 @@ namespace steelyard {
 // Number of sequences per panel, large enough to hide the latency of the recursion by independent computations.
 constexpr std::size_t kSequenceLanes = 16;
 
-// Alignment kernel: sum over all alignments of the product of local similarities
-//   w / (2 - w),  w = triangle(i - j) exp(-gamma |x_i - z_j|^2),  triangle(t) = max(0, 1 - |t| / band),
-// where band 0 means no band. The kernel is positive definite (Cuturi, ICML 2011).
+// Alignment kernel: sum over all alignments of the product of local similarities w / (2 - w), where
+//   w = triangle(i - j) exp(-gamma |x_i - z_j|^2),  triangle(t) = max(0, 1 - |t| / band).
+// A band of 0 means that there is no band. The kernel is positive definite (Cuturi, ICML 2011).
 struct AlignmentSpec {
     double gamma = 1.0;
     std::size_t band = 0;

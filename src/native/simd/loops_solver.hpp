@@ -41,7 +41,7 @@ struct SolverLoops {
     // y[i] += sum over k < 8 of a[k] * x[k][i]; the sum is computed in float.
     void (*add_narrow8)(const float* a, const float* const* x, double* y, std::size_t n);
     // y[i] += shift + sum over k < kFixedRows of weight k * x[k][i]. Products and sums of two products are exact.
-    // Other sums are computed in float.
+    // Sums of more than two products are computed in float.
     void (*add_fixed16)(const FixedWeights& weights, const std::int16_t* const* x, double* y, std::size_t n);
     void (*to_fixed)(const double* x, std::int16_t* fixed, std::size_t n);
     void (*from_fixed)(const std::int16_t* fixed, float* x, std::size_t n);
@@ -64,8 +64,8 @@ struct SolverLoops {
     double (*worst)(const double* e, double b, const double* z, const double* lower, const double* upper,
                     std::size_t n);
     // Writes all i that may violate their conditions, ascending, and returns their number.
-    // These have e[i] + b < limit and z[i] < upper[i], or -(e[i] + b) < limit and z[i] > lower[i].
-    // The limit is slack - exact_at[i]. The output must have space for n entries.
+    // Such i have e[i] + b < limit and z[i] < upper[i], or -(e[i] + b) < limit and z[i] > lower[i].
+    // For each i, the limit is slack - exact_at[i]. The output must have space for n entries.
     std::size_t (*suspects)(const double* e, double b, const double* z, const double* lower, const double* upper,
                             double slack, const double* exact_at, std::size_t n, std::uint32_t* found);
     std::size_t (*count_nonzero)(const double* a, std::size_t n);

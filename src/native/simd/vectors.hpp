@@ -1,5 +1,5 @@
 // Vector types of one SIMD level. All code in files that a level includes must be in the namespace of the level.
-// It must not instantiate std:: templates.
+// Such code must not instantiate std:: templates.
 // Otherwise the linker could merge inline functions compiled for AVX-512 into baseline code.
 // Such a program would crash on older processors.
 #pragma once

@@ -35,7 +35,7 @@ struct UnknownRow {
 };
 
 // Derived state of the rows: precision and list of the cached kernel rows.
-// It also has the order in which equal rows are forgotten.
+// RowsInUse also stores the order in which equal rows are forgotten.
 struct RowsInUse {
     Precision precision;
     std::span<const std::uint32_t> kept, order;
@@ -47,7 +47,7 @@ class IncrementalSvc {
     IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
     // Learns and forgets rows, then solves every problem. The update is atomic: if it throws, nothing has changed.
-    // It may throw UnknownRow, SolverFailure, or an exception of the kernel function.
+    // update() may throw UnknownRow, SolverFailure, or an exception of the kernel function.
     void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
 
     // Returns the number of updates so far, from any thread. Results derived from the state are valid for one version.

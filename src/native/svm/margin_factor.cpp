@@ -51,7 +51,7 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
 void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
     // Rank-one update L33 L33' + l l' of the block below and to the right of the removed column l.
-    // It needs one Givens rotation per column.
+    // The update needs one Givens rotation per column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
     // The same rotations update L^-1 e and other solved vectors. Rotations are orthogonal, so no precision is lost.
     const auto rotate = loops().solver.rotate;

@@ -10,7 +10,7 @@ namespace steelyard {
 
 // A = L L', where A is the kernel matrix K of the margin set plus a constant in every entry.
 // The constant has no effect for coefficients that sum to zero.
-// It makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
+// The constant makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
 // So one triangular factor replaces the bordered inverse, and loses half as many digits.
 //
 // L is stored by columns with stride `capacity`.

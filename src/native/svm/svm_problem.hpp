@@ -1,25 +1,25 @@
 // SvmProblem: one binary C-SVM that stays at its optimum while samples are added, removed and change their bounds.
-// This is the incremental SVM of Cauwenberghs and Poggio.
+// The algorithm is the incremental SVM of Cauwenberghs and Poggio.
 //
-// In signed coefficients z_i = y_i alpha_i the dual problem is
+// In signed coefficients z_i = y_i alpha_i, the dual problem is the following:
 //
 //     minimize 1/2 z'Kz - y'z   subject to   sum(z) = 0,   lower_i <= z_i <= upper_i
 //
-// with [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1.
+// The bounds are [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1.
 // With e_i = (Kz)_i - y_i and the bias b, the decision function is f(x) = k(x)'z + b.
-// The coefficients z are optimal when
+// The coefficients z are optimal under the following conditions:
 //
 //     e_i + b >= 0 if z_i < upper_i,   e_i + b <= 0 if z_i > lower_i.
 //
 // The margin set contains samples strictly between their bounds.
 // A factor of their kernel matrix is used to maintain e_i + b = 0.
 // Other samples may be between their bounds, too, if their kernel rows depend linearly on those of the margin set.
-// For these samples, e_i + b = 0 follows.
+// For such dependent samples, e_i + b = 0 follows from the margin set.
 //
 // The active set contains the samples whose coefficients move, and their e is exact in double.
 // For other samples e has an error bound, because it is summed from kernel rows of lower precision.
 // If a sample is closer to a violation than the error bound, its sum is computed exactly before any decision.
-// So the conditions hold as if all kernel rows were doubles.
+// So the optimality conditions hold as if all kernel rows were doubles.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ constexpr double kUselessError = 1.0;
 // Sums are recomputed after this many additions, because rounding errors accumulate.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
 // All sums are computed in double if more than kFewDoubtful samples, and more than 1 in kDoubtfulShare, are uncertain.
-// This costs less than computing exact sums one by one.
+// In this case, computing exact sums one by one would cost more.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace

@@ -171,7 +171,7 @@ void check_two_products(const std::string& level) {
 }
 
 // Checks the order of similarities that differ only in the last bits or are denormal.
-// It must also be correct when denormals are flushed to zero.
+// The order must also be correct when denormals are flushed to zero.
 template <class Real>
 void check_small_differences(const std::string& level) {
     const Real steps[] = {std::numeric_limits<Real>::epsilon(), std::numeric_limits<Real>::denorm_min()};

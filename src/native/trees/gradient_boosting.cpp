@@ -332,7 +332,7 @@ class Booster {
 
     // Evaluates the splits after each of the first `n` bins.
     // A vectorized test without divisions rejects almost all of them.
-    // It has a margin for rounding errors, so the result is the same as if every gain were computed.
+    // The test has a margin for rounding errors, so the result is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
