@@ -14,7 +14,7 @@ namespace steelyard {
 namespace {
 
 constexpr std::size_t kBoundaryTaskRows = 64;
-// Squared distances below this, relative to the squared lengths, are rounding errors.
+// Squared distances below this value, relative to the squared lengths, are rounding errors.
 constexpr double kCoincide = 1e-10;
 
 // Calls body(begin, end) for consecutive blocks of rows.
@@ -68,8 +68,8 @@ void weighted_rows(const KernelView& view, std::span<const std::int64_t> rows, c
 }
 
 std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, unsigned n_threads) {
-    // The blocks are square, so that both triangles are read along rows. The hardware does not prefetch short pieces of
-    // many rows, so the next block is prefetched explicitly.
+    // The blocks are square, so both triangles are read along rows.
+    // The next block is prefetched explicitly, because the hardware does not prefetch short pieces of many rows.
     constexpr std::size_t side = 64, line = 8;
     std::vector<std::size_t> found((n + side - 1) / side, n * n);
     parallel_for(found.size(), n_threads, [&](std::size_t block) {
@@ -81,7 +81,7 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
             for (std::size_t j = last; j < next; ++j)
                 for (std::size_t i = begin; i < end; i += line) __builtin_prefetch(K + j * n + i);
             const auto agrees = [&](std::size_t i, std::size_t j) {
-                return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if not finite
+                return std::abs(K[i * n + j] - K[j * n + i]) <= tolerance;  // false if the difference is not finite
             };
             bool all_agree = true;
             for (std::size_t i = begin; i < end; ++i)
@@ -99,7 +99,7 @@ std::size_t find_asymmetry(const double* K, std::size_t n, double tolerance, uns
 
 namespace {
 
-// Factors of each boundary point that do not depend on the row.
+// Factors of each boundary point that do not depend on the row of the kernel matrix.
 struct Bumps {
     std::vector<double> rare_part, other_part, inverse;
 
@@ -135,7 +135,7 @@ void largest_exponents(const KernelView& view, const double* self, const Boundar
         });
         return;
     }
-    // Read the rows of the end points contiguously instead of single values all over the matrix.
+    // Read whole rows of the matrix instead of single values from many rows.
     for_columns(view.n_rows, n_threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t b = 0; b < n; ++b) {
             const BumpRows bump{view.K + static_cast<std::size_t>(points.rare[b]) * ld + begin,
@@ -196,7 +196,7 @@ void mean_near_distances(const KernelView& view, const BoundaryPoints& points, d
                 nearest = std::min(nearest, squared[c]);
                 if (squared[c] < limit) squared[n_near++] = squared[c];
             }
-            // For a few of many values partial_sort is faster than nth_element, which also partitions the rest.
+            // If only a few values are needed, partial_sort is faster than nth_element, which also partitions the rest.
             if (max_count < n_near)
                 std::partial_sort(squared.begin(), squared.begin() + max_count, squared.begin() + n_near);
             const std::size_t count = std::min(max_count, n_near);

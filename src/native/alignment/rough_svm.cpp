@@ -15,7 +15,8 @@ namespace steelyard {
 namespace {
 
 constexpr double kClosed = std::numeric_limits<double>::infinity();
-constexpr double kMinCurvature = 1e-7;            // smallest curvature of a step, relative to the diagonal
+// Smallest curvature assumed in a step, relative to the diagonal of the kernel matrix.
+constexpr double kMinCurvature = 1e-7;
 constexpr std::size_t kMaxStepsPerSample = 1000;  // limits the number of steps on degenerate kernels
 
 // Current kernel values among the samples of the working set, computed on demand.
@@ -56,7 +57,7 @@ class WorkingRows {
     const RoughSamples& samples_;
     const double* all_factors_;
     const std::size_t capacity_;
-    std::unique_ptr<float[]> values_;  // not initialized, so pages that are never used take no memory
+    std::unique_ptr<float[]> values_;  // not initialized, so that the system allocates no memory for unused pages
     std::vector<std::int32_t> samples_of_;
     std::vector<double> factors_;
     std::vector<std::size_t> n_computed_;
@@ -125,7 +126,7 @@ class PairSolver {
         }
     }
 
-    // Makes the optimal step of a pair, limited by the bounds.
+    // Makes the optimal step for a pair of multipliers, limited by their bounds.
     double move_pair(std::size_t up, std::size_t down, double between) {
         const double own = row_.diagonal(up);
         const double curvature = std::max(own + row_.diagonal(down) - 2.0 * between, kMinCurvature * own);
@@ -139,8 +140,8 @@ class PairSolver {
         return move;
     }
 
-    // Returns the intercept: the mean over multipliers strictly between their bounds, or else the middle of the
-    // feasible interval.
+    // Returns the intercept: the mean over all multipliers strictly between their bounds.
+    // If no multiplier is strictly between its bounds, returns the middle of the feasible interval.
     double intercept() const {
         double sum = 0.0, low = -kClosed, high = kClosed;
         std::size_t n_between = 0;

@@ -1,14 +1,15 @@
-// Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel, accurate enough to
-// compare decision values. Multipliers start at 0, because a warm start would need as many steps.
+// Approximate solver for several C-SVMs on the same samples, each with its own bounds and kernel.
+// The solution is accurate enough to compare decision values.
+// Multipliers start at 0, because a warm start would need as many steps.
 #pragma once
 
 #include <cstddef>
 
 namespace steelyard {
 
-// Samples shared by all SVMs; fewer than 2^31.
+// Samples shared by all SVMs. There must be fewer than 2^31 samples.
 struct RoughSamples {
-    const double* K;  // (n, n), symmetric: kernel values without factors
+    const double* K;  // kernel values before scaling by the factors, symmetric, shape (n, n)
     const double* signs;
     std::size_t n;
 };
@@ -17,18 +18,18 @@ struct RoughSamples {
 struct RoughMachine {
     const double* factor;    // the current kernel is factor[i] * factor[j] * K[i, j]
     const double* bounds;    // 0 for samples that are not used
-    const bool* working;     // samples of the initial working set
-    double* z;               // out: the solution
-    double* scores;          // out: decision values of all samples
-    double intercept = 0.0;  // out
+    const bool* working;     // whether each sample is in the initial working set
+    double* z;               // output: the signed multipliers of the solution
+    double* scores;          // output: the decision values of all samples
+    double intercept = 0.0;  // output: the intercept of the solution
 };
 
 struct RoughAccuracy {
     double tolerance;  // maximum violation of the optimality conditions by a pair in the working set
-    double slack;      // samples outside the working set are added to it if they violate the margin by more than this
+    double slack;      // samples outside the working set join it if they violate the margin by more than this
 };
 
-// Kernel values are cached in single precision.
+// Solves all SVMs. Kernel values are cached in single precision.
 void solve_roughly(const RoughSamples& samples, RoughMachine* machines, std::size_t n_machines, RoughAccuracy accuracy,
                    unsigned n_threads);
 

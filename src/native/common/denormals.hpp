@@ -1,12 +1,12 @@
-// Treatment of denormal numbers.
+// RAII control of how the processor treats denormal numbers.
 #pragma once
 
 namespace steelyard {
 
-// RAII mode of the floating-point unit: denormal numbers are preserved, or treated as zero in arithmetic and
-// comparisons. Narrow kernels produce many denormal numbers. A product with a denormal number is about 100 times
-// slower, and it does not change a sum of weights. Changing the mode costs about 50 cycles, so it is changed once for
-// many samples, not in each loop.
+// Mode of the floating-point unit: denormal numbers are preserved, or treated as zero.
+// Narrow kernels produce many denormal numbers, and products with them are about 100 times slower.
+// Treating them as zero does not change a sum of weights.
+// A mode change costs about 50 cycles, so the mode is set once for many samples, not in each loop.
 class Denormals {
   public:
 #if defined(__SSE2__)

@@ -1,5 +1,5 @@
-// Interruption of long computations. The native loops do not depend on the Python interpreter: the bindings register a
-// check, and the loops call it periodically.
+// Interruption of long computations. The native loops do not depend on the Python interpreter.
+// The bindings register a check, and the loops call it periodically.
 #pragma once
 
 #include <atomic>
@@ -8,16 +8,17 @@
 
 namespace steelyard {
 
-// Function that throws if the computation shall stop. Any thread may call it, but only while its state is consistent.
+// Function that throws an exception to stop a computation.
+// Any thread may call it while the thread's data is consistent.
 using InterruptCheck = void (*)();
 
 void set_interrupt_check(InterruptCheck check) noexcept;
 
-// Calls the check if this thread has not called it for 50 ms. Solvers call this function in every step; an exception
-// leaves their state unchanged.
+// Calls the check if this thread has not called it for 50 ms. Solvers call this function in every step.
+// If the check throws, the state of the solver is unchanged.
 void poll_interrupt();
 
-// poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.
+// Version of poll_interrupt() for tasks on several threads: the creating thread polls, and all threads read the result.
 class SharedPoll {
   public:
     bool goes_on() noexcept {

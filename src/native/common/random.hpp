@@ -1,5 +1,5 @@
-// Counter-based random numbers: the random number for step t is a function of the seed and t, so a stream that is saved
-// and resumed continues with the same numbers.
+// Counter-based random numbers: the random number for step t is a function of the seed and t.
+// So a stream that is saved and resumed continues with the same numbers.
 #pragma once
 
 #include <cstdint>

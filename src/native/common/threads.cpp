@@ -11,8 +11,9 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
         for (std::size_t task = 0; task < n_tasks; ++task) body(task);
         return;
     }
-    // On a busy machine a helper thread may start milliseconds later, when no task is left. The call does not wait for
-    // such a thread: it owns a share of the counters and touches nothing else of the call once all tasks are taken.
+    // On a busy machine a helper thread may start milliseconds later, when no task is left.
+    // The call does not wait for such a thread.
+    // The thread shares ownership of the counters and accesses no other data of the call once all tasks are taken.
     struct Counters {
         std::atomic<std::size_t> next{0}, done{0};
     };
@@ -27,7 +28,7 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
     const std::size_t wanted = n_threads < n_tasks ? n_threads : n_tasks;
     try {
         for (std::size_t i = 1; i < wanted; ++i) std::thread(work).detach();
-    } catch (const std::system_error&) {  // the system cannot start more threads, so the started threads do the work
+    } catch (const std::system_error&) {  // continue with the threads that the system could start
     }
     work();
     for (std::size_t done; (done = counters->done.load(std::memory_order_acquire)) < n_tasks;)
@@ -37,7 +38,7 @@ void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body) {
     std::atomic<SpinBarrier*> meeting{nullptr};
     std::vector<std::jthread> helpers;
-    unsigned started = 1;  // written before the barrier is published, read afterwards
+    unsigned started = 1;  // written before and read after the barrier is published
     const auto help = [&](unsigned thread) {
         meeting.wait(nullptr);
         body(thread, started, *meeting.load());
@@ -45,7 +46,7 @@ void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarr
     helpers.reserve(n_threads - 1);
     try {
         for (; started < n_threads; ++started) helpers.emplace_back(help, started);
-    } catch (const std::system_error&) {  // the system cannot start more threads, so the started threads do the work
+    } catch (const std::system_error&) {  // continue with the threads that the system could start
     }
     SpinBarrier here(started);
     meeting.store(&here);

@@ -1,5 +1,5 @@
-// Parallel loops. Threads are started for each call, and every task is finished before the call returns. Callers
-// request one thread if the problem is too small for several.
+// Parallel loops. Threads are started for each call, and every task is finished before the call returns.
+// If the problem is too small for several threads, callers request one thread.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 
 namespace steelyard {
 
-// A callable that outlives the call: two pointers instead of a template of every loop, which takes long to compile.
+// Reference to a callable that outlives the call. It compiles faster than a template for every loop body.
 template <class... Arguments>
 class CallableReference {
   public:
     template <class Body>
         requires(!std::is_same_v<std::remove_cvref_t<Body>, CallableReference>)
-    CallableReference(Body&& body)  // NOLINT(google-explicit-constructor): lambdas are passed as they are
+    CallableReference(Body&& body)  // NOLINT(google-explicit-constructor): callers pass lambdas directly
         : object_(const_cast<void*>(static_cast<const void*>(std::addressof(body)))),
           call_([](void* object, Arguments... arguments) {
               (*static_cast<std::remove_reference_t<Body>*>(object))(static_cast<Arguments>(arguments)...);
@@ -27,13 +27,14 @@ class CallableReference {
     void (*call_)(void*, Arguments...);
 };
 
-// Calls body(task) for every task in [0, n_tasks). Tasks must write to separate memory, and their results must not
-// depend on the thread that runs them; then results do not depend on the number of threads. body must not throw.
+// Calls body(task) for every task in [0, n_tasks). body must not throw.
+// Tasks must write to separate memory, and their results must not depend on the thread that runs them.
+// Under these conditions, results do not depend on the number of threads.
 void parallel_for(std::size_t n_tasks, unsigned n_threads, CallableReference<std::size_t> body);
 
-// Barrier that spins first. Threads usually arrive within microseconds of each other, faster than a thread could sleep
-// and wake up. On a busy machine another process may run instead of a thread of the team, so a waiting thread sleeps
-// after some iterations and leaves its core to that process.
+// Barrier that spins before it sleeps.
+// Threads usually arrive within microseconds of each other, faster than a thread could sleep and wake up.
+// On a busy machine a thread may arrive late, so waiting threads sleep after some iterations and free their cores.
 class SpinBarrier {
   public:
     explicit SpinBarrier(unsigned n_threads) : n_threads_(n_threads) {}
@@ -58,7 +59,7 @@ class SpinBarrier {
     alignas(64) std::atomic<unsigned> round_{0};
 };
 
-// Calls body(thread, n, barrier) on n threads at once; n is n_threads or the number of threads that could be started.
+// Calls body(thread, n, barrier) on n threads at once, where n is n_threads or the number that could be started.
 // body must not throw.
 void run_team(unsigned n_threads, CallableReference<unsigned, unsigned, SpinBarrier&> body);
 

@@ -13,8 +13,8 @@ namespace steelyard {
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
-// Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible. Doubles range
-// from 2^-1074 to 2^1024; products of two doubles and sums of any length fit.
+// Two's complement integer of up to kMaxLimbs limbs of 64 bits, stored with as few limbs as possible.
+// Doubles range from 2^-1074 to 2^1024, and products of two doubles and sums of such products fit.
 class Big {
   public:
     static constexpr std::size_t kMaxLimbs = 96;
@@ -41,7 +41,7 @@ class Big {
         x.trim();
         return x;
     }
-    // Returns the value of a finite double that is an integer.
+    // Converts a finite double without a fractional part.
     static Big of_whole(double x) {
         int exponent;
         const double fraction = std::frexp(x, &exponent);
@@ -49,7 +49,7 @@ class Big {
         return Big(static_cast<std::int64_t>(std::ldexp(fraction, 53))) << static_cast<unsigned>(exponent - 53);
     }
 
-    void store(std::uint64_t* limbs, std::size_t n) const {  // n >= size()
+    void store(std::uint64_t* limbs, std::size_t n) const {  // n must be at least size()
         std::memcpy(limbs, limbs_, n_ * sizeof *limbs_);
         for (std::size_t i = n_; i < n; ++i) limbs[i] = fill();
     }
@@ -131,7 +131,7 @@ class Big {
     }
     friend bool operator<(const Big& a, const Big& b) { return (a - b).is_negative(); }
 
-    // Number of bits of the magnitude; 0 for 0.
+    // Returns the number of bits of the magnitude, or 0 for the number 0.
     unsigned bit_length() const {
         const Big m = magnitude();
         for (std::size_t i = m.n_; i-- > 0;)
@@ -144,7 +144,7 @@ class Big {
         return static_cast<unsigned>(64 * i + std::countr_zero(limbs_[i]));
     }
 
-    // Returns the fraction of the nearest double, fraction * 2^exponent; ties are rounded to even.
+    // Returns the fraction f of the nearest double f * 2^exponent. Ties are rounded to even.
     double nearest(int* exponent) const {
         const Big m = magnitude();
         const unsigned bits = m.bit_length();
@@ -171,7 +171,7 @@ class Big {
         return static_cast<int128>(static_cast<uint128>(limb(1)) << 64 | limb(0));
     }
 
-    // Quotient rounded towards minus infinity; the divisor is positive.
+    // Returns the quotient rounded towards minus infinity. The divisor must be positive.
     friend Big divide(const Big& a, const Big& b) {
         const bool negative = a.is_negative();
         const Big p = a.magnitude();

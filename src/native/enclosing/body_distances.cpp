@@ -17,7 +17,7 @@ namespace steelyard {
 
 namespace {
 
-// Distances computed for one block of rows: few enough to stay in the cache until they are compared.
+// Number of distances computed for one block of rows, small enough to stay in the cache until they are compared.
 constexpr std::size_t kBlockValues = 1 << 15;
 constexpr std::size_t kMaxBlockRows = 64;
 // With fewer multiply-adds than this, a second thread does not pay off.
@@ -63,8 +63,7 @@ class Ellipsoids {
     std::span<const std::size_t> starts_;
 };
 
-// Calls body(begin, block, scratch) for blocks of rows; the buffer has `extra` more values per row after the scratch
-// memory.
+// Calls body(begin, block, scratch) for blocks of rows. `scratch` has space for scratch_width() + extra values per row.
 template <class Bodies, class Body>
 void for_blocks(const Bodies& bodies, Rows<double> X, std::size_t extra, unsigned n_threads, Body&& body) {
     const std::size_t n = X.n_rows, d = X.n_features;
@@ -89,7 +88,7 @@ void all_distances(const Bodies& bodies, Rows<double> X, double* out, unsigned n
     });
 }
 
-// Finds the body with the smallest ratio of distance to radius, given the squared distances of a row to all bodies.
+// Finds the body with the smallest ratio of distance to radius, from the squared distances of a row to all bodies.
 class NearestRule {
   public:
     explicit NearestRule(std::span<const double> radii) : radii_(radii), factors_(radii.size()) {
@@ -129,16 +128,16 @@ void find_nearest(const Bodies& bodies, Rows<double> X, std::span<const double> 
     });
 }
 
-// Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers. They suffer
-// from cancellation, so they are used only to find the nearest sphere, and only if it is nearest by more than the
-// rounding error.
+// Approximate squared distances to spheres, |x|^2 - 2 c'x + |c|^2, relative to the mean of the centers c.
+// Such distances suffer from cancellation, so they are used only to find the nearest sphere.
+// If rounding errors leave several candidates for the nearest sphere, exact distances are needed.
 class SphereScreen {
   public:
     SphereScreen(Rows<double> centers, std::span<const double> radii)
         : middle_(middle_of(centers)),
           planes_(normals(centers, radii), centers.n_rows, centers.n_features),
           doubt_(static_cast<double>(4 * centers.n_features + 128) * std::numeric_limits<double>::epsilon()) {
-        // Padding after the last sphere is never the nearest.
+        // Padding after the last sphere is never selected as the nearest sphere.
         factors_.resize(width(), 0.0);
         offsets_.resize(width(), kInfinity);
     }
@@ -146,7 +145,7 @@ class SphereScreen {
     std::size_t width() const { return planes_.stride(); }
     std::size_t scratch_width() const { return width() + middle_.size() + 1; }
 
-    // found[i] is the nearest sphere of row i, or kUndecided if several are possible.
+    // Marks a row for which several spheres may be the nearest. Otherwise found[i] is the nearest sphere of row i.
     static constexpr std::size_t kUndecided = SIZE_MAX;
     void nearest(Rows<double> X, double* scratch, std::size_t* found) const {
         double *shifted = scratch + X.n_rows * width(), *squares = shifted + X.n_rows * X.n_features;
@@ -160,7 +159,7 @@ class SphereScreen {
     }
 
   private:
-    // Relative error bounds do not hold where squares underflow.
+    // Relative error bounds do not hold for squares below this value, because they underflow.
     static constexpr double kNoSquare = 1e-290;
 
     static std::vector<double> middle_of(Rows<double> centers) {
@@ -202,7 +201,7 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
     const std::size_t n_tasks = (values.size() + kTask - 1) / kTask;
     std::atomic<bool> beyond{false};
     parallel_for(n_tasks, n_tasks < 4 ? 1u : n_threads, [&](std::size_t task) {
-        std::int64_t found = 0;  // an integer as wide as a double, so that the loop vectorizes
+        std::int64_t found = 0;  // an integer with the size of a double, so that the loop is vectorized
         for (const double value : values.subspan(task * kTask, std::min(kTask, values.size() - task * kTask)))
             found |= static_cast<std::int64_t>(!(std::fabs(value) <= limit));
         if (found) beyond.store(true, std::memory_order_relaxed);
@@ -230,7 +229,7 @@ void nearest_sphere(Rows<double> X, Rows<double> centers, std::span<const double
     for_blocks(screen, X, 0, n_threads, [&](std::size_t begin, Rows<double> block, double* scratch) {
         std::array<std::size_t, kMaxBlockRows> found;
         screen.nearest(block, scratch, found.data());
-        // The scratch memory is no longer needed and has space for the undecided rows and their distances.
+        // The scratch memory is free at this point and is reused for the undecided rows and their distances.
         std::size_t n_undecided = 0;
         for (std::size_t i = 0; i < block.n_rows; ++i) {
             const double* row = block.data + i * d;

@@ -15,20 +15,20 @@ bool all_within(std::span<const double> values, double limit, unsigned n_threads
 // out[i * centers.n_rows + b] = |x_i - center_b|^2, computed as a sum of squared differences.
 void sphere_distances(Rows<double> X, Rows<double> centers, double* out, unsigned n_threads);
 
-// out[i * n_bodies + b] = sum of (axis'x_i - offset)^2 over the axes of body b, which are starts[b] .. starts[b + 1].
-// The distances to a body are bitwise independent of the other bodies.
+// out[i * n_bodies + b] = sum of (axis'x_i - offset)^2 over the axes starts[b] .. starts[b + 1] - 1 of body b.
+// The distances to a body do not depend on the other bodies, not even by rounding.
 void ellipsoid_distances(Rows<double> X, Rows<double> axes, std::span<const double> offsets,
                          std::span<const std::size_t> starts, double* out, unsigned n_threads);
 
-// For each row: the body with the smallest sqrt(squared distance) / radius (the first one of equal ratios), and that
-// ratio.
+// For each row: the body with the smallest sqrt(squared distance) / radius, and this smallest ratio.
+// Of equal ratios, the first body is chosen.
 struct Nearest {
     std::int64_t* body;
     double* ratio;
 };
 
-// Finds the nearest sphere or ellipsoid of each row without storing the matrix of distances; there must be at least
-// one.
+// Finds the nearest sphere or ellipsoid of each row without storing the matrix of distances.
+// At least one body is required.
 void nearest_sphere(Rows<double> X, Rows<double> centers, std::span<const double> radii, Nearest out,
                     unsigned n_threads);
 void nearest_ellipsoid(Rows<double> X, Rows<double> axes, std::span<const double> offsets,

@@ -63,8 +63,8 @@ Values heights_of(const Values& diagonal, const Values& products) {
     return heights;
 }
 
-// Returns weights that sum to 1: the highest rows get their bounds until the sum is reached. Among equal heights the
-// first row comes first.
+// Returns weights that sum to 1: the highest rows get their bounds until the sum is reached.
+// Of rows with equal heights, the first row has priority.
 Values load_highest(const Values& heights, std::span<const double> bounds) {
     std::vector<std::uint32_t> order(heights.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -79,7 +79,7 @@ Values load_highest(const Values& heights, std::span<const double> bounds) {
     return alpha;
 }
 
-// Optimizes two weights at a time; each step moves weight from a low row to a high one.
+// Optimizes two weights at a time: each step moves weight from a low row to a high row.
 class Solver {
   public:
     Solver(const BallProblem& problem, const BallSettings& settings, Values alpha)
@@ -101,9 +101,9 @@ class Solver {
     }
 
   private:
-    // Data that a step reads and writes, stored contiguously for the active rows.
+    // Data of the active rows that a step reads and writes, stored contiguously.
     struct Local {
-        Values alpha, heights, diagonal, bounds, closed;  // closed: infinity if alpha is at its bound, else 0
+        Values alpha, heights, diagonal, bounds, closed;  // closed is infinity if alpha is at its bound, else 0
     };
 
     // Recomputes heights from alpha: all rows become active, and accumulated rounding errors disappear.
@@ -160,7 +160,7 @@ class Solver {
         highest_ = move_heights(2.0 * moved, row_i, row_j);
     }
 
-    // Returns the row with positive weight whose exchange of weight with row i has the largest gain.
+    // Returns the row with positive weight that gives the largest gain when it transfers weight to row i.
     std::size_t best_partner(std::size_t i, const double* row_i) const {
         double best = -1.0;
         std::size_t partner = support_.front();
@@ -173,8 +173,8 @@ class Solver {
         return partner;
     }
 
-    // Returns the squared distance of rows i and j, bounded away from 0 so that equal rows exchange as much weight as
-    // possible.
+    // Returns the squared distance of rows i and j.
+    // The distance is bounded away from 0, so that equal rows exchange as much weight as possible.
     double curvature_of(std::size_t i, std::size_t j, const double* row_i) const {
         return std::max(local_.diagonal[i] + local_.diagonal[j] - 2.0 * row_i[j], kRounding * largest_ + 1e-300);
     }
@@ -197,7 +197,7 @@ class Solver {
         return lowest;
     }
 
-    // Returns the violation of optimality: how far a row that may gain weight is above one that may lose weight.
+    // Returns the violation of optimality: the height difference between the best rows to gain and to lose weight.
     double gap() const {
         if (local_.closed[highest_] != 0.0) return 0.0;  // every row is at its bound
         return std::max(0.0, local_.heights[highest_] - lowest_support());
@@ -229,7 +229,7 @@ class Solver {
 
     Ball finish() const {
         const std::size_t n = alpha_.size();
-        double centre_norm = 0.0;  // alpha'K alpha, the difference between squared distances and heights
+        double centre_norm = 0.0;  // alpha'K alpha, which is the difference between squared distances and heights
         for (std::size_t i = 0; i < n; ++i) centre_norm += 0.5 * alpha_[i] * (diagonal_[i] - local_.heights[i]);
         Ball ball{alpha_, Values(n), 0.0, 0.0, steps_};
         double sum = 0.0, count = 0.0;
@@ -246,10 +246,10 @@ class Solver {
 
     const BallProblem& problem_;
     const BallSettings& settings_;
-    Values diagonal_, alpha_;            // one entry per row, also for inactive rows
-    std::vector<std::uint32_t> active_;  // rows that steps consider
+    Values diagonal_, alpha_;            // one entry per row, including inactive rows
+    std::vector<std::uint32_t> active_;  // rows that are considered in steps
     Local local_;
-    std::vector<std::uint32_t> support_;  // positions, among the active rows, of those with positive weight
+    std::vector<std::uint32_t> support_;  // positions, among the active rows, of the rows with positive weight
     std::size_t highest_ = 0;             // the highest active row that may gain weight
     double objective_ = 0.0, largest_ = 0.0;
     std::size_t steps_ = 0;
@@ -257,12 +257,13 @@ class Solver {
 
 Ball solve(const BallProblem& problem, const BallSettings& settings);
 
-// Returns approximate weights: the solution for every fourth row.
+// Returns approximate weights from the solution for every fourth row.
 Values starting_weights(const BallProblem& problem, const BallSettings& settings) {
     const auto [data, n, d] = problem.rows;
     Values alpha(n, 0.0);
     if (n <= kCoarsestRows) {
-        std::fill(alpha.begin(), alpha.end(), 1.0 / static_cast<double>(n));  // the mean is the initial center
+        // The initial center is the mean of all rows.
+        std::fill(alpha.begin(), alpha.end(), 1.0 / static_cast<double>(n));
     } else {
         Values rows, bounds;
         for (std::size_t i = 0; i < n; i += kCoarsening) {

@@ -1,4 +1,4 @@
-// Smallest enclosing ball of weighted points in the feature space of a kernel, with a penalty for points outside.
+// Smallest enclosing ball of points in the feature space of a kernel, with a weighted penalty for points outside.
 //
 //   min R^2 + sum of bounds[i] * max(0, |phi(x_i) - a|^2 - R^2)
 //   dual: max sum alpha_i k(x_i, x_i) - alpha'K alpha,   sum alpha = 1,  0 <= alpha_i <= bounds[i]
@@ -18,13 +18,13 @@ namespace steelyard {
 struct BallProblem {
     KernelSpec spec;  // should be positive definite; otherwise the solution is only a stationary point
     Rows<double> rows;
-    std::span<const double> bounds;  // one per row, positive; their sum is at least 1
+    std::span<const double> bounds;  // one positive bound per row, with a sum of at least 1
 };
 
 struct BallSettings {
-    double tolerance;         // largest violation of the optimality conditions, relative to R^2
+    double tolerance;         // largest allowed violation of the optimality conditions, relative to R^2
     std::size_t cache_bytes;  // size of the cache of kernel rows; at least two rows are cached
-    std::size_t max_steps;    // per refinement level
+    std::size_t max_steps;    // maximal number of steps per refinement level
     unsigned n_threads;
 };
 
@@ -36,8 +36,8 @@ struct Ball {
     std::size_t steps;
 };
 
-// Sequential minimal optimization with second-order working set selection, shrinking and a kernel cache, started from
-// the solution for every fourth row. Deterministic; the result does not depend on n_threads. n_rows is at least 1.
+// Sequential minimal optimization with second-order working set selection, shrinking and a kernel cache.
+// The solver starts from the solution for every fourth row. Results do not depend on n_threads. Requires n_rows >= 1.
 Ball enclosing_ball(const BallProblem& problem, const BallSettings& settings);
 
 }  // namespace steelyard

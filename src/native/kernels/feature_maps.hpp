@@ -1,4 +1,4 @@
-// Feature maps whose results are bitwise independent of the other rows, the SIMD level and the number of threads.
+// Feature maps. The result of a row is bit-identical in all batches, at all SIMD levels, with any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@
 
 namespace steelyard {
 
-// Map of rows to `starts.size()` outputs. A value x of feature k is first transformed to (x - shift[k]) * scale[k],
-// rounded to 24 bits for cosine, rectified and sigmoid, and to multiples of 2^-19 between -64 and 64 for halving_2.
+// Map of rows to `starts.size()` outputs. A value x of feature k is first transformed to (x - shift[k]) * scale[k].
+// For cosine, rectified and sigmoid, the transformed value is rounded to 24 bits.
+// For halving_2, the transformed value is rounded to a multiple of 2^-19 between -64 and 64.
 struct FeatureMap {
     MapSpec spec;
     std::span<const double> shift, scale;
-    const double* weights;  // n_features by n_outputs
+    const double* weights;  // shape (n_features, n_outputs), row-major
     std::span<const double> starts;
 
     std::size_t n_features() const { return shift.size(); }
@@ -25,11 +26,11 @@ struct FeatureMap {
 // Writes the outputs of all rows; `out` has the shape (n_rows, n_outputs).
 void map_rows(const FeatureMap& map, Rows<double> rows, double* out, unsigned n_threads);
 
-// map_rows() for rows in CSR format with ascending columns in each row; not for distances.
+// Maps rows in CSR format with ascending columns in each row. The kinds halving and halving_2 are not supported.
 void map_sparse_rows(const FeatureMap& map, std::span<const double> values, std::span<const std::int64_t> columns,
                      std::span<const std::int64_t> row_starts, double* out, unsigned n_threads);
 
-// values = step * round(factor * values), factor a power of two.
+// values = step * round(factor * values), where factor is a power of two.
 void round_to_step(std::span<double> values, double factor, double step, unsigned n_threads);
 
 }  // namespace steelyard

@@ -10,23 +10,23 @@ namespace steelyard {
 
 namespace {
 
-// Number of rows whose sum is computed in float before it is added in double.
+// Number of rows that are summed in float before the sum is added in double.
 constexpr std::size_t kTogether = 8;
-// Error of a fixed-point value: half a unit, plus the rounding of a dozen products and sums in float.
+// Error of a fixed-point value: half a unit, plus the rounding errors of about a dozen float operations.
 constexpr double kFixedError = 0.5 / kFixedScale + 20 * 0x1p-24;
-// Rounding errors per term: the value, its weight, their product and three pairwise sums, with some reserve.
+// Rounding errors per term: the value, its weight, their product and three pairwise sums, plus a safety margin.
 constexpr double kNarrowError = 0x1p-24 * (1 + 1 + 1 + 3 + 0.5), kStoredError = 0x1p-24 * (1 + 0.5);
 // Kernel values and their products with weights must be far from the range limits of float.
 constexpr double kNarrowLargest = 1e30;
 
 Precision first_precision(const KernelSpec& spec, bool has_function) {
-    // Values of a function may have any range, and computing them is the main cost.
+    // Values of a kernel function may have any range, and computing them dominates the cost.
     if (has_function) return Precision::full;
     const bool is_bounded = spec.kind == KernelKind::rbf || spec.kind == KernelKind::laplacian;
     return is_bounded && spec.gamma >= 0.0 ? Precision::fixed : Precision::single;
 }
 
-// Rounds the weights of a pair of rows, which share a scale, to integers. Returns the resulting error of the sum.
+// Rounds the weights of a pair of rows to integers with a common scale. Returns the resulting error of the sum.
 double put_weights(FixedWeights& fixed, std::size_t pair, const double* weights) {
     constexpr double largest_part = 32767.0;
     const double largest = std::max(std::abs(weights[0]), std::abs(weights[1]));
@@ -58,7 +58,7 @@ KernelRows::KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction f
 // -- samples ------------------------------------------------------------------------------------------------------
 
 std::size_t KernelRows::max_kept() const {
-    constexpr std::size_t least = kFixedRows;  // number of rows that are in use at the same time
+    constexpr std::size_t least = kFixedRows;  // number of rows that are used at the same time
     return std::max(least, budget_ / (bytes_of_value() * std::max<std::size_t>(1, capacity_)));
 }
 

@@ -12,45 +12,44 @@
 
 namespace steelyard {
 
-// Kernel function: writes out[i * n_z + j] = k(x_i, z_j) for rows with the given number of features. The class
-// KernelRows does not change if the function throws.
+// Kernel function: writes out[i * n_z + j] = k(x_i, z_j) for rows with the given number of features.
+// If the function throws, the KernelRows object does not change.
 using KernelFunction =
     std::function<void(const double* X, std::size_t n_x, const double* Z, std::size_t n_z, double* out)>;
 
-// Storage type of cached kernel values, numbered by its size in bytes: fixed point if all values are in [0, 1], float
-// or double.
+// Storage type of cached kernel values, numbered by its size in bytes. Fixed point is used if all values are in [0, 1].
 enum class Precision : std::uint8_t { fixed = 2, single = 4, full = 8 };
 
-// The samples have the numbers 0 .. size() - 1. A cached row of the kernel matrix is updated with every change of the
-// samples, so kernel values are computed only once.
+// The samples have the numbers 0 .. size() - 1.
+// Cached rows of the kernel matrix are updated with every change of the samples, so no kernel value is computed twice.
 //
-// Rows are cached in the smallest sufficient type, which reduces memory traffic; sums over cached rows come with an
-// error bound. widen() switches permanently to the next larger type. exact_sum, exact_sums and evaluate always compute
-// kernel values in double.
+// Rows are cached in the smallest sufficient type, which reduces memory traffic.
+// Sums over cached rows come with an error bound. widen() switches permanently to the next larger type.
+// The functions exact_sum, exact_sums and evaluate always compute kernel values in double.
 class KernelRows {
   public:
-    // `function` is empty if `spec` is a native kernel.
+    // If `function` is empty, `spec` is a native kernel.
     KernelRows(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
     std::size_t size() const { return size_; }
     std::size_t n_features() const { return n_features_; }
-    // Valid only for native kernels.
+    // Returns the native kernel. Must not be called if the kernel is a function.
     const KernelSpec& kernel() const { return spec_; }
     bool has_function() const { return static_cast<bool>(function_); }
     const double* sample(std::size_t i) const { return samples_.data() + i * n_features_; }
     double diagonal(std::size_t i) const { return diagonal_[i]; }
-    // Square roots of the diagonal of the kernel matrix.
+    // Returns the square roots of the diagonal of the kernel matrix.
     const std::vector<double>& norms() const { return norms_; }
     double largest_norm() const { return largest_norm_; }
 
     void append(const double* x);
-    // Removes sample i; the last sample gets the number i.
+    // Removes sample i. The last sample is renumbered to i.
     void swap_remove(std::size_t i);
     // Removes the last sample.
     void pop();
 
-    // Returns k(x_i, x_j) for all j < size(); T is double if is_wide(), else float. The two most recently returned rows
-    // stay valid.
+    // Returns k(x_i, x_j) for all j < size(). T is double if is_wide(), else float.
+    // The two most recently returned rows stay valid.
     template <class T>
     const T* row(std::size_t i) {
         if constexpr (std::is_same_v<T, float>)
@@ -68,24 +67,24 @@ class KernelRows {
             if (unwanted(kept_[slot].sample)) drop_slot(static_cast<std::uint32_t>(slot));
     }
     std::size_t n_kept() const { return kept_.size(); }
-    // Returns the samples whose rows are cached, in the order in which sums over them are computed.
+    // Returns the samples whose rows are cached, in the order of summation.
     std::vector<std::uint32_t> kept_samples() const;
     // Caches a row.
     void keep(std::size_t i) { kept_row(i); }
 
-    // out += sum over k of weights[k] * row(samples[k]). Returns an error bound for each entry of out, in addition to
-    // the rounding errors of doubles.
+    // out += sum over k of weights[k] * row(samples[k]). Returns an error bound for the entries of out.
+    // The error bound excludes rounding errors of double arithmetic.
     double add_rows(const std::vector<std::uint32_t>& samples, const std::vector<double>& weights, double* out);
-    // out[i] = sum over j of z[j] * k(x_j, x_i), more precisely than add_rows(). Returns an error bound as add_rows()
-    // does.
+    // out[i] = sum over j of z[j] * k(x_j, x_i), with a smaller error than add_rows().
+    // Returns an error bound of the same kind as add_rows().
     double sum_rows(const double* z, double* out);
 
-    // Returns the sum over j of z[j] * k(x_j, x_i), computed in double; n_nonzero is the number of nonzero z[j].
+    // Returns the sum over j of z[j] * k(x_j, x_i), computed in double. n_nonzero is the number of nonzero z[j].
     double exact_sum(std::size_t i, const double* z, std::size_t n_nonzero);
     // out[i] = exact_sum(i, z, ...) for all i.
     void exact_sums(const double* z, double* out) const;
-    // Computes k(x_i, x) for the given samples x; `packed` contains these samples, or is unused if the kernel is a
-    // function.
+    // Computes k(x_i, x) for the given samples x.
+    // `packed` contains the same samples and is ignored if the kernel is a function.
     void evaluate(std::size_t i, const std::vector<std::uint32_t>& samples, const PackedRows<double>& packed,
                   double* out);
 
@@ -126,7 +125,7 @@ class KernelRows {
     PackedRows<double> packed_, packed_kept_;  // empty if the kernel is a function
     std::vector<double> samples_, diagonal_, norms_, row_;
     std::vector<double> column_;         // kernel values of a sample with the cached rows
-    std::size_t column_sample_ = kNone;  // the sample of column_, as long as the cached rows do not change
+    std::size_t column_sample_ = kNone;  // the sample that column_ belongs to; reset when the cached rows change
     double largest_norm_ = 0.0;
     std::vector<std::byte> encoded_;
     std::vector<float> decoded_[2];

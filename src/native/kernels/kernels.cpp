@@ -10,8 +10,8 @@ namespace steelyard {
 
 namespace {
 
-// Rows per task: few enough to stay in the second-level cache together with a panel, and a multiple of every tile and
-// panel size, so that tasks of a symmetric matrix meet at panel boundaries.
+// Number of rows per task. They stay in the second-level cache together with a panel.
+// The number is a multiple of every tile and panel size, so tasks of a symmetric matrix meet at panel boundaries.
 constexpr std::size_t kKernelTaskRows = 64;
 
 // Below this many features, computing a value again is faster than copying it to the other triangle.
@@ -23,7 +23,7 @@ const KernelBlockLoops<float, double>& block_loops(const float*, const double*) 
 const KernelFinishLoops<double>& finish_loops(const double*) { return loops().kernel.finish_f64; }
 const KernelFinishLoops<float>& finish_loops(const float*) { return loops().kernel.finish_f32; }
 
-// Starting a thread costs about as much as this many multiply-adds.
+// Returns 1 if the work is too small to pay for starting more threads, otherwise `wanted`.
 unsigned threads_for_kernels(unsigned wanted, std::size_t n_x, std::size_t n_z, std::size_t d) {
     const double work = static_cast<double>(n_x) * static_cast<double>(n_z) * static_cast<double>(d + 20);
     return work < 1e6 ? 1u : wanted;
@@ -38,12 +38,12 @@ void for_row_tasks(std::size_t n_rows, unsigned n_threads, Body&& body) {
     });
 }
 
-// Rows and columns of a square block of a matrix.
+// Square block of a matrix, given by its range of rows and its range of columns.
 struct Square {
     std::size_t row, row_end, column, column_end;
 };
 
-// Copies the part of the block below the diagonal to the other triangle.
+// Copies the part of the block below the diagonal to the other triangle of the matrix.
 template <class T>
 void mirror(T* out, std::size_t ld, Square block) {
     for (std::size_t j = block.column; j < block.column_end; ++j)
@@ -67,7 +67,7 @@ void PackedRows<T, Sum>::reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     const std::size_t rounded = (capacity + width - 1) / width * width;
     AlignedBuffer<Sum> grown = aligned_buffer<Sum>(rounded * n_features_);
-    // Full panels are read, so unused lanes must contain finite numbers.
+    // The loops read full panels, so unused lanes must contain finite numbers.
     Sum* rest = std::copy_n(panels_.get(), capacity_ * n_features_, grown.get());
     std::fill(rest, grown.get() + rounded * n_features_, Sum(0));
     panels_ = std::move(grown);

@@ -1,15 +1,16 @@
-// Kernel values for learners: blocks of a kernel matrix, one row against stored vectors, sums over support vectors.
+// Kernel values: blocks of a kernel matrix, one row with stored vectors, and sums over support vectors.
 //
 // Entry points:
-//   stored vectors against a stream of samples (a budget, support vectors)   PackedRows + kernel_row, kernel_rows
-//   only f(x) = sum of weights[j] k(x, z_j)                                  PackedRows + kernel_sums
-//   two matrices                                                             kernel_block
-//   a matrix with itself                                                     kernel_matrix
+//   kernel_row, kernel_rows   values of a stream of samples with stored vectors (PackedRows)
+//   kernel_sums               decision values, the sum of weights[j] k(x, z_j) over stored vectors z_j
+//   kernel_block              values of the rows of one matrix with the rows of another matrix
+//   kernel_matrix             values of the rows of one matrix with each other
 //
-// For all entry points, tile sizes and numbers of threads, k(x, z) has the same bits (on one SIMD level, for one pair
-// of types), k(x, z) == k(z, x), and rbf and laplacian of a row with itself are exactly 1. Distances are summed from
-// differences, so no norms are stored and a common offset of the data costs no accuracy. Values must be finite; see
-// KernelSpec for the formulas and their limits.
+// At one SIMD level and for one pair of types, all entry points return bit-identical kernel values.
+// Kernel values do not depend on the tile size and the number of threads.
+// Always k(x, z) == k(z, x), and rbf and laplacian of a row with itself are exactly 1.
+// Distances are summed from differences, so a common offset of the data costs no accuracy. Values must be finite.
+// KernelSpec documents the formulas and their limits.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,13 @@
 
 namespace steelyard {
 
-// Vectors in the layout for fast kernel values: panels of a few vectors side by side, interleaved by feature, so that
-// one loop step processes a full register of vectors.
+// Vectors in a layout for fast kernel values: panels of a few vectors side by side, interleaved by feature.
+// One loop step processes a full register of vectors.
 //
-// T is the type of rows, Sum the type of sums and results. PackedRows<double> and PackedRows<float> sum in the type of
-// their rows; PackedRows<float, double> stores float32 rows for sums in float64. The panels store Sum, because
-// converting a row once, when it is added, is cheaper than converting it at every use.
+// T is the type of rows, Sum the type of sums and results.
+// PackedRows<float, double> stores float32 rows for sums in float64.
+// Without the second argument, sums have the type of the rows.
+// The panels store Sum, because converting a row once, when it is added, is cheaper than converting it at every use.
 template <class T, class Sum = T>
 class PackedRows {
   public:
@@ -35,10 +37,10 @@ class PackedRows {
     std::size_t n_features() const { return n_features_; }
     std::size_t capacity() const { return capacity_; }
 
-    // Allocates memory for this many vectors; append allocates only beyond it.
+    // Allocates memory for this many vectors, so that append() does not allocate until there are more.
     void reserve(std::size_t capacity);
     void append(const T* row);
-    // i < size() in the following functions.
+    // In the following functions, i must be less than size().
     void replace(std::size_t i, const T* row);
     void copy_row(std::size_t i, T* row) const;
     // Removes vector i; the last vector moves to position i.
@@ -58,17 +60,17 @@ class PackedRows {
     AlignedBuffer<Sum> panels_;
 };
 
-// out[j] = k(x, z_j) for j < Z.size(). Does not allocate memory or start threads, so it is suitable for loops over a
-// stream.
+// out[j] = k(x, z_j) for j < Z.size().
+// Does not allocate memory or start threads, so it is suitable for loops over streams.
 template <class T, class Sum>
 void kernel_row(const KernelSpec& spec, const T* x, const PackedRows<T, Sum>& Z, Sum* out) noexcept;
 
-// out[i * ld + j] = k(x_i, z_j). Several rows in one call are cheaper than one call per row.
+// out[i * ld + j] = k(x_i, z_j). One call for several rows is cheaper than one call per row.
 template <class T, class Sum>
 void kernel_rows(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z, Sum* out, std::size_t ld,
                  unsigned n_threads);
 
-// out[i] = sum over j of weights[j] k(x_i, z_j), without storing the matrix; for decision functions.
+// out[i] = sum over j of weights[j] k(x_i, z_j), for decision functions. The kernel matrix is not stored.
 template <class T, class Sum>
 void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z, const Sum* weights, Sum* out,
                  unsigned n_threads);
@@ -77,7 +79,7 @@ void kernel_sums(const KernelSpec& spec, Rows<T> X, const PackedRows<T, Sum>& Z,
 template <class T>
 void kernel_block(const KernelSpec& spec, Rows<T> X, Rows<T> Z, T* out, std::size_t ld, unsigned n_threads);
 
-// out[i * ld + j] = k(x_i, x_j), exactly symmetric; for wide rows one triangle is computed and mirrored.
+// out[i * ld + j] = k(x_i, x_j), exactly symmetric. For wide rows, one triangle is computed and mirrored.
 template <class T>
 void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, unsigned n_threads);
 
@@ -85,8 +87,9 @@ void kernel_matrix(const KernelSpec& spec, Rows<T> X, T* out, std::size_t ld, un
 template <class T>
 void kernel_diagonal(const KernelSpec& spec, Rows<T> X, T* out);
 
-// Converts products[i * ld + j] = x_i'z_j, for example from a sparse product, to k(x_i, z_j) in place. rbf needs the
-// squared norms of the rows of X and Z; for other kernels pass null. laplacian and squared_distance are not supported.
+// Converts products[i * ld + j] = x_i'z_j, for example from a sparse product, to k(x_i, z_j) in place.
+// The rbf kernel needs the squared norms of the rows of X and Z. For other kernels, pass null pointers instead.
+// laplacian and squared_distance are not supported.
 template <class T>
 void kernel_from_products(const KernelSpec& spec, T* products, std::size_t n_x, std::size_t n_z, std::size_t ld,
                           const T* x_norms, const T* z_norms, unsigned n_threads);

@@ -25,8 +25,8 @@ double log_value(double mantissa, double exponent) {
     return std::log(mantissa) + exponent * kLn2;
 }
 
-// Returns the positions of all sequences, sorted by length, so that the sequences of a panel have similar lengths and
-// little padding.
+// Returns the positions of all sequences, sorted by length.
+// The sequences of a panel then have similar lengths, which saves padding.
 template <class Symbol>
 std::vector<std::size_t> by_length(const Sequences<Symbol>& X) {
     std::vector<std::size_t> order(X.n_sequences);
@@ -95,7 +95,7 @@ std::vector<Work> make_work(unsigned n_threads, std::size_t longest) {
     return work;
 }
 
-// Calls body(task, work) for every task on several threads, each with its own scratch memory; can be interrupted.
+// Calls body(task, work) for every task on several threads, each with its own scratch memory. Interrupts are polled.
 template <class Body>
 void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     std::atomic<std::size_t> next{0};
@@ -107,7 +107,7 @@ void for_tasks(std::size_t n_tasks, std::vector<Work>& work, Body&& body) {
     poll.rethrow();
 }
 
-// For the matrix of X with itself, rows and panels have the same order, so the lower triangle of panels is enough.
+// If X and Z are the same, rows and panels have the same order, so the lower triangle of panels is enough.
 template <class Spec, class Symbol>
 void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Symbol>& Z, bool symmetric, double* out,
                 unsigned n_threads) {
@@ -116,7 +116,7 @@ void log_values(const Spec& spec, const Sequences<Symbol>& X, const Sequences<Sy
     const std::size_t row_tasks = (rows.size() + kSequenceTaskRows - 1) / kSequenceTaskRows, ld = Z.n_sequences;
     auto work = make_work(n_threads, longest_of(panels));
     for_tasks(row_tasks * panels.size(), work, [&](std::size_t task, Work& own) {
-        // Longest rows first, so that the last tasks are short and no thread waits for a long task.
+        // Process the longest rows first, so that the last tasks are short and no thread waits for a long task.
         const std::size_t block = row_tasks - 1 - task / panels.size();
         const Panel<Symbol>& panel = panels[task % panels.size()];
         const std::size_t begin = block * kSequenceTaskRows, end = std::min(rows.size(), begin + kSequenceTaskRows);

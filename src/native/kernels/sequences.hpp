@@ -10,7 +10,7 @@
 
 namespace steelyard {
 
-// Concatenated sequences: sequence s has elements offsets[s] to offsets[s + 1], each of n_features numbers.
+// Concatenated sequences: sequence s has the elements offsets[s] to offsets[s + 1] - 1, each with n_features numbers.
 template <class Symbol>
 struct Sequences {
     const Symbol* symbols;
@@ -24,13 +24,13 @@ struct Sequences {
     }
 };
 
-// out[i * Z.n_sequences + j] = log k(x_i, z_j); minus infinity where the kernel is 0.
+// out[i * Z.n_sequences + j] = log k(x_i, z_j), which is minus infinity where the kernel is 0.
 void log_alignment_block(const AlignmentSpec& spec, Sequences<double> X, Sequences<double> Z, double* out,
                          unsigned n_threads);
 void log_edit_block(const EditSpec& spec, Sequences<std::int32_t> X, Sequences<std::int32_t> Z, double* out,
                     unsigned n_threads);
 
-// log_alignment_block() for X with itself: computes one triangle and mirrors it.
+// Same as log_alignment_block() for X with itself, but computes one triangle and mirrors it.
 void log_alignment_matrix(const AlignmentSpec& spec, Sequences<double> X, double* out, unsigned n_threads);
 void log_edit_matrix(const EditSpec& spec, Sequences<std::int32_t> X, double* out, unsigned n_threads);
 

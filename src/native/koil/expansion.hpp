@@ -1,5 +1,5 @@
-// Online kernel learners with one list of support vectors: NORMA, the randomized budget perceptron, the Forgetron and
-// the Projectron. Each is an update rule on a shared data structure.
+// Online kernel learners with one list of support vectors, each an update rule on a shared data structure.
+// The learners are NORMA, the randomized budget perceptron, the Forgetron and the Projectron.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace steelyard {
 
 // NORMA: stochastic gradient descent on the soft margin loss with an adaptive margin, in the nu parametrization.
 struct NormaRule {
-    double learning_rate;   // eta
-    double regularization;  // lambda; eta * lambda < 1
+    double learning_rate;   // eta in the paper
+    double regularization;  // lambda in the paper, with eta * lambda < 1
     double nu;
     std::uint64_t memory;  // number of samples after which a support vector is dropped; 0: never
 };
@@ -25,32 +25,32 @@ struct RandomBudgetRule {
     std::uint64_t seed;
 };
 
-// Forgetron: if the budget is full, shrinks all weights as little as a bound allows, then removes the oldest support
-// vector.
+// Forgetron: if the budget is full, shrinks all weights as little as a bound allows.
+// Then the Forgetron removes the oldest support vector.
 struct ForgetronRule {
     std::size_t budget;
 };
 
 // Projectron: a sample close to the span of the support vectors is projected onto it instead of being stored.
 struct ProjectronRule {
-    double threshold;  // maximal distance to the span of a sample that is projected
-    bool margin;       // also update on correct samples with a margin below 1 (Projectron++)
+    double threshold;  // samples at most this far from the span of the support vectors are projected
+    bool margin;       // also update on correctly classified samples with a margin below 1 (Projectron++)
 };
 
 template <class T>
 class KernelExpansion {
   public:
-    // Learned scalars besides the support vectors; each rule uses some of them.
+    // Learned scalars besides the support vectors. Each rule uses some of them.
     struct Numbers {
         double bias = 0.0;
-        double margin = 0.0;     // rho of NORMA
-        double deviation = 0.0;  // Q of the Forgetron
+        double margin = 0.0;     // rho in the NORMA paper
+        double deviation = 0.0;  // Q in the Forgetron paper
         std::uint64_t mistakes = 0;
         std::uint64_t seen = 0;
     };
 
     KernelExpansion(const KernelSpec& kernel, std::size_t n_features) : kernel_(kernel), rows_(n_features) {}
-    // Restores a list of support vectors; `times` are the numbers of the samples at which they were stored.
+    // Restores a list of support vectors. `times` are the numbers of the samples that were stored.
     KernelExpansion(const KernelSpec& kernel, Rows<T> vectors, std::vector<double> coef,
                     std::vector<std::uint64_t> times, const Numbers& numbers);
 
@@ -60,7 +60,7 @@ class KernelExpansion {
     const Numbers& numbers() const { return numbers_; }
     const KernelSpec& kernel() const { return kernel_; }
 
-    // Learns rows in order by one of the rules above; y[i] is +1 or -1.
+    // Learns rows in order by one of the rules above, where y[i] is +1 or -1.
     template <class Rule>
     void learn(Rows<T> X, const std::int8_t* y, const Rule& rule);
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
@@ -71,7 +71,7 @@ class KernelExpansion {
     void step(const ForgetronRule& rule, const T* x, int y);
     void step(const ProjectronRule& rule, const T* x, int y);
 
-    double score(const T* x);  // f(x) without the bias; leaves the kernel values in similarities_
+    double score(const T* x);  // returns f(x) without the bias and leaves the kernel values in similarities_
     double self_similarity(const T* x) const;
     void add(const T* x, double weight);
     void remove(std::size_t i);
@@ -84,7 +84,7 @@ class KernelExpansion {
     std::vector<double> coef_;
     std::vector<std::uint64_t> times_;
     Numbers numbers_;
-    // Lower Cholesky factor of the kernel matrix of the support vectors, packed by rows; used only by the Projectron.
+    // Lower Cholesky factor of the kernel matrix of the support vectors, packed by rows. Only the Projectron uses it.
     std::vector<double> factor_;
     // Scratch memory for one sample.
     std::vector<double> similarities_, solution_, projection_;

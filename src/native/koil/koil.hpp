@@ -1,8 +1,9 @@
-// Kernelized online imbalanced learning (KOIL): one buffer of support vectors per class, and for every sample a
-// gradient step on the pairwise losses with its nearest opposite support vectors.
+// Kernelized online imbalanced learning (KOIL), with one buffer of support vectors per class.
+// Every sample causes a gradient step on the pairwise losses with its nearest support vectors of the other class.
 //
-// KoilMachine is the algorithm for two classes and one kernel; it uses only kernel values. KoilEnsemble runs several
-// machines on one stream (one per target and kernel), which share distances and products if that is faster.
+// KoilMachine implements the algorithm for two classes and one kernel, and uses only kernel values.
+// KoilEnsemble runs several machines on one stream, one per target and kernel.
+// The machines share distances and products if that is faster.
 #pragma once
 
 #include <array>
@@ -17,31 +18,31 @@
 
 namespace steelyard {
 
-// Replacement policy of a full buffer. The "plus" policies compensate: they add the weight of a removed vector to the
-// most similar remaining vector.
+// Replacement policy of a full buffer.
+// The "plus" policies add the weight of a removed vector to the most similar remaining vector.
 enum class BufferPolicy { reservoir_plus, fifo_plus, reservoir, fifo, unbounded };
 
-// Maximum number of vectors: entry 0 for the negative side, entry 1 for the positive side; 0 means unbounded.
+// Maximum number of vectors of the negative side (entry 0) and of the positive side (entry 1). 0 means unbounded.
 using KoilBudgets = std::array<std::size_t, 2>;
 
 struct KoilRule {
     double C;
-    double learning_rate;     // 0 < learning_rate < 1
-    std::size_t n_neighbors;  // at least 1
-    bool smooth;              // squared instead of plain pairwise hinge loss
-    bool decay;               // weights shrink by 1 - learning_rate at each sample
+    double learning_rate;     // must be between 0 and 1, exclusive
+    std::size_t n_neighbors;  // number of neighbours, at least 1
+    bool smooth;              // use the squared pairwise hinge loss instead of the plain one
+    bool decay;               // shrink all weights by the factor 1 - learning_rate at each sample
     BufferPolicy policy;
-    double weight_rate;          // rate at which the losses of a kernel reduce its weight
+    double weight_rate;          // rate at which losses reduce the weight of a kernel
     double rate_decay = 0.0;     // the t-th sample of a machine uses learning_rate / t^rate_decay
-    bool nearest_first = false;  // equation (3.9): violators among the nearest vectors; otherwise the nearest violators
-    bool store_all = false;      // algorithm 3 as printed: samples of weight 0 enter the buffers too
+    bool nearest_first = false;  // equation (3.9): use violators among the nearest vectors, not the nearest violators
+    bool store_all = false;      // algorithm 3 as printed: also store samples of weight 0
 };
 
 // Kernel values of stored vectors, provided by the owner of the vectors.
 template <class Real>
 class KernelAccess {
   public:
-    // Computes kernel values of the vector at position i of a side with all vectors of side `with`.
+    // Computes kernel values of vector i of one side with all vectors of side `with`.
     virtual void kernel_values(int side, std::size_t i, int with, Real* values) const = 0;
 
   protected:
@@ -51,44 +52,45 @@ class KernelAccess {
 // State of a machine. Side 0 contains the negative support vectors, side 1 the positive ones.
 struct KoilMachineState {
     struct Side {
-        std::vector<std::uint32_t> ids;    // the vector in each slot
-        std::vector<double> coef, scores;  // both divided by `scale`
-        std::vector<double> applied;       // weights that are included in the scores of the stale side
-        std::size_t oldest = 0;            // the next slot that a full FIFO buffer replaces
-        std::uint64_t seen = 0;            // samples of this class, stored or not
+        std::vector<std::uint32_t> ids;    // id of the vector in each slot
+        std::vector<double> coef, scores;  // weights and scores, both divided by `scale`
+        std::vector<double> applied;       // weights from which the scores of the stale side were computed
+        std::size_t oldest = 0;            // next slot that is replaced in a full FIFO buffer
+        std::uint64_t seen = 0;            // number of samples of this class, stored or not
     };
     Side sides[2];
-    int stale_side = 0;       // the side whose scores correspond to `applied`
+    int stale_side = 0;       // side (0 or 1) whose scores were computed from the older weights in `applied`
     double scale = 1.0;       // accumulated decay of all weights since the last refresh
-    double log_weight = 0.0;  // log weight of this kernel among the kernels of its target
+    double log_weight = 0.0;  // log weight of this kernel relative to the other kernels of its target
     std::uint32_t steps = 0;  // number of steps since the last refresh
 };
 
-// Id of an empty slot.
+// Id that marks an empty slot.
 constexpr std::uint32_t kNoVector = UINT32_MAX;
 
-// A sample needs only the scores of the opposite side. The scores of its own side become stale; they are updated when a
-// sample of the other class needs them, so that many changes of one weight are applied as one change. If that class is
-// rare, its samples usually need only the scores of a few neighbours, and the side stays stale.
+// A sample needs only the scores of the opposite side, and makes the scores of its own side stale.
+// Stale scores are updated when a sample of the other class needs them, so many changes of a weight are applied as one.
+// If that class is rare, its samples usually need only a few scores, and the side stays stale.
 //
-// Real is the type of kernel values, weights and scores. A float64 and a float32 machine on the same samples differ by
-// rounding until a rounding difference decides whether a vector violates its margin or which vector is removed; from
-// then on they have different support vectors, with the same quality of predictions. A state stores doubles, which
-// represent float32 exactly.
+// Real is the type of kernel values, weights and scores.
+// On the same samples, float64 and float32 machines differ only by rounding at first.
+// Later a rounding difference may decide whether a vector violates its margin or which vector is removed.
+// From then on the machines have different support vectors, with the same quality of predictions.
+// A state stores doubles, which represent float32 exactly.
 template <class Real>
 class KoilMachine {
   public:
-    // Sample of class y = +1 or -1, with a random number in [0, 1).
+    // Sample of class y = +1 or -1, and a random number in [0, 1).
     struct Sample {
         int y;
         double uniform;
-        Real* similarities;  // kernel values of the sample with the vectors in the slots, one entry per slot
+        Real* similarities;  // kernel values of the sample with the vector in each slot
         Real self_similarity;
         int side() const { return y > 0; }
     };
     struct Outcome {
-        double loss = 0.0;                   // sum of the (squared) losses of the updated pairs
-        std::uint32_t position = kNoVector;  // position on its side at which the sample was stored
+        double loss = 0.0;                   // sum of the pairwise losses (squared if smooth) of all updated pairs
+        std::uint32_t position = kNoVector;  // position at which the sample was stored on its side
         bool evicted = false;                // whether the sample replaced another vector
     };
 
@@ -101,7 +103,7 @@ class KoilMachine {
     std::size_t slot(int side, std::size_t i) const { return static_cast<std::size_t>(side) * capacity_ + i; }
     std::uint32_t* ids(int side) { return ids_.data() + slot(side, 0); }
     const std::uint32_t* ids(int side) const { return ids_.data() + slot(side, 0); }
-    // Length of a row of kernel values, including unused slots.
+    // Returns the length of a row of kernel values, including unused slots.
     std::size_t n_slots() const { return 2 * capacity_; }
     const Real* coef(int side) const { return coef_.data() + slot(side, 0); }
     double scale() const { return scale_; }
@@ -109,39 +111,40 @@ class KoilMachine {
 
     // Allocates space for one more vector on this side. If the capacity grows, slot numbers change.
     void reserve(int side);
-    // Learns one sample. `outcome` must be default-initialized. (Returning it by value would copy it, and the copy
-    // would stall on preceding stores.) Call with denormals flushed to zero, see denormals.hpp.
+    // Learns one sample. `outcome` must be default-initialized.
+    // `outcome` is not returned by value, because the copy would stall on preceding stores.
+    // Denormals must be flushed to zero during the call, see denormals.hpp.
     void learn(const Sample& sample, const KoilRule& rule, const KernelAccess<Real>& access, Outcome& outcome);
-    // Call after learn(), when the sample is among the stored vectors.
+    // Returns whether refresh() is due. Call it after learn(), when the sample is among the stored vectors.
     bool needs_refresh() const;
     void refresh(const KernelAccess<Real>& access);
-    // Call once after constructing a machine from a state.
+    // Computes the kernel matrix. Must be called once after constructing a machine from a state.
     void fill_matrix(const KernelAccess<Real>& access);
-    // Returns the largest difference between a cached and a recomputed score; for tests.
+    // Returns the largest difference between a cached and a recomputed score. It is used in tests.
     double cache_error(const KernelAccess<Real>& access) const;
 
   private:
     struct Side {
         std::size_t count = 0;
-        // Declared between the other two members: avoids a store-forwarding stall when they are read together.
+        // This member separates two others that are read together, to avoid a store-forwarding stall.
         std::uint64_t seen = 0;
         std::size_t oldest = 0;
     };
-    // Pending additions to scores: factors times kernel rows.
+    // Pending additions to scores: kernel rows and the factors by which they are multiplied.
     struct Changes {
         std::vector<const Real*> rows;
         std::vector<Real> factors;
         std::size_t count = 0;
     };
 
-    // Score of a sample divided by the scale: with the current weights, and with the applied weights.
+    // Score of a sample divided by the scale, computed from the current weights and from the applied weights.
     struct Scores {
         Real current, applied;
     };
-    // Removed vector.
+    // Vector that is being removed from a buffer.
     struct Removed {
-        Real applied;      // its applied weight
-        bool compensates;  // whether its weight goes to the most similar remaining vector
+        Real applied;      // the weight of the vector that is included in stale scores
+        bool compensates;  // whether the weight of the vector is added to the most similar remaining vector
     };
 
     void grow(std::size_t capacity);
@@ -179,7 +182,7 @@ class KoilMachine {
     std::vector<std::uint32_t> ids_;
     int stale_side_ = 0;
     AlignedVector<Real> applied_;
-    std::vector<std::uint64_t> changed_;  // bitmap of the slots whose weight differs from the applied one
+    std::vector<std::uint64_t> changed_;  // bitmap of the slots whose weight in coef_ differs from that in applied_
     // Scratch memory for one sample.
     AlignedVector<Real> losses_, spare_rows_;
     AlignedVector<typename KeyOf<Real>::Type> keys_;
@@ -194,7 +197,7 @@ class SharedRows {
   public:
     explicit SharedRows(std::size_t n_features) : rows_(n_features) {}
     const PackedRows<T>& rows() const { return rows_; }
-    std::uint32_t add(const T* row);  // the new vector has a reference count of one
+    std::uint32_t add(const T* row);  // the new vector has the reference count one
     void hold(std::uint32_t id) { ++holders_[id]; }
     void release(std::uint32_t id);
 
@@ -208,7 +211,7 @@ template <class T>
 class KoilEnsemble {
   public:
     KoilEnsemble(std::size_t n_features, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed);
-    // Restores an ensemble from the results of states() and vectors(); ids are row numbers of `vectors`.
+    // Restores an ensemble from the results of states() and vectors(). The ids are row numbers of `vectors`.
     KoilEnsemble(Rows<T> vectors, std::vector<KernelSpec> kernels, KoilBudgets budgets, std::uint64_t seed,
                  std::uint64_t n_seen, std::span<const KoilMachineState> states);
 
@@ -218,25 +221,25 @@ class KoilEnsemble {
     std::size_t n_machines() const { return members_.size(); }
     std::uint64_t n_seen() const { return n_seen_; }
 
-    // Adds an untrained target, or a copy of another one.
+    // Add an untrained target, or a copy of another target.
     void add_target();
     void copy_target(std::size_t target);
 
-    // signs[target * X.n_rows + i] is +1 if row i belongs to the class of the target, else -1. All values of X must be
-    // finite.
+    // signs[target * X.n_rows + i] is +1 if row i belongs to the class of the target, else -1.
+    // All values of X must be finite.
     void learn(Rows<T> X, const std::int8_t* signs, const KoilRule& rule, unsigned n_threads);
     // out[machine * X.n_rows + i] = decision value f(x_i) of the machine.
     void scores(Rows<T> X, double* out, unsigned n_threads) const;
 
-    // Returns the states of all machines and writes the stored vectors to `vectors`; ids are row numbers of `vectors`.
-    // The order of the vectors depends only on the machines.
+    // Returns the states of all machines and writes the stored vectors to `vectors`.
+    // The ids are row numbers of `vectors`. The order of the vectors depends only on the machines.
     std::vector<KoilMachineState> states(std::vector<T>& vectors) const;
     double cache_error() const;
 
   private:
     class Window;
 
-    // A machine and its vectors, in slot order.
+    // A machine with its vectors in slot order.
     struct Member final : KernelAccess<T> {
         Member(const KernelSpec& kernel, const KoilBudgets& budgets, std::size_t n_features)
             : machine(kernel, budgets), rows{PackedRows<T>(n_features), PackedRows<T>(n_features)} {}

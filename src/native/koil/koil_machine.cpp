@@ -11,20 +11,21 @@ namespace steelyard {
 
 namespace {
 
-constexpr std::size_t kSpareRows = 16;  // maximal number of kernel rows computed before they are added to the scores
+// Maximal number of kernel rows that are computed before they are added to the scores.
+constexpr std::size_t kSpareRows = 16;
 constexpr std::size_t kBits = 64;
 constexpr std::uint64_t kRareRatio = 4;        // a class is rare if the other one has this many times as many samples
-constexpr std::size_t kMaxLazyNeighbors = 16;  // for at most this many neighbours, scores may be computed individually
-// Number of stale scores that are probed before neighbours are scored individually.
+constexpr std::size_t kMaxLazyNeighbors = 16;  // with at most this many neighbours, scores may be computed individually
+// Number of stale scores that are checked before the scores of the nearest neighbours are computed individually.
 constexpr std::size_t kProbedScores = 4;
 // Number of steps after which scores are recomputed, because their rounding errors accumulate.
 template <class Real>
 constexpr std::uint32_t kStepsToRefresh = sizeof(Real) == sizeof(double) ? 4096 : 1024;
 
-// Smallest scale. Weights are stored divided by a decreasing scale, so the stored numbers grow.
+// Smallest scale before a refresh. Weights are stored divided by a decreasing scale, so the stored numbers grow.
 template <class Real>
 constexpr double kSmallestScale = sizeof(Real) == sizeof(double) ? 1e-100 : 1e-15;
-// Smaller weights are set to 0: this limit is far below rounding errors and far above the slow denormal numbers.
+// Smaller weights are set to 0. This limit is far below rounding errors and far above the slow denormal numbers.
 template <class Real>
 constexpr Real kNegligibleWeight = sizeof(Real) == sizeof(double) ? Real(1e-250) : Real(1e-30);
 
@@ -46,7 +47,7 @@ KoilMachine<Real>::KoilMachine(const KernelSpec& kernel, const KoilBudgets& budg
       scale_(state.scale),
       steps_(state.steps),
       stale_side_(state.stale_side) {
-    // Files of earlier versions, which were always float64, may contain a scale that is too small for float32.
+    // Files of earlier versions always have float64 numbers, and their scale may be too small for float32.
     const double unit = scale_ < kSmallestScale<Real> ? scale_ : 1.0;
     scale_ /= unit;
     grow(matrix_.rounded_up(std::max(state.sides[0].ids.size(), state.sides[1].ids.size())));
@@ -89,7 +90,7 @@ template <class Real>
 void KoilMachine<Real>::reserve(int side) {
     if (sides_[side].count < capacity_ || is_full(side)) return;
     const std::size_t doubled = matrix_.rounded_up(std::max<std::size_t>(2 * capacity_, 2 * KoilMatrix<Real>::kGroup));
-    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // both sides have the same number of slots
+    const bool bounded = budgets_[0] != 0 && budgets_[1] != 0;  // if true, both sides have a fixed number of slots
     grow(bounded ? std::min(doubled, matrix_.rounded_up(std::max(budgets_[0], budgets_[1]))) : doubled);
 }
 
@@ -98,7 +99,7 @@ void KoilMachine<Real>::grow(std::size_t capacity) {
     const std::size_t old_capacity = capacity_;
     matrix_.complete_columns(counts());
     matrix_.grow(capacity, counts());
-    // The entries of each side move to the new start of the side.
+    // Move the entries of each side to the new start of the side.
     const auto moved = [&](const auto& old, std::size_t n) {
         std::remove_cvref_t<decltype(old)> grown(n);
         for (int s = 0; s < 2; ++s)
@@ -125,8 +126,8 @@ Real KoilMachine<Real>::dot(const Real* weights, const Real* row) const {
                                                sides_[1].count);
 }
 
-// Returns kernel values of one vector with all vectors of a side; if no matrix is stored, they are valid until `spare`
-// is reused.
+// Returns kernel values of one vector with all vectors of a side.
+// If no matrix is stored, the values are valid until row `spare` is reused.
 template <class Real>
 Real* KoilMachine<Real>::row(std::size_t at, int with, const KernelAccess<Real>& access, std::size_t spare) {
     if (matrix_.is_kept()) return matrix_.row(at) + slot(with, 0);
@@ -162,7 +163,7 @@ void KoilMachine<Real>::set_weight(std::size_t at, Real weight) {
     changed_[at / kBits] |= std::uint64_t{1} << at % kBits;
 }
 
-// Changes a weight; apply_changes() later updates the scores of the side that is not stale.
+// Changes a weight. apply_changes() later updates the scores of the side that is not stale.
 template <class Real>
 void KoilMachine<Real>::add_weight(std::size_t at, Real weight, const KernelAccess<Real>& access) {
     if (!matrix_.is_kept() && changes_.count == kSpareRows) apply_changes(1 - stale_side_);
@@ -186,8 +187,8 @@ void KoilMachine<Real>::catch_up(const KernelAccess<Real>& access) {
     apply_changes(stale_side_);
 }
 
-// Returns the score of the sample with the current weights; if the sample may be stored, also its score with the
-// applied weights.
+// Returns the score of the sample with the current weights.
+// If the sample may be stored, also returns its score with the weights in applied_.
 template <class Real>
 typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sample, bool may_be_stored) const {
     if (!may_be_stored) return {dot(coef_.data(), sample.similarities), Real(0)};
@@ -197,8 +198,8 @@ typename KoilMachine<Real>::Scores KoilMachine<Real>::scores_of(const Sample& sa
     return {query.products[0], query.products[1]};
 }
 
-// Chooses the support vectors of the other side whose weights the step updates: the nearest violators, or with
-// nearest_first the violators among the nearest vectors.
+// Chooses the support vectors of the other side whose weights are updated in this step.
+// Chooses the nearest violators, or with nearest_first the violators among the nearest vectors.
 template <class Real>
 void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score, const KoilRule& rule) {
     const int other = 1 - sample.side();
@@ -213,7 +214,7 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
         n_chosen_ = nearest(base, slope);
         return;
     }
-    // With base 1 and slope 0 every vector has loss 1, so the nearest vectors are found.
+    // With base 1 and slope 0 every vector has loss 1, so `nearest` finds the nearest vectors.
     const std::size_t n_nearest = nearest(Real(1), Real(0));
     n_chosen_ = 0;
     for (std::size_t v = 0; v < n_nearest; ++v) {
@@ -223,10 +224,11 @@ void KoilMachine<Real>::find_violators(const Sample& sample, Real unscaled_score
     }
 }
 
-// Called when the scores of the stale side are needed. If the nearest neighbours all violate, only their scores are
-// computed. This is less work for a rare class, because many weights have changed since its last sample. Otherwise the
-// scores of the whole side are updated. (Not inlined, to keep this function out of the code that runs for every
-// sample.)
+// Called when the scores of the stale side are needed.
+// If all nearest neighbours violate their margins, only their scores are computed.
+// Computing few scores is less work for a rare class, because many weights have changed since its last sample.
+// Otherwise the scores of the whole side are updated.
+// The function is not inlined, to keep it out of the code that runs for every sample.
 template <class Real>
 [[gnu::noinline]] void KoilMachine<Real>::prepare_opposite_scores(const Sample& sample, const KoilRule& rule,
                                                                   const KernelAccess<Real>& access) {
@@ -237,7 +239,7 @@ template <class Real>
     stale_side_ = own;
 }
 
-// Returns whether the `max_count` vectors of the other side nearest to the sample all violate; if so, they are chosen.
+// Returns whether the `max_count` nearest vectors of the other side all violate their margins. If so, chooses them.
 template <class Real>
 bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t max_count) {
     const int other = 1 - sample.side();
@@ -245,7 +247,7 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     if (max_count > kMaxLazyNeighbors || n < max_count) return false;
     const double score = scale_ * dot(coef_.data(), sample.similarities);
     const Real base = Real(1.0 - sample.y * score), slope = Real(sample.y * scale_);
-    // Probe stale scores first: if one of these vectors does not violate, probably one of the nearest does not either.
+    // Check a few stale scores first: if one is not a violation, the nearest vectors probably do not all violate.
     const Real *scores = scores_.data() + slot(other, 0), *similarities = sample.similarities + slot(other, 0);
     if (!std::all_of(scores, scores + std::min(n, kProbedScores), [&](Real g) { return base + slope * g > 0; }))
         return false;
@@ -261,7 +263,7 @@ bool KoilMachine<Real>::nearest_all_violate(const Sample& sample, std::size_t ma
     return n_chosen_ == max_count;
 }
 
-// Updates the weights of the violators, equation (3.10); returns the weight of the sample.
+// Updates the weights of the violators by equation (3.10). Returns the weight of the sample.
 template <class Real>
 Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& rule, double rate, Outcome& outcome,
                                          const KernelAccess<Real>& access) {
@@ -284,20 +286,21 @@ Real KoilMachine<Real>::update_violators(const Sample& sample, const KoilRule& r
     return weight;
 }
 
-// Returns the position on its side at which the sample is to be stored, or the budget if reservoir sampling rejects it.
+// Returns the position at which the sample is to be stored, or the budget if reservoir sampling rejects the sample.
 template <class Real>
 std::size_t KoilMachine<Real>::choose_position(const Sample& sample, const KoilRule& rule) const {
     const Side& own = sides_[sample.side()];
     if (!is_full(sample.side())) return own.count;
     const std::size_t budget = budgets_[sample.side()];
     if (is_first_in_first_out(rule.policy)) return own.oldest < budget ? own.oldest : 0;
-    // Uniform draw from all samples seen; a position beyond the budget rejects the sample.
+    // Draw one of all samples seen. A position beyond the budget rejects the sample.
     const double drawn = sample.uniform * static_cast<double>(own.seen);
     return drawn < static_cast<double>(budget) ? static_cast<std::size_t>(drawn) : budget;
 }
 
-// Stores the sample at position i and removes the vector at this position, if any. `applied_score` is the score of the
-// sample with the applied weights, without the removed vector; it is used only if the side is stale.
+// Stores the sample at position i and removes the vector at this position, if any.
+// `applied_score` is the score of the sample with the weights in applied_, without the removed vector.
+// `applied_score` is used only if the side is stale.
 template <class Real>
 void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, Real applied_score,
                               const Removed& removed, Outcome& outcome, const KernelAccess<Real>& access) {
@@ -320,8 +323,8 @@ void KoilMachine<Real>::store(const Sample& sample, std::size_t i, Real weight, 
         matrix_.write_row_and_column(at, sample.similarities, counts());
 }
 
-// Removes the vector in a slot, which the sample will occupy, from all scores, and transfers its weight if the policy
-// compensates. Returns the part of this weight that the sample receives.
+// Removes the vector in slot `at`, which the sample will occupy, from all scores.
+// Transfers its weight if the policy compensates. Returns the part of this weight that the sample receives.
 template <class Real>
 Real KoilMachine<Real>::remove(const Sample& sample, std::size_t at, const Removed& removed,
                                const KernelAccess<Real>& access) {
@@ -361,8 +364,7 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     ++sides_[own].seen;
     ++steps_;
     if (stale_side_ != own) prepare_opposite_scores(sample, rule, access);
-    // The vector that would be removed is known before the scores are computed, so its weight can be excluded from the
-    // scores.
+    // The vector that would be removed is known before the scores are computed, so they can exclude its weight.
     const std::size_t i = choose_position(sample, rule), at = slot(own, i);
     const bool is_accepted = i < sides_[own].count || !is_full(own);
     const bool compensates = rule.policy == BufferPolicy::reservoir_plus || rule.policy == BufferPolicy::fifo_plus;
@@ -376,7 +378,7 @@ void KoilMachine<Real>::learn(const Sample& sample, const KoilRule& rule, const 
     const double rate = learning_rate(rule);
     if (rule.decay) scale_ *= 1.0 - rate;
     const Real weight = update_violators(sample, rule, rate, outcome, access);
-    if (weight == 0 && !rule.store_all) {  // no violators, or the step underflows
+    if (weight == 0 && !rule.store_all) {  // there are no violators, or the step underflows
         if (i < sides_[own].count) applied_[at] = removed.applied;
         changes_.count = 0;
         return;

@@ -9,23 +9,24 @@
 
 namespace steelyard {
 
-// The matrix has two sides (classes) of `capacity` slots each; slot `at` is position at - s * capacity of side s. The
-// row of a new vector is written immediately. Its column is written only when it is needed, for a group of slots at a
-// time, because every entry of a column is in a different cache line. If the matrix would be too large for the cache,
-// it is not stored, and rows are computed on demand.
+// The matrix has two sides (classes) of `capacity` slots each. Slot `at` is position at - s * capacity of side s.
+// The row of a new vector is written immediately.
+// Columns are written on demand, for a group of slots at a time, because their entries are in different cache lines.
+// If the matrix would be too large for the cache, it is not stored, and rows are computed on demand.
 template <class Real>
 class KoilMatrix {
   public:
-    static constexpr std::size_t kGroup = kLineOf<Real>;  // slots per cache line; each side starts at a cache line
+    // Number of slots per cache line; each side starts at a cache line.
+    static constexpr std::size_t kGroup = kLineOf<Real>;
     using Counts = std::array<std::size_t, 2>;
 
     static constexpr std::size_t rounded_up(std::size_t n) { return (n + kGroup - 1) / kGroup * kGroup; }
 
     bool is_kept() const { return 2 * capacity_ <= kMaxSlots; }
-    // Moves slots to the new start of each side; columns must be complete.
+    // Moves slots to the new start of each side. All columns must be complete.
     void grow(std::size_t capacity, const Counts& counts);
-    // Kernel values of the vector in a slot with all slots. Values with vectors added by write_row() may be missing
-    // until complete_row() or complete_columns() is called.
+    // Returns the kernel values of the vector in a slot with all slots.
+    // Values with vectors added by write_row() may be missing until complete_row() or complete_columns() is called.
     Real* row(std::size_t at) { return values_.data() + at * stride_; }
     // Stores a new vector in a slot, given its kernel values with all slots, including itself.
     void write_row(std::size_t at, const Real* values, const Counts& counts);
@@ -36,7 +37,7 @@ class KoilMatrix {
     void complete_columns(const Counts& counts);
 
   private:
-    // Up to this number of columns, writing them one by one is faster than writing their group.
+    // Up to this number of columns, writing each column separately is faster than writing a group of columns.
     static constexpr std::size_t kMaxSingleColumns = 2;
     static constexpr std::size_t kMaxSlots = 4096;  // maximal number of slots of a stored matrix: 128 MB of doubles
 

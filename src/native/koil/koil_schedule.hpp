@@ -1,5 +1,5 @@
-// Schedule of KOIL with multiple kernels (algorithm 4): which kernels learn which samples of a window. Part of
-// koil.cpp.
+// Schedule of KOIL with multiple kernels (algorithm 4): decides which kernels learn which samples of a window.
+// Part of koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,16 @@
 
 namespace steelyard {
 
-// Number of samples that every machine processes at its own pace before all machines synchronize.
+// Number of samples that machines process independently before all machines synchronize.
 constexpr std::size_t kWindowRows = 256;
 
-// A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j,
-// computed from the weights before the sample:
-//     log(u) < log w_l - max_j log w_j
-// Weights never grow. So the largest weight is at least the largest weight of the machines that have reached t, and at
-// most the largest last known weight of all machines. Usually one of these bounds decides; if not, the machine waits
-// for the others. The machine that is furthest behind never waits. The result is the same as processing all machines
-// sample by sample, for any order of the machines and any number of threads.
+// A machine is one kernel of one target. Kernel l of a target learns sample t with probability w_l / max_j w_j.
+// A kernel learns if log(u) < log w_l - max_j log w_j, for a uniform random u and the weights w before sample t.
+// Weights never grow. So the largest weight is at least the largest weight of the machines that have reached t.
+// The largest weight is at most the largest of the last known weights of all machines.
+// Usually one of these bounds decides, otherwise the machine waits for the others.
+// The machine that is furthest behind never waits.
+// For any order of machines and number of threads, the result is that of processing all machines sample by sample.
 class KoilSchedule {
   public:
     enum class Decision { learn, skip, wait };
@@ -34,7 +34,7 @@ class KoilSchedule {
           courses_(std::make_unique<Course[]>(n_machines)),
           leaders_(std::make_unique<Leader[]>(n_machines / n_kernels)) {}
 
-    // Starts a window for a machine; first_sample is the number of its first sample. Call it for every machine.
+    // Starts a window for a machine. first_sample is the number of its first sample. Must be called for every machine.
     void start(std::size_t machine, std::uint64_t first_sample, std::size_t n_rows, double log_weight) {
         Course& course = courses_[machine];
         course.reached.store(0, std::memory_order_relaxed);
@@ -71,13 +71,13 @@ class KoilSchedule {
         return is_below(draw, own - largest.lower) ? Decision::wait : Decision::skip;
     }
 
-    // Returns the probability that the machine learns the next samples, given the currently known weights.
+    // Returns the probability that the machine learns the next samples, given the weights known so far.
     double probability(std::size_t machine) const {
         if (n_kernels_ == 1) return 1.0;
         const std::size_t t = reached(machine);
         return std::exp(courses_[machine].log_weights[t] - leader_of(machine).at(t));
     }
-    // Returns the random number of the machine for a sample.
+    // Returns the random number of the machine for sample t.
     double draw(std::size_t machine, std::size_t t) const { return courses_[machine].draws[t]; }
 
     // Records that the machine has processed one more sample.
@@ -92,12 +92,12 @@ class KoilSchedule {
   private:
     struct alignas(64) Course {
         std::atomic<std::uint32_t> reached{0};
-        double bound;                         // upper bound of the largest weight
-        double log_weights[kWindowRows + 1];  // log weight before each sample that the machine has reached
+        double bound;                         // upper bound of the largest log weight
+        double log_weights[kWindowRows + 1];  // log weight before each sample reached so far
         double draws[kWindowRows] = {};
     };
-    // The largest weight of a target before each sample, among the kernels that have processed the sample. If two
-    // threads write at the same time, one value may be lost; any written value is a valid lower bound.
+    // Largest weight of a target before each sample, among the kernels that have processed the sample.
+    // If two threads write at the same time, one value may be lost, but any written value is a valid lower bound.
     struct alignas(64) Leader {
         std::atomic<double> log_weights[kWindowRows + 1];
 
@@ -110,7 +110,7 @@ class KoilSchedule {
         double lower, upper;
     };
 
-    // Returns whether log(draw) < bound; usually the inequality 1 - 1 / draw <= log(draw) <= draw - 1 is sufficient.
+    // Returns whether log(draw) < bound. Usually the inequality 1 - 1 / draw <= log(draw) <= draw - 1 is sufficient.
     static bool is_below(double draw, double bound) {
         if (draw - 1.0 < bound) return true;
         if (draw - 1.0 >= bound * draw) return false;
@@ -120,7 +120,7 @@ class KoilSchedule {
     Leader& leader_of(std::size_t machine) { return leaders_[machine / n_kernels_]; }
     const Leader& leader_of(std::size_t machine) const { return leaders_[machine / n_kernels_]; }
 
-    // Returns bounds of the largest weight of a target before sample t.
+    // Returns bounds of the largest weight among the kernels of a target before sample t.
     Bounds bounds_at(std::size_t machine, std::size_t t) const {
         const std::size_t first = machine / n_kernels_ * n_kernels_;
         const double own = courses_[machine].log_weights[t];

@@ -1,4 +1,4 @@
-// Window of a KOIL stream: a block of samples that every machine processes at its own pace. Part of koil.cpp.
+// Window of a KOIL stream: a block of samples that machines process independently. Part of koil.cpp.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +15,16 @@
 
 namespace steelyard {
 
-// Number of samples whose kernel values are computed together: two tiles of rows at the widest SIMD level.
+// Number of samples whose kernel values are computed together, which is two tiles of rows at the widest SIMD level.
 constexpr std::size_t kBatchRows = 8;
 
-// A machine advances as far as it can before the next machine runs, so that its kernel matrix stays in the cache; the
-// matrices of all machines together are larger than the cache.
+// A machine advances as far as it can before the next machine runs, so that its kernel matrix stays in the cache.
+// The matrices of all machines together are larger than the cache.
 //
-// Kernel values of a machine are computed either from its own vectors, or from sums (distances, products) of the
-// samples with all vectors of the ensemble, which machines with suitable kernels share. Both ways give the same bits.
-// Sharing is less work if the machines store mostly the same vectors and most of them learn each sample.
+// Kernel values of a machine are computed from its own vectors, or from shared sums (distances or products).
+// Shared sums are computed once for all vectors of the ensemble and used by all machines with suitable kernels.
+// Results are bit-identical in both cases.
+// Sharing is less work if most machines store the same vectors and learn each sample.
 template <class T>
 class KoilEnsemble<T>::Window {
   public:
@@ -41,7 +42,7 @@ class KoilEnsemble<T>::Window {
             if (source_of(kernel) == sums_.size()) sums_.push_back({source(kernel), {}, false});
     }
 
-    // Called by one thread.
+    // Starts the window. Called by one thread.
     void start(Rows<T> X, std::size_t begin) {
         rows_ = {X.data + begin * X.n_features, std::min(kWindowRows, X.n_rows - begin), X.n_features};
         begin_ = begin;
@@ -61,7 +62,7 @@ class KoilEnsemble<T>::Window {
 
     std::size_t n_rows() const { return rows_.n_rows; }
 
-    // Called by every thread: computes its share of the shared sums.
+    // Computes the calling thread's share of the shared sums. Called by every thread.
     void evaluate_shared(unsigned thread, unsigned n_threads) {
         const std::size_t begin = n_rows() * thread / n_threads, end = n_rows() * (thread + 1) / n_threads;
         for (Sums& sums : sums_) {
@@ -73,8 +74,8 @@ class KoilEnsemble<T>::Window {
         }
     }
 
-    // Called by every thread: advances machines until all machines have finished the window. A thread prefers the same
-    // machines as long as they can advance, because their kernel matrices are in its cache.
+    // Advances machines until all machines have finished the window. Called by every thread.
+    // A thread prefers the same machines as long as they can advance, because their kernel matrices are in its cache.
     void process(unsigned thread, unsigned n_threads) {
         std::vector<std::size_t> own, others;
         for (std::size_t index = 0; index < n_machines_; ++index)
@@ -83,14 +84,14 @@ class KoilEnsemble<T>::Window {
             if (!advance_heaviest(own) && !advance_heaviest(others)) std::this_thread::yield();
     }
 
-    // Called by one thread: updates the shared table with the vectors that the machines have stored and removed.
+    // Updates the shared table with the vectors that the machines have stored and removed. Called by one thread.
     void commit() {
         SharedRows<T>& shared = ensemble_.shared_;
         std::vector<std::uint32_t> ids(n_rows(), kNoVector);
         for (std::size_t index = 0; index < n_machines_; ++index)
             for (const Stored& stored : tracks_[index].stored) {
                 const std::uint32_t current = ensemble_.members_[index].machine.ids(stored.side)[stored.position];
-                if (current != n_shared_ + stored.sample) continue;  // the vector has been replaced since
+                if (current != n_shared_ + stored.sample) continue;  // the vector has already been replaced
                 std::uint32_t& id = ids[stored.sample];
                 if (id == kNoVector) id = shared.add(row(stored.sample));
                 shared.hold(id);
@@ -104,26 +105,26 @@ class KoilEnsemble<T>::Window {
             tracks_[index].stored.clear();
         }
         for (const std::uint32_t id : ids)
-            if (id != kNoVector) shared.release(id);  // only the references held by machines remain
+            if (id != kNoVector) shared.release(id);  // after this, only machines hold references
         ensemble_.n_seen_ += n_rows();
     }
 
   private:
-    // Cost of fetching a shared sum, in units of the cost of one feature in a distance.
+    // Cost of reading a shared sum, in units of the cost of one feature in a distance.
     static constexpr double kFetchCost = 12.0;
     // Maximum number of shared sums: the table must leave space in the cache for kernel matrices.
     static constexpr std::size_t kMaxSums = 32768;
 
-    // Kernel values of the samples that a machine will probably learn with the vectors of the machine. They are updated
-    // when a sample replaces a vector.
+    // Kernel values between the vectors of a machine and the samples that it will probably learn.
+    // The kernel values are updated when a sample replaces a vector.
     struct Batch {
-        AlignedVector<T> values;    // one row per sample, and one for a sample outside the batch
+        AlignedVector<T> values;    // one row per sample of the batch, and one row for other samples
         AlignedVector<T> pairwise;  // kernel values of the samples of the batch with each other
         std::vector<T> rows;
         PackedRows<T> packed{0}, single{0};
         std::size_t n_slots = 0, count = 0, next = 0;
         std::size_t samples[kBatchRows];
-        // First sample of the batch; samples are contiguous, in X or, if not consecutive there, in `rows`.
+        // First sample of the batch. The samples are contiguous in X, or else copied to `rows`.
         const T* first = nullptr;
         bool has_pairwise = false;
 
@@ -139,7 +140,7 @@ class KoilEnsemble<T>::Window {
         Rows<T> all_rows(std::size_t d) const { return {first, count, d}; }
     };
     struct Stored {
-        std::uint32_t sample, position, evicted;  // evicted: id of the replaced vector, or kNoVector
+        std::uint32_t sample, position, evicted;  // evicted is the id of the replaced vector, or kNoVector
         int side;
     };
     // Progress of a machine in the window.
@@ -148,8 +149,8 @@ class KoilEnsemble<T>::Window {
         Batch batch;
         std::vector<Stored> stored;
     };
-    // Sums from which some of the kernels are computed: sums of the samples with the shared rows, then of the samples
-    // with each other.
+    // Sums from which some of the kernels are computed.
+    // First come the sums of the samples with the shared rows, then those of the samples with each other.
     struct Sums {
         KernelSpec source;
         AlignedVector<T> values;
@@ -194,9 +195,9 @@ class KoilEnsemble<T>::Window {
 
     // -- one machine ------------------------------------------------------------------------------------------------
 
-    // Advances the machine with the largest weight that can advance. The machine with the largest weight of all never
-    // waits, and the further it has advanced, the less the others wait. Returns whether a machine advanced; removes
-    // finished machines from the list.
+    // Advances the machine with the largest weight among those that can advance. Returns whether a machine advanced.
+    // Removes finished machines from the list. The machine with the largest weight of all never waits.
+    // The further it has advanced, the less the others wait.
     bool advance_heaviest(std::vector<std::size_t>& machines) {
         std::erase_if(machines, [&](std::size_t index) { return schedule_.reached(index) == n_rows(); });
         std::vector<std::pair<double, std::size_t>> by_weight;
@@ -205,12 +206,12 @@ class KoilEnsemble<T>::Window {
         return std::any_of(by_weight.begin(), by_weight.end(), [&](const auto& next) { return advance(next.second); });
     }
 
-    // Returns whether the machine advanced.
+    // Advances one machine. Returns whether it advanced.
     bool advance(std::size_t index) {
         Track& track = tracks_[index];
         if (schedule_.reached(index) == n_rows() || track.taken.test_and_set(std::memory_order_acquire)) return false;
         const std::size_t begin = schedule_.reached(index);
-        // The mode is set once for many samples; kernel values are computed with denormals.
+        // Set the mode once for many samples. Kernel values are computed with denormals preserved.
         const Denormals as_zero(false);
         std::size_t i = begin;
         for (; i < n_rows(); ++i) {
@@ -255,7 +256,7 @@ class KoilEnsemble<T>::Window {
     void compute_similarities(typename KoilMachine<T>::Sample& sample, std::size_t index, std::size_t i) {
         const Member& member = ensemble_.members_[index];
         Batch& batch = tracks_[index].batch;
-        if (batch.n_slots != member.machine.n_slots()) {  // slots have moved
+        if (batch.n_slots != member.machine.n_slots()) {  // the slots were renumbered
             batch.clear();
             batch.n_slots = member.machine.n_slots();
             batch.values.assign((kBatchRows + 1) * batch.n_slots, T(0));
@@ -263,7 +264,8 @@ class KoilEnsemble<T>::Window {
         sample.similarities = similarities(batch, index, i);
         const KernelSpec& kernel = member.machine.kernel();
         const KernelKind kind = sum_kind(kernel.kind);
-        if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;  // k(x, x) = 1
+        // Kernels that are computed from distances have k(x, x) = 1.
+        if (kind == KernelKind::squared_distance || kind == KernelKind::cityblock) return;
         const Denormals kept(true);
         batch.single.replace(0, row(i));
         kernel_row(kernel, row(i), batch.single, &sample.self_similarity);
@@ -298,7 +300,7 @@ class KoilEnsemble<T>::Window {
             kernel_rows(member.machine.kernel(), rows, member.rows[s], out + member.machine.slot(s, 0), ld, 1);
     }
 
-    // Computes a batch: sample i and later samples that the machine will probably learn.
+    // Computes the kernel values of a batch: sample i and later samples that the machine will probably learn.
     void evaluate(Batch& batch, std::size_t index, std::size_t i) {
         const std::size_t d = rows_.n_features;
         batch.clear();
@@ -315,7 +317,7 @@ class KoilEnsemble<T>::Window {
         evaluate(batch.all_rows(d), ensemble_.members_[index], batch.values.data(), batch.n_slots);
     }
 
-    // Updates the batch after sample i was stored in a slot of the machine.
+    // Updates the batch after sample i has been stored in a slot of the machine.
     void update_batch(Batch& batch, const Member& member, std::size_t i, std::size_t slot) {
         if (batch.count == 0 || batch.samples[batch.count - 1] <= i) return;
         const KernelSpec& kernel = member.machine.kernel();
@@ -342,8 +344,8 @@ class KoilEnsemble<T>::Window {
     const std::int8_t* signs_;
     std::size_t signs_stride_, begin_ = 0;
     Rows<T> rows_{};
-    PackedRows<T> packed_;      // the samples
-    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; temporary ids of samples follow
+    PackedRows<T> packed_;      // the samples of the window
+    std::size_t n_shared_ = 0;  // number of shared rows at the start of the window; temporary ids follow
     KoilSchedule schedule_;
     std::unique_ptr<Track[]> tracks_;
     std::size_t n_machines_;

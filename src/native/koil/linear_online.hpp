@@ -1,6 +1,6 @@
-// Linear learners: the perceptron, OAM, OPAUC and AROW online, and a linear SVM of sparse rows. The caller owns the
-// state. X is float or double, the state is double. y[i] is +1 or -1. In arrays of two entries, entry 1 belongs to the
-// positive class.
+// Linear learners: the perceptron, OAM, OPAUC and AROW online, and a linear SVM for sparse rows.
+// The caller owns the state. X is float or double, the state is double. y[i] is +1 or -1.
+// In arrays of two entries, entry 1 belongs to the positive class.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace steelyard {
 template <class T>
 void perceptron_sweep(Rows<T> X, const std::int8_t* y, double* weights, double& bias);
 
-// OAM (online AUC maximization), sequential version: a passive-aggressive step for each pair of the sample and a
-// buffered vector of the other class.
+// OAM (online AUC maximization), sequential version.
+// OAM makes a passive-aggressive step for each pair of the sample and a buffered vector of the other class.
 struct OamState {
     double* weights;
     double* buffers[2];     // one buffer per class, with `budget` rows
@@ -30,8 +30,8 @@ template <class T>
 void oam_sweep(Rows<T> X, const std::int8_t* y, const OamState& state, std::size_t budget, double C,
                std::uint64_t seed);
 
-// OPAUC (one-pass AUC optimization): gradient steps on the squared pairwise loss, computed from class means and
-// covariances.
+// OPAUC (one-pass AUC optimization): gradient steps on the squared pairwise loss.
+// The gradient is computed from class means and covariances.
 struct OpaucState {
     double* weights;
     double* means[2];
@@ -41,21 +41,22 @@ struct OpaucState {
 template <class T>
 void opauc_sweep(Rows<T> X, const std::int8_t* y, const OpaucState& state, double learning_rate, double regularization);
 
-// AROW (adaptive regularization of weights) with a diagonal covariance. Rows are sparse: a row costs its number of
-// nonzero values.
+// AROW (adaptive regularization of weights) with a diagonal covariance.
+// Rows are sparse, and the cost of a row is proportional to its number of nonzero values.
 struct SparseSample {
     const double* values;
-    const std::int32_t* columns;  // without duplicates
+    const std::int32_t* columns;  // column indices without duplicates
     std::size_t n_values;
 };
 struct ArowState {
     double* weights;
-    double* variances;  // of the weights, 1 before the first update
+    double* variances;  // variances of the weights, 1 before the first update
     double* bias;       // value and variance of the intercept
     double* seen;       // number of samples seen of each class
 };
-// One pass over rows; row_at(i) returns a SparseSample. The regularization of a row is in proportion to the share of
-// its class so far, so that both classes have the same influence.
+// Makes one pass over rows, where row_at(i) returns a SparseSample.
+// The regularization of a row is proportional to the share of its class so far.
+// So both classes have the same influence.
 template <class RowAt>
 void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const ArowState& state,
                 double regularization) {
@@ -86,9 +87,10 @@ void arow_sweep(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, c
     }
 }
 
-// Linear SVM with squared hinge loss by dual coordinate descent (Hsieh et al. 2008): n_passes over the rows, each in
-// another pseudorandom order. cost[i] is the weight of the loss of row i. The plane has n_features weights and then the
-// intercept, all 0 at first; the intercept is the weight of a column of ones.
+// Linear SVM with squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
+// The solver makes n_passes over the rows, each in another pseudorandom order.
+// cost[i] is the weight of the loss of row i. `plane` has n_features weights followed by the intercept, all 0 at first.
+// The intercept is the weight of a column of ones.
 template <class RowAt>
 void fit_linear_svm(std::size_t n_rows, const RowAt& row_at, const std::int8_t* y, const double* cost, double* plane,
                     std::size_t n_features, std::size_t n_passes) {

@@ -24,7 +24,7 @@ std::uint32_t RankTree::new_node() {
     return id;
 }
 
-// Counts the smaller keys instead of a binary search: counting is vectorized and has no mispredicted branches.
+// Counts the smaller keys instead of searching: counting is vectorized and has no mispredicted branches.
 std::uint32_t RankTree::first_not_below(const Node& node, double score) {
     std::uint32_t n_below = 0;
     for (std::uint32_t e = 0; e < node.size; ++e) n_below += node.key[e] < score;
@@ -74,8 +74,8 @@ void RankTree::erase(double score, bool positive) {
     --totals_[positive];
 }
 
-// Invariant: before an insertion, a node has space for one more entry. If the insertion fills a node, its parent splits
-// it.
+// Invariant: before an insertion, a node has space for one more entry.
+// If the insertion fills a node, its parent splits the node.
 void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive, Rank& rank) {
     Node& node = nodes_[id];
     std::uint32_t entry = first_not_below(node, score);
@@ -86,7 +86,7 @@ void RankTree::add(std::uint32_t id, unsigned level, double score, bool positive
         }
         rank.equal = node.count[!positive][entry];
     } else if (entry == node.size) {
-        node.key[--entry] = score;  // new maximum: raises the upper bound of the last child
+        node.key[--entry] = score;  // the score is a new maximum and raises the upper bound of the last child
     }
     rank.below += sum_first(node.count[!positive], entry);
     ++node.count[positive][entry];
@@ -146,8 +146,9 @@ void RankTree::grow_root() {
     split_child(root_, 0);
 }
 
-// Merges neighbours whose entries fit into half a node. Nodes are a quarter full on average, so the height is
-// logarithmic in the number of rows, and a merged node is far from its next split.
+// Merges neighbouring nodes whose entries fit into half a node.
+// Nodes are a quarter full on average, so the height is logarithmic in the number of rows.
+// A merged node is far from its next split.
 void RankTree::tidy_child(std::uint32_t parent_id, std::uint32_t entry) {
     Node& parent = nodes_[parent_id];
     if (nodes_[parent.child[entry]].size == 0) {

@@ -8,25 +8,27 @@
 
 namespace steelyard {
 
-// Counted B-tree (order-statistic tree) over the scores of two classes, with the number of correctly ordered pairs.
+// Counted B-tree (order-statistic tree) of the scores of two classes.
+// The tree maintains the number of correctly ordered pairs.
 //
-// Every entry stores the number of rows of each class below it, so one descent from the root to a leaf gives the
-// rank of a score among the other class. A leaf entry is a distinct score, shared by ties. All counts are integers,
-// so inserting and erasing a row leaves no rounding error.
+// Every entry stores the number of rows of each class below it.
+// So one descent from the root to a leaf gives the rank of a score among the other class.
+// A leaf entry is a distinct score, shared by ties.
+// All counts are integers, so inserting and erasing a row leaves no rounding error.
 class RankTree {
   public:
     void insert(double score, bool positive);
     // Removes a score, which must have been inserted for this class.
     void erase(double score, bool positive);
-    // Twice the number of (positive, negative) pairs in the right order; a tie counts as half a pair.
+    // Returns twice the number of (positive, negative) pairs in the right order, where a tie counts as half a pair.
     std::int64_t doubled_wins() const { return doubled_wins_; }
 
   private:
     static constexpr std::uint32_t kFanout = 32;
     struct Node {
         std::uint32_t size = 0;
-        double key[kFanout];              // leaf: the score; inner node: upper bound of the scores below the entry
-        std::uint32_t count[2][kFanout];  // rows below the entry, [negative, positive]
+        double key[kFanout];              // leaf: the score; inner node: upper bound of all scores below the entry
+        std::uint32_t count[2][kFanout];  // number of rows below the entry, [negative, positive]
         std::uint32_t child[kFanout];     // unused in a leaf
     };
     // Number of rows of the other class with a lower score, and with an equal score.
@@ -49,19 +51,20 @@ class RankTree {
     std::vector<Node> nodes_;
     std::vector<std::uint32_t> free_;
     std::uint32_t root_ = 0;
-    unsigned height_ = 0;  // levels above the leaves
+    unsigned height_ = 0;  // number of levels above the leaves
     std::int64_t totals_[2] = {0, 0};
     std::int64_t doubled_wins_ = 0;
 };
 
 // The last `window` scored rows of a stream, with counts of correctly ordered pairs.
 //
-// One column: two classes, the score is for class 1. K >= 2 columns: K classes, column i is the score of
-// class i, and every ordered pair of classes (i, j) has its own tree over column i.
+// With one column there are two classes, and the score is for class 1.
+// With K >= 2 columns there are K classes, and column i is the score of class i.
+// Every ordered pair of classes (i, j) then has its own tree of the scores in column i.
 class AucWindow {
   public:
     AucWindow(std::size_t window, std::size_t n_columns);
-    // codes[r] in [0, n_classes); scores is row-major, codes.size() x n_columns, without NaN.
+    // codes[r] is in [0, n_classes). `scores` is row-major with shape (codes.size(), n_columns), without NaN.
     void push(std::span<const std::int32_t> codes, const double* scores);
     void clear();
 
@@ -70,8 +73,8 @@ class AucWindow {
     std::size_t n_classes() const { return counts_.size(); }
     std::size_t size() const { return codes_.size(); }
     std::span<const std::int64_t> counts() const { return counts_; }
-    // For column i and class j: twice the number of pairs in which the row of class i scores higher than the row of
-    // class j. With one column, wins[0] is the number for class 1 over class 0.
+    // For column i and class j, writes twice the number of pairs in which class i scores higher than class j.
+    // With one column, wins[0] is the number for class 1 over class 0.
     void doubled_wins(std::int64_t* wins) const;
     // Copies all rows of the window, oldest row first.
     void content(std::int32_t* codes, double* scores) const;

@@ -12,12 +12,12 @@
 
 namespace steelyard {
 
-// Statistics with one mutex and one version number. Every update is atomic; readers see the state before or after it.
+// Statistics with one mutex and one version number. Every update is atomic: readers see the state before or after it.
 class ExactSums {
   public:
     explicit ExactSums(ExactState state, std::uint64_t version = 0) : version_(version), state_(std::move(state)) {}
 
-    // Number of updates so far; results derived from the state are valid for one version.
+    // Returns the number of updates so far. Results derived from the state are valid for one version.
     std::uint64_t version() const {
         const std::scoped_lock lock(mutex_);
         return version_;
@@ -27,8 +27,8 @@ class ExactSums {
         const std::scoped_lock lock(mutex_);
         return state_;
     }
-    // Sums that the view computes are also cached here for the next view, unless they need much memory; then the
-    // pending rows of small classes need less.
+    // Returns a view of some classes. Sums that the view computes are also cached here for the next view.
+    // If the sums would need much memory, the pending rows of small classes are kept instead.
     ExactView view(SlotGroups classes, unsigned n_threads) const {
         std::vector<std::int32_t> slots;
         for (const auto& each : classes) slots.insert(slots.end(), each.begin(), each.end());
@@ -54,7 +54,7 @@ class ExactSums {
         ++version_;  // incremented even if the update changes nothing; a superfluous recomputation does no harm
         return update(state_);
     }
-    // Updates the state if it still has this version, and returns whether it did. `version` becomes the new version.
+    // Updates the state if it still has this version. Returns whether it did. `version` becomes the new version.
     template <class Update>
     bool update_at(std::uint64_t& version, Update&& update) {
         const std::scoped_lock lock(mutex_);

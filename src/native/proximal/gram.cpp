@@ -14,8 +14,8 @@ namespace steelyard {
 
 namespace {
 
-// Rows per block: a panel of 8 doubles per row has 24 KiB and stays in the L1 cache, while the panels of a column group
-// stay in the L2 cache.
+// Number of rows per block. A panel of 8 doubles per row has 24 KiB and stays in the L1 cache.
+// The panels of a column group stay in the L2 cache.
 constexpr std::size_t kBlockRows = 384;
 constexpr std::size_t kBandPanels = 32;
 constexpr std::size_t kPanelPadding = 8;  // prevents panels from sharing cache sets
@@ -34,21 +34,21 @@ void scan(const GramLoops& loops, Rows<float> rows, const std::uint32_t* index, 
     loops.scan_f32(rows.data, index, rows.n_rows, rows.n_features, steps, found);
 }
 
-// How integers are split into digits, and which products of digits are summed.
+// Plan for splitting integers into digits and summing products of digits.
 struct Plan {
     Digits digits;
     std::vector<std::uint32_t> high;  // features with a high digit, if only some have one
-    std::size_t size;                 // columns of a block
+    std::size_t size;                 // number of columns of a block
     std::size_t n_blocks;
-    std::size_t most_rows;  // maximal number of rows whose sums are exact
+    std::size_t most_rows;  // maximal number of rows whose sums of digits are exact
 
     explicit Plan(std::size_t d) : digits(Digits::one), size(d + 1), n_blocks(1), most_rows(8192) {}
     Plan(std::span<const double> largest, std::size_t d) : Plan(d) {
         for (std::uint32_t j = 0; j < d; ++j)
             if (largest[j] >= kOneDigit) high.push_back(j);
         if (high.empty()) return;
-        // Either three products of all features (cost 3), or one product of all low digits and some high digits (cost
-        // (1 + share of features with a high digit)^2).
+        // Three products of all features have cost 3.
+        // One product of all low digits and some high digits has cost (1 + share of features with a high digit)^2.
         if (5 * high.size() < 3 * d) {
             digits = Digits::some;
             size += high.size();
@@ -101,7 +101,7 @@ unsigned useful_threads(unsigned wanted, std::size_t n_rows, std::size_t n_block
 
 std::int64_t whole(double x) { return static_cast<std::int64_t>(x); }
 
-// Moves one row of exact sums of digits to the multiprecision sums, and clears it.
+// Moves one row of the digit sums to the multiprecision sums, and clears it.
 void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size;
     double* low = scratch + row * width;
@@ -126,12 +126,12 @@ void drain_row(const Plan& plan, double* scratch, std::size_t row, std::int64_t 
     std::fill_n(low, row + 1, 0.0);
 }
 
-// Moves the products with the high digits of some features; the rows of high digits follow those of the low digits.
+// Moves the products with the high digits of some features. The rows of high digits follow those of the low digits.
 void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t weight, Triangle& sums) {
     const std::size_t size = sums.size(), width = plan.size, feature = plan.high[k];
     double* row = scratch + (size + k) * width;
     for (std::size_t b = 0; b < size; ++b) {
-        // high_a * low_b counts once for each order of a and b, so twice on the diagonal.
+        // On the diagonal, the product of high and low digit occurs twice in the square, so it is doubled.
         const int128 value = static_cast<int128>(whole(row[b])) << 21;
         sums.add_at(Triangle::place(std::max(feature, b), std::min(feature, b)),
                     weight * (b == feature ? 2 * value : value));
@@ -141,25 +141,25 @@ void drain_high(const Plan& plan, double* scratch, std::size_t k, std::int64_t w
     std::fill_n(row, size + k + 1, 0.0);
 }
 
-// Clears the sums of digits; only the lower triangle of each square is used.
+// Clears the digit sums. Only the lower triangle of each square is used.
 void clear(const Plan& plan, double* scratch) {
     for (std::size_t row = 0; row < plan.n_blocks * plan.size; ++row)
         std::fill_n(scratch + row * plan.size, row % plan.size + 1, 0.0);
 }
 
-// Returns log2 of an upper bound of the growth of the sums.
+// Returns log2 of an upper bound for the growth of the sums.
 double growth(std::size_t n, double largest, std::int64_t weight) {
     return std::log2(static_cast<double>(n)) + 2.0 * std::log2(std::max(1.0, largest)) + 2.0 +
            std::log2(std::max(1.0, std::fabs(static_cast<double>(weight))));
 }
 
-// Sums to which several threads add under a lock.
+// Sums that several threads update under a lock.
 struct SharedSums {
     Triangle* sums;
     std::mutex busy;
 };
 
-// Adds blocks of rows that were not scanned to the digit sums of one thread.
+// Adds blocks of unscanned rows to the digit sums of one thread.
 template <class T>
 class UnscannedRows {
   public:
@@ -174,7 +174,7 @@ class UnscannedRows {
         make_room();
     }
 
-    // Returns false if a value needs more rounding than allowed; rows that are too large are skipped and listed.
+    // Returns false if a value needs more rounding than allowed. Rows that are too large are skipped and listed.
     bool take(std::span<const std::uint32_t> index, SharedSums& sums) {
         if (sums_ != &sums || n_held_ + index.size() > plan_.most_rows) drain();
         sums_ = &sums;
@@ -195,7 +195,7 @@ class UnscannedRows {
         return true;
     }
 
-    // Moves the sums of digits to the sums of the class; called at the end.
+    // Moves the digit sums to the sums of the class. Called at the end.
     void drain() {
         if (n_held_ == 0) return;
         const std::lock_guard<std::mutex> mine(sums_->busy);
@@ -259,7 +259,7 @@ class UnscannedRows {
     std::size_t panel_stride_, block_stride_;
     AlignedBuffer<double> room_, scratch_;
     SharedSums* sums_ = nullptr;
-    std::size_t n_held_ = 0;  // number of rows added since the digit sums were converted
+    std::size_t n_held_ = 0;  // number of rows added since the digit sums were last converted
     std::vector<double> largest_, remainder_;
     std::vector<std::uint8_t> far_;
     std::vector<std::uint32_t> near_, beyond_;
@@ -318,7 +318,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const GramLoops& loops = steelyard::loops().gram;
     const std::size_t d = rows.n_features, n = index.size();
     const Plan plan(largest, d);
-    const std::vector<double> any_slack(d, 1.0);  // rounding was already checked
+    const std::vector<double> any_slack(d, 1.0);  // rounding errors have already been checked
     steps.slack = any_slack.data();
     const std::size_t n_panels = (plan.size + loops.width - 1) / loops.width;
     const std::vector<Task> tasks = tiles(n_panels, loops.group);
@@ -332,7 +332,7 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     const AlignedBuffer<double> buffers = aligned_buffer<double>(n_useful * buffer_size);
     const AlignedBuffer<double> scratch = aligned_buffer<double>(plan.n_sums());
     clear(plan, scratch.get());
-    // Counters: next task of each part, and next row to drain each time the digit sums are full.
+    // Counters for the next task of each part, and for the next row to drain each time the digit sums are full.
     const std::size_t parts_a_time = std::max<std::size_t>(1, plan.most_rows / kBlockRows);
     const std::size_t n_drains = (n_parts + parts_a_time - 1) / parts_a_time;
     std::vector<std::atomic<std::size_t>> next_task(n_parts), next_row(n_drains);
@@ -340,9 +340,9 @@ void add_products(Rows<T> rows, std::span<const std::uint32_t> index, Steps step
     for (const double value : largest) most = std::max(most, std::min(value, kTwoDigits));
     sums.reserve(growth(n, most, weight));
 
-    // The threads pack a part together, wait at a barrier, and then process its tasks one by one. While one thread
-    // still sums a part, another may pack the next part into the second buffer; the tasks of that part start after the
-    // next barrier.
+    // The threads pack a part together, wait at a barrier, and then process its tasks one by one.
+    // While one thread still sums a part, another may pack the next part into the second buffer.
+    // The tasks of that part start after the next barrier.
     run_team(n_useful, [&](unsigned thread, unsigned n_team, SpinBarrier& meeting) noexcept {
         for (std::size_t p = 0; p < n_parts; ++p) {
             const std::size_t first = p * kBlockRows, count = std::min(kBlockRows, n - first);

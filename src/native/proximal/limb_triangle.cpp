@@ -9,7 +9,7 @@ namespace {
 
 double limit_bits(std::size_t limbs) { return 64.0 * static_cast<double>(limbs) - 2.0; }
 
-// Upper bound of log2(2^a + 2^b).
+// Returns an upper bound of log2(2^a + 2^b).
 double log2_sum(double a, double b) {
     const double top = std::max(a, b), rest = std::min(a, b);
     return top + std::log2(1.0 + std::exp2(rest - top)) + 1e-9;
@@ -24,7 +24,7 @@ unsigned width(uint128 x) {
     return static_cast<unsigned>(high ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x)));
 }
 
-// Returns x * mantissa / 2^shift rounded to the nearest integer, halves away from zero; mantissa < 2^53, shift >= 53.
+// Returns x * mantissa / 2^shift rounded to the nearest integer, halves away from zero. mantissa < 2^53, shift >= 53.
 int128 times(int128 x, std::uint64_t mantissa, unsigned shift) {
     const uint128 m = magnitude(x);
     const uint128 low = (m & ~std::uint64_t{0}) * mantissa;
@@ -165,9 +165,8 @@ void Triangle::refine(std::span<const unsigned> shifts, unsigned weight_shift) {
         return (a + 1 < size_ ? shifts[a] : 0) + (b + 1 < size_ ? shifts[b] : 0) + weight_shift;
     };
     double bits = bits_ + 2.0 * top + weight_shift;
-    if (bits >=
-        limit_bits(
-            limbs_)) {  // checked number by number, because the largest numbers need not be those that are shifted
+    if (bits >= limit_bits(limbs_)) {
+        // Check each number separately, because the largest numbers need not be those that are shifted.
         unsigned most = 0;
         for (std::size_t a = 0, at = 0; a < size_; ++a)
             for (std::size_t b = 0; b <= a; ++b, ++at)

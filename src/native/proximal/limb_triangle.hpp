@@ -1,4 +1,4 @@
-// Triangle: the lower triangle of sum(weight * e e'), e = [v, 1], in multiprecision integers.
+// Triangle: the lower triangle of sum(weight * e e') in multiprecision integers, where e = [v, 1] for a row v.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace steelyard {
 
-// Row-major lower triangle of size x size numbers; the last row contains the sums of v and the sum of the weights.
-// Numbers have two 64-bit limbs. When a bound on their magnitude exceeds two limbs, all numbers get more limbs, so they
-// never overflow.
+// Row-major lower triangle of size x size numbers. The last row contains the sums of v and the sum of the weights.
+// Numbers have two 64-bit limbs.
+// When a bound on their magnitude exceeds two limbs, all numbers get more limbs, so they never overflow.
 class Triangle {
   public:
     explicit Triangle(std::size_t size) : size_(size), data_(2 * entries(size), 0) {}
@@ -35,17 +35,17 @@ class Triangle {
     Big count() const { return get(size_ - 1, size_ - 1); }
     void set(std::size_t place, const Big& value);  // raises the bound if needed
 
-    // Reserves limbs for numbers that grow by at most 2^bits; called before every addition.
+    // Reserves limbs for numbers that grow by at most 2^bits. Called before every addition.
     void reserve(double bits);
     void add_at(std::size_t place, int128 value);  // call reserve() first
 
     void add(const Triangle& other, int sign);
-    // Adds one row of weight w, with values up to 2^62 or of any size.
+    // Adds one row of weight w, with values up to 2^62 or of any size (Big).
     void add_row(std::span<const std::int64_t> v, std::int64_t w);
     void add_row(std::span<const Big> v, const Big& w);
     // Multiplies feature j by 2^shifts[j] and every weight by 2^weight_shift.
     void refine(std::span<const unsigned> shifts, unsigned weight_shift);
-    // Translates feature j: v becomes v - by[j].
+    // Translates features: value v of feature j becomes v - by[j].
     void translate(std::span<const Big> by);
     void decay(double factor);  // multiplies by the factor and rounds
     void shrink();              // releases limbs that are no longer needed
@@ -53,7 +53,7 @@ class Triangle {
     // Returns a triangle whose feature j is feature from[j] of this triangle, or zero if from[j] is negative.
     Triangle permute_features(std::span<const std::int64_t> from) const;
 
-    // Returns little-endian numbers, all with the smallest number of bytes that is sufficient for the largest number.
+    // Returns little-endian numbers, all with the number of bytes that the largest number needs.
     std::vector<std::uint8_t> to_bytes(std::size_t* bytes_each) const;
     static Triangle from_bytes(std::size_t size, std::span<const std::uint8_t> bytes, std::size_t bytes_each);
 
@@ -67,8 +67,8 @@ class Triangle {
     AlignedVector<std::uint64_t> data_;
 };
 
-// Lazy sum of several triangles, which is computed entry by entry when it is read. It saves the memory of another
-// triangle.
+// Lazy sum of several triangles.
+// Entries of the sum are computed when they are read, which saves the memory of another triangle.
 class TriangleSum {
   public:
     explicit TriangleSum(std::size_t size) : size_(size) {}
@@ -81,7 +81,7 @@ class TriangleSum {
     bool is_narrow() const;                // whether all numbers and their sums fit in two limbs
     Big get(std::size_t row, std::size_t column) const;
     Big count() const { return get(size_ - 1, size_ - 1); }
-    // Returns the numbers of one row of a narrow sum; `buffer` stores the result if an addition is needed.
+    // Returns one row of a narrow sum. `buffer` stores the result if an addition is needed.
     const int128* row(std::size_t row, std::vector<int128>& buffer) const;
     Triangle formed() const;
 

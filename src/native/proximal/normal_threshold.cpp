@@ -9,14 +9,15 @@ namespace steelyard {
 
 namespace {
 
-// log(phi(x) / Phi(x)) and its derivative. The logarithm is needed because phi / Phi of both classes underflows between
-// two distant classes, where the best threshold is.
+// log(phi(x) / Phi(x)) and its derivative, where phi and Phi are the density and distribution function of N(0, 1).
+// Between two distant classes, where the best threshold is, phi / Phi of both classes underflows.
+// So the logarithm of phi / Phi is used.
 struct LogHazard {
     double value, fall;
 
     explicit LogHazard(double x) {
         constexpr double far = -5.0;
-        constexpr int terms = 24;  // terms of the continued fraction; accurate to double precision
+        constexpr int terms = 24;  // number of terms of the continued fraction, enough for double precision
         if (x < far) {
             double rest = 0.0;
             for (int k = terms; k > 0; --k) rest = k / (rest - x);
@@ -34,13 +35,14 @@ struct LogHazard {
 
 }  // namespace
 
-// Newton's method with bisection as a safeguard. The objective log Phi((p - t) / s) + log Phi((t - n) / r) is concave
-// in t; its derivative is zero where the logarithms of both quotients phi / Phi, each divided by its standard
-// deviation, are equal. Bisection takes over if very different deviations let a Newton step leave the interval.
+// Newton's method with bisection as a safeguard.
+// The objective log Phi((p - t) / s) + log Phi((t - n) / r) is concave in t, with means p, n and deviations s, r.
+// At the maximum, the quotients phi / Phi of both classes, each divided by its deviation, have equal logarithms.
+// Bisection takes over if very different deviations let a Newton step leave the interval.
 double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive) {
     const double gap = positive.mean - negative.mean, middle = 0.5 * (positive.mean + negative.mean);
     if (!(gap > 0.0)) return middle;
-    // A deviation of zero would make the derivative infinite; a millionth of the gap replaces it.
+    // A deviation of zero would make the derivative infinite, so it is replaced by a millionth of the gap.
     const double least = std::max(1e-6 * gap, std::sqrt(std::numeric_limits<double>::min()));
     const double spread_pos = std::max(std::sqrt(positive.variance), least);
     const double spread_neg = std::max(std::sqrt(negative.variance), least);

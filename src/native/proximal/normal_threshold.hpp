@@ -7,8 +7,8 @@ struct NormalScores {
     double mean, variance;
 };
 
-// Returns the threshold that maximizes sensitivity times specificity; the middle of the means if the mean of the
-// positive class is not the larger one.
+// Returns the threshold that maximizes sensitivity times specificity.
+// If the mean of the positive class is not the larger one, returns the middle of the two means.
 double normal_gmean_threshold(const NormalScores& negative, const NormalScores& positive);
 
 }  // namespace steelyard

@@ -25,7 +25,7 @@ void many_planes(const ScoreLoops& loops, Rows<float> rows, const double* panel,
 
 }  // namespace
 
-// The padding after the last plane is zero.
+// Packs the normals. The padding after the last plane is zero.
 PackedPlanes::PackedPlanes(std::span<const double> normals, std::size_t n_planes, std::size_t n_features)
     : loops_(steelyard::loops().score), n_planes_(n_planes), n_features_(n_features) {
     if (n_planes_ == 1) {

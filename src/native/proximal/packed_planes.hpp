@@ -14,7 +14,7 @@ class PackedPlanes {
     // `normals` has n_planes rows of n_features numbers.
     PackedPlanes(std::span<const double> normals, std::size_t n_planes, std::size_t n_features);
 
-    // Distance between two rows of products, in numbers.
+    // Returns the number of doubles from one row of products to the next.
     std::size_t stride() const { return n_planes_ == 1 ? 1 : n_panels_ * loops_.width; }
 
     // out[i * stride() + p] = row i times normal p.

@@ -11,20 +11,21 @@ namespace steelyard {
 
 namespace {
 
-// Limits for solving several systems at once, one per SIMD lane: smallest number of planes, largest number of features.
+// Several systems are solved at once, one per SIMD lane, for at least this many planes and at most this many features.
 constexpr std::size_t kFewestPlanes = 4, kMostFeatures = 64;
 
-// Sums of a view: coordinates are z = (x - origin) / unit, and matrices are lower triangles of sums of e e', e = [z,
-// -1].
+// Sums of a view in the coordinates z = (x - origin) / unit.
+// Matrices are lower triangles of sums of e e', where e = [z, -1].
 struct PlaneSums {
     const ExactView& view;
-    std::vector<double> unit, counts, sums;  // sums of z, class by class
-    // Factors from the coordinates of the view to those here; empty if all are 1.
+    std::vector<double> unit, counts, sums;  // `sums` are the sums of z, class by class
+    // Factors that convert coordinates of the view to coordinates z. Empty if all factors are 1.
     std::vector<double> smaller;
-    AlignedBuffer<double> total;  // matrix of all rows
-    std::vector<double> all;      // sums of z over all rows
+    AlignedBuffer<double> total;  // matrix of the rows of all classes
+    std::vector<double> all;      // sums of z over the rows of all classes
     double n_rows = 0.0;
-    // `total` and `all` with each class multiplied by its factor; empty without factors.
+    // Same as `total` and `all`, but with the rows of each class multiplied by its factor.
+    // Empty if there are no factors.
     AlignedBuffer<double> weighted_total;
     std::vector<double> weighted_all;
     double weighted_rows = 0.0;
@@ -59,7 +60,7 @@ struct PlaneSums {
     double fitted_sum(std::size_t j) const { return weighted_all.empty() ? all[j] : weighted_all[j]; }
     double fitted_rows() const { return weighted_all.empty() ? n_rows : weighted_rows; }
 
-    // Matrix of one class.
+    // Writes the matrix of one class.
     void matrix(std::size_t k, double* out) const {
         view.matrix(k, out);
         make_smaller(out);
@@ -88,8 +89,8 @@ struct PlaneSums {
         }
     }
 
-    // The penalty of raw features is 1 / unit^2, which overflows for small units. So units below 1 are replaced by 1;
-    // tiny features are then practically constant.
+    // The penalty of raw features is 1 / unit^2, which overflows for small units.
+    // So units below 1 are replaced by 1, and tiny features become practically constant.
     void keep_large_units() {
         if (std::all_of(unit.begin(), unit.end(), [](double u) { return u >= 1.0; })) return;
         smaller.resize(unit.size());
@@ -107,14 +108,13 @@ struct PlaneSums {
     }
 };
 
-// Penalty |scale * w|^2, plus (b - center'w)^2 if the intercept is penalized.
+// Penalty |scale * w|^2 of the weights w, plus (b - center'w)^2 if the intercept b is penalized.
 struct Penalty {
     std::vector<double> scale, center;
     bool intercept;
 };
 
-constexpr double kLeastScale =
-    0x1p-200;  // of raw features; a smaller penalty has no effect in floating-point arithmetic
+constexpr double kLeastScale = 0x1p-200;  // a smaller penalty has no effect in floating-point arithmetic
 
 Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
     constexpr double eps = std::numeric_limits<double>::epsilon();
@@ -128,7 +128,7 @@ Penalty penalty_of(const PlaneSums& sums, const PlaneRule& rule) {
             continue;
         }
         const double mean = sums.all[j] / sums.n_rows;
-        // Deviations near the floating-point resolution of the values are rounding errors of a constant.
+        // A deviation near the floating-point resolution of the values is only the rounding error of a constant.
         const double resolution = 4.0 * eps * (origin[j] / sums.unit[j] + mean);
         const double variance = sums.view.variance()[j];
         penalty.scale[j] = variance > 0.0 && variance > resolution * resolution ? std::sqrt(variance) : 1.0;
@@ -149,9 +149,9 @@ void add_penalty(const Penalty& penalty, double factor, bool has_intercept, doub
     for (std::size_t j = 0; j < d; ++j) matrix[j * stride + j] += factor * penalty.scale[j] * penalty.scale[j];
 }
 
-// Coefficients of the total matrix and of the matrix of the class, and the right-hand side, for targets +1 and -1.
-// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total. If there are no other classes,
-// all weights are zero.
+// Linear system for targets +1 and -1: coefficients of the total matrix and of the class matrix, and right-hand side.
+// Balanced weights give share * total + (1 - 2 share) * own, equal weights give total.
+// If there are no other classes, all weights are zero.
 struct Margin {
     double share = 1.0, own_share = 0.0, mine = 2.0, others = 1.0;
 
@@ -165,7 +165,7 @@ struct Margin {
         share = part;
         own_share = 1.0 - 2.0 * part;
     }
-    // Coordinate j of the right-hand side.
+    // Returns coordinate j of the right-hand side.
     double right(const PlaneSums& sums, std::size_t positive, std::size_t j) const {
         if (j == sums.n_features()) return -mine * sums.counts[positive] + others * sums.fitted_rows();
         return mine * sums.sum_of(positive)[j] - others * sums.fitted_sum(j);
@@ -185,10 +185,10 @@ struct Moments {
             variances[side] = std::max(square - means[side] * means[side], 0.0);
         }
     }
-    // Returns leave-one-out moments, given the mean leverages of the class and of the rest: the leave-one-out score of
-    // a (weighted) ridge regression is y - (y - s) / (1 - leverage).
+    // Returns leave-one-out moments, given the mean leverages of the class and of all other classes.
+    // The leave-one-out score of ridge regression for target y and score s is y - (y - s) / (1 - leverage).
     Moments left_out(const double (&leverages)[2]) const {
-        constexpr double most = 0.95;  // largest leverage used; a class with a single row has leverage 1
+        constexpr double most = 0.95;  // leverages are limited to this value; a class with a single row has leverage 1
         Moments moments = *this;
         for (std::size_t side = 0; side < 2; ++side) {
             const double kept = 1.0 - std::clamp(leverages[side], 0.0, most), target = side == 0 ? 1.0 : -1.0;
@@ -198,18 +198,18 @@ struct Moments {
         return moments;
     }
     double gmean_cut() const { return normal_gmean_threshold({means[1], variances[1]}, {means[0], variances[0]}); }
-    double slope() const {  // slope of the log-odds
+    double slope() const {  // returns the slope of the log-odds
         constexpr double least = 1e-9, rounding = 1e-12;
         const double gap = means[0] - means[1], spread = 0.5 * (variances[0] + variances[1]);
-        // If a plane gives all rows the same score (for a class of weight zero), the gap is only a rounding error.
+        // A plane of a class with weight zero gives all rows the same score, so the gap is only a rounding error.
         if (std::abs(gap) <= rounding * std::max(std::abs(means[0]), std::abs(means[1]))) return least;
         const double slope = spread > 0.0 ? gap / spread : std::numeric_limits<double>::infinity();
         return std::clamp(slope, least, 1e9);
     }
 };
 
-// Writes a solution [w; b], whose entries are every stride-th number of u, in units of the raw features. For a
-// subnormal feature the exact coefficient may overflow; it is clipped to the largest double.
+// Converts a solution [w; b] to units of the raw features. Its entries are every stride-th number of u.
+// The exact coefficient of a subnormal feature may overflow, so it is clipped to the largest double.
 void write_plane(const PlaneSums& sums, const double* u, std::size_t stride, double threshold, double* coef,
                  double* intercept) {
     const std::size_t d = sums.n_features();
@@ -248,7 +248,7 @@ class OnePlane {
             set_pairs();
         else
             set_right();
-        if (rule_.pairs || rule_.balanced || plane == 0) {  // if false, all planes share one matrix
+        if (rule_.pairs || rule_.balanced || plane == 0) {  // otherwise all planes share one matrix
             if (!rule_.pairs) set_margin();
             add_penalty(penalty_, 1.0 / rule_.C, !rule_.pairs, matrix_.get(), stride_);
             if (!loops.factor(matrix_.get(), size_, stride_)) return false;
@@ -276,8 +276,8 @@ class OnePlane {
         for (std::size_t j = 0; j <= d_; ++j) solution_[j] = margin.right(sums_, positive_, j);
     }
 
-    // Sets the scatter matrices of the class and of the rest and the difference of their means. Without a rest only the
-    // penalty remains.
+    // Sets the scatter matrices of the class and of all other classes, and the difference of their means.
+    // If there are no other classes, only the penalty remains.
     void set_pairs() {
         std::fill_n(matrix_.get(), d_ * stride_, 0.0);
         std::fill(solution_.begin(), solution_.end(), 0.0);
@@ -302,8 +302,8 @@ class OnePlane {
         return rule_.pairs ? 0.5 * (moments.means[0] + moments.means[1]) : 0.0;
     }
 
-    // The mean leverage of a side is weight * trace(inv(A) M) / rows, where A is the matrix of the plane and M that of
-    // the side.
+    // Returns leave-one-out moments.
+    // The mean leverage of a side is weight * trace(inv(A) M) / rows, with the matrix A of the plane and M of the side.
     Moments left_out(const Moments& moments) const {
         AlignedVector<double> inverse(size_ * stride_), work(size_ * stride_);
         steelyard::loops().factor.invert(matrix_.get(), size_, stride_, work.data(), inverse.data());
@@ -341,7 +341,7 @@ class OnePlane {
     const PlaneSums& sums_;
     const PlaneRule& rule_;
     const Penalty& penalty_;
-    static constexpr std::size_t kLine = 8;  // doubles per cache line; every row of the matrix is aligned to one
+    static constexpr std::size_t kLine = 8;  // doubles per cache line; the rows of matrices are aligned to cache lines
     const std::size_t d_, size_, stride_;
     std::size_t positive_ = 0;
     double count_ = 0.0, rest_ = 0.0;
@@ -351,7 +351,7 @@ class OnePlane {
 
 // -- several planes in SIMD lanes ---------------------------------------------------------------------
 
-// One plane per SIMD lane, for targets +1 and -1 and more than two classes. Unused lanes repeat the last plane.
+// Solves one plane per SIMD lane, for targets +1 and -1 and more than two classes. Unused lanes repeat the last plane.
 class PlaneLanes {
   public:
     PlaneLanes(const PlaneSums& sums, const PlaneRule& rule, const Penalty& penalty)
@@ -374,7 +374,7 @@ class PlaneLanes {
 
     std::size_t lanes() const { return lanes_; }
 
-    // Solves the planes first, first + 1, ... up to the number of lanes.
+    // Solves the planes first, first + 1, ..., one in each lane.
     bool solve(std::size_t first, double* coef, double* intercept, double* slope) {
         const FactorLoops& loops = steelyard::loops().factor;
         const std::size_t n = std::min(lanes_, sums_.n_planes() - first), d = size_ - 1;

@@ -11,21 +11,22 @@ namespace steelyard {
 
 struct PlaneRule {
     double C = 1.0;
-    bool balanced = true;  // if false, rows have weight 1, or the weights in `factors`
+    bool balanced = true;  // if false, rows have weight 1 or the weight of their class in `factors`
     bool standardize = true;
-    bool pairs = false;  // squared loss over all pairs (AUC) instead of targets +1 and -1
+    bool pairs = false;  // use the squared loss over all pairs (AUC) instead of targets +1 and -1
     bool penalize_intercept = true;
-    // If true, each threshold maximizes the G-mean of normally distributed scores; for two classes, from leave-one-out
-    // moments. Not with `pairs`. If false, the threshold is zero (with `pairs`, the middle of the mean scores).
+    // If true, each threshold maximizes the G-mean, assuming normally distributed scores.
+    // For two classes, the moments are leave-one-out moments. Must be false if `pairs` is true.
+    // If false, the threshold is zero (with `pairs`, the middle of the mean scores).
     bool gmean = false;
-    std::vector<double> factors = {};  // weight of a row of each class, if not balanced; empty if all are 1
+    std::vector<double> factors = {};  // weight of the rows of each class if not balanced; empty if all are 1
 };
 
 // Two classes share one plane, whose positive side is the second class.
 inline std::size_t n_planes_of(std::size_t n_classes) { return n_classes > 2 ? n_classes : 1; }
 
-// Writes the normals (one row per plane), the intercepts and the mean slope of the log-odds. Returns false, with
-// undefined output, if a matrix is not positive definite in floating-point arithmetic.
+// Writes the normals (one row per plane), the intercepts and the mean slope of the log-odds.
+// Returns false, with undefined output, if a matrix is not positive definite in floating-point arithmetic.
 bool solve_planes(const ExactView& view, const PlaneRule& rule, double* coef, double* intercept, double* slope);
 
 }  // namespace steelyard

@@ -18,8 +18,8 @@ int exponent_of(double x) {  // floor(log2 |x|); x must not be 0
     return exponent - 1;
 }
 
-// Returns an exponent rounded down to a multiple of 4. Steps of rounded features are powers of 16, so that similar rows
-// at several sites get equal steps.
+// Returns an exponent rounded down to a multiple of 4.
+// Steps of rounded features are powers of 16, so that similar rows at several sites get equal steps.
 int coarse(int exponent) { return exponent >= 0 ? exponent / 4 * 4 : -((3 - exponent) / 4 * 4); }
 
 }  // namespace
@@ -91,7 +91,7 @@ Quantizer common_quantizer(const Quantizer& a, const Quantizer& b) {
     Quantizer quantizer = a;
     for (std::size_t j = 0; j < a.exponent.size(); ++j) {
         const std::int32_t finest = std::min(a.exponent[j], b.exponent[j]);
-        // Number of bits by which values may have been rounded more coarsely.
+        // Returns the number of bits by which the values of g may have been rounded more coarsely.
         const auto coarser = [&](const Quantizer& g) {
             return g.rounds[j] || g.mixed[j] ? g.exponent[j] + g.mixed[j] - finest : 0;
         };

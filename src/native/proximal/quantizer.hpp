@@ -1,5 +1,5 @@
-// Quantization: fitting the steps to the first rows, the common quantizer of two states, and a scan of rows for values
-// that need refined steps or arithmetic with more digits.
+// Quantization of features. It fits the steps to the first rows and combines the quantizers of two states.
+// A scan of rows finds values that need refined steps or arithmetic with more digits.
 #pragma once
 
 #include <cmath>
@@ -20,22 +20,22 @@ constexpr int kCoarsestFast = 20;   // for larger steps, 1e-300 / step underflow
 constexpr double kWhole = 0x1p53;
 
 int lowest_bit(double x);  // x must not be 0
-// Returns the exponent of the step for values that deviate this much from an origin.
+// Returns the exponent of the step for values that deviate from an origin by `deviation`.
 int wanted_exponent(double deviation, double origin);
 // Returns the nearest integer multiple of the step, halves upwards, for any finite value.
 Big nearest_step(double x, int exponent);
 
 Quantizer empty_quantizer(std::size_t d);
-// Fits step and origin of one feature to some of its values, which must be sorted.
+// Fits the step and the origin of one feature to some of its values, which must be sorted.
 void fit_feature(Quantizer& quantizer, std::size_t j, std::vector<double>& values, bool at_zero);
 bool at_zero(const Quantizer& quantizer);
-// Returns whether values beyond the limit may have few steps.
+// Returns whether steps are so coarse that even values beyond kLargestValue may have only a few steps.
 bool is_coarse(const Quantizer& quantizer);
-// Returns the quantizer that represents the values of both quantizers, with the origin of the first one if it stays an
-// integer.
+// Returns a quantizer that represents the values of both quantizers exactly.
+// The result has the origin of quantizer a if this origin is still an integer.
 Quantizer common_quantizer(const Quantizer& a, const Quantizer& b);
 
-// Fits a quantizer to the first rows, whose values are value(i, j).
+// Fits a quantizer to the first rows, where value(i, j) is feature j of row i.
 template <class Value>
 Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& value) {
     Quantizer quantizer = empty_quantizer(d);
@@ -48,7 +48,7 @@ Quantizer fit_quantizer(std::size_t n, std::size_t d, bool at_zero, Value&& valu
     return quantizer;
 }
 
-// The quantizer as arrays for the SIMD loops.
+// Quantizer as arrays for the SIMD loops.
 struct StepTables {
     std::vector<double> inverse;
     std::vector<double> origin;
@@ -65,13 +65,13 @@ struct StepTables {
             if (quantizer.exponent[j] > kCoarsestFast) coarse.push_back(j);
         }
     }
-    // For rows that are already integers.
+    // Creates tables for rows that are already integers.
     explicit StepTables(std::size_t d) : inverse(d, 1.0), origin(d, 0.0), slack(d, 0.0) {}
     Steps steps() const { return {inverse.data(), origin.data(), slack.data()}; }
 };
 
-// Result of a scan: for each feature the largest integer and the largest rounding error; for each row whether its
-// values are too large for the digit loops.
+// Result of a scan: for each feature, the largest integer and the largest rounding error.
+// `beyond` tells for each row whether its values are too large for the digit loops.
 struct ScanResult {
     std::vector<double> largest, remainder;
     std::vector<std::uint8_t> beyond;
@@ -83,7 +83,7 @@ ScanResult scan(Rows<T> rows, const StepTables& tables, unsigned n_threads) {
                      std::vector<std::uint8_t>(rows.n_rows)};
     scan_rows(rows, tables.steps(), found.largest, found.remainder, found.beyond, n_threads);
     if (!tables.tiny.empty()) std::fill(found.beyond.begin(), found.beyond.end(), std::uint8_t{1});
-    // Not known here; the values are checked one by one.
+    // The remainder of these features is not known here. Their values are checked one by one.
     for (const std::size_t j : tables.tiny) found.remainder[j] = 1.0;
     for (const std::size_t j : tables.coarse) found.remainder[j] = 1.0;
     return found;

@@ -9,13 +9,13 @@ namespace steelyard {
 
 namespace {
 
-// Refines the steps; the represented values do not change.
+// Refines the steps without changing the represented values.
 void refine_steps(ExactState& state, std::span<const std::int32_t> exponents, unsigned n_threads) {
     const std::size_t d = state.n_features;
     std::vector<unsigned> shifts(d);
     for (std::size_t j = 0; j < d; ++j) shifts[j] = static_cast<unsigned>(state.quantizer.exponent[j] - exponents[j]);
     const auto finer = [&](double x, std::size_t j) { return std::ldexp(x, static_cast<int>(shifts[j])); };
-    const bool tiny =  // pending rows need steps that are not tiny, see kFinestFast
+    const bool tiny =  // pending rows cannot have such small steps, see kFinestFast
         std::any_of(exponents.begin(), exponents.end(), [](std::int32_t e) { return e < kFinestFast; });
     // An origin that would exceed 2^53 refined steps is set to zero before the steps change.
     std::vector<Big> back(d);

@@ -12,11 +12,12 @@ namespace steelyard {
 
 namespace {
 
-// The squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow; such features have a
-// unit other than 1.
+// The squares of deviations above 2^kExtreme or below 2^-kExtreme could overflow or underflow.
+// Features with such deviations have a unit other than 1.
 constexpr int kExtreme = 200;
 
-constexpr unsigned kRegister = 124;  // bits of a number such that the sum of three numbers fits in 128 bits
+// With at most this many bits per number, the sum of three numbers fits in 128 bits.
+constexpr unsigned kRegister = 124;
 
 unsigned width(int128 x) {
     const uint128 m = x < 0 ? -static_cast<uint128>(x) : static_cast<uint128>(x);
@@ -26,8 +27,8 @@ unsigned width(int128 x) {
 
 int128 shifted(int128 x, unsigned by) { return static_cast<int128>(static_cast<uint128>(x) << by); }
 
-// Returns the double nearest (ties to even) to a number below 2^104: both halves are exact, and their sum is rounded
-// once.
+// Returns the double nearest (ties to even) to a number below 2^104.
+// Both halves are exact, and their sum is rounded once.
 double of_halves(int128 x) {
     const auto low = static_cast<std::int64_t>(static_cast<std::uint64_t>(x) & ((std::uint64_t{1} << 52) - 1));
     return static_cast<double>(static_cast<std::int64_t>(x >> 52)) * 0x1p52 + static_cast<double>(low);
@@ -39,7 +40,7 @@ double nearest(int128 x) {
     return of_halves(x);
 }
 
-// The same set of functions for 128-bit integers and for Big.
+// These functions are overloaded for 128-bit integers and for Big.
 int sign(int128 x) { return (x > 0) - (x < 0); }
 int sign(const Big& x) { return x.sign(); }
 unsigned width(const Big& x) { return x.bit_length(); }
@@ -67,13 +68,13 @@ Big whole(double x) {
     return Big::of_whole(x);
 }
 
-// Returns the sum of products a b after translation to the origin. It is computed modulo 2^128; the result fits.
+// Returns the sum of products of features a and b, translated to the origin. It is computed modulo 2^128 and fits.
 int128 from_origin(int128 value, int128 sum_b, std::int64_t pivot_a, int128 moved_a, std::int64_t pivot_b) {
     return static_cast<int128>(static_cast<uint128>(value) - static_cast<uint128>(sum_b) * pivot_a -
                                static_cast<uint128>(moved_a) * pivot_b);
 }
 
-// Translation of sums of products to the origin and conversion to doubles, for three widths of the intermediate values.
+// Translates sums of products to the origin and converts them to doubles, for three widths of the intermediate values.
 struct Wide {
     static constexpr double kBits = kRegister;
     using Sum = int128;
@@ -81,14 +82,14 @@ struct Wide {
         return nearest(from_origin(value, sum_b, pivot_a, moved_a, pivot_b));
     }
 };
-struct Long {  // sums of values have 64 bits, sums of products two exact halves
+struct Long {  // sums of values have 64 bits, sums of products are split into two exact halves
     static constexpr double kBits = 100.0;
     using Sum = std::int64_t;
     static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
         return of_halves(value - static_cast<int128>(sum_b) * pivot_a - static_cast<int128>(moved_a) * pivot_b);
     }
 };
-struct Short {  // everything has 64 bits
+struct Short {  // all numbers have 64 bits
     static constexpr double kBits = 60.0;
     using Sum = std::int64_t;
     static double translated(int128 value, Sum sum_b, std::int64_t pivot_a, Sum moved_a, std::int64_t pivot_b) {
@@ -244,13 +245,13 @@ void ExactView::write_centered(const TriangleSum& triangle, double* out) const {
     write_moved<Wide>(triangle, *sums, out);
 }
 
-// Chooses the origin of a feature: the multiple of about a sixteenth of its standard deviation that is nearest to the
-// mean. Exponents depend on the values, not on the number of steps, so finer steps give the same origin.
+// Chooses the origin of a feature: the multiple of about 1/16 of its standard deviation that is nearest to the mean.
+// Exponents depend on the values, not on the number of steps, so finer steps give the same origin.
 void ExactView::choose_origin(std::size_t j, const Big& n) {
     const std::size_t d = state_.n_features;
     const Big sum = total_.get(d, j), squares = total_.get(j, j);
     const unsigned n_bits = n.bit_length(), sum_bits = sum.bit_length();
-    // If true, all intermediate values below have fewer than 124 bits.
+    // If `fits` is true, all intermediate values below have fewer than 124 bits.
     const bool fits = n_bits <= 30 && n_bits + std::max(sum_bits, squares.bit_length()) < 115 && 2 * sum_bits < 124;
     if (fits)
         choose_origin(j, n.narrow(), sum.narrow(), squares.narrow());
@@ -266,7 +267,7 @@ void ExactView::choose_origin(std::size_t j, const Whole& n, const Whole& sum, c
         pivot_[j] = big(-origin);
         return;
     }
-    if (sign(scatter) <= 0) {  // a constant feature; its value is the origin
+    if (sign(scatter) <= 0) {  // the feature is constant, and its value is the origin
         const Whole value = divide(sum, n);
         const Whole from_zero = value + origin;
         pivot_[j] = big(value);
@@ -381,7 +382,8 @@ bool ExactView::is_semidefinite(std::size_t k, double slack) const {
     return loops().factor.factor(matrix.data(), size, size);
 }
 
-// Single columns of the matrix of one class, relative to the origin; computed from the rows if all of them are pending.
+// Single columns of the matrix of one class, relative to the origin.
+// The columns are computed from the rows if all rows are pending.
 class ExactView::Columns {
   public:
     Columns(const ExactView& view, std::size_t k) : view_(view), d_(view.state_.n_features) {
@@ -405,7 +407,7 @@ class ExactView::Columns {
     }
 
   private:
-    double entry(std::size_t a, std::size_t b) const {  // a >= b
+    double entry(std::size_t a, std::size_t b) const {  // requires a >= b
         const int weights = view_.state_.weight_exponent;
         if (a == d_ && b == d_) return std::fabs(std::ldexp(nearest(sums_->n), weights));
         if (a == d_) return -std::ldexp(nearest(sums_->after[b]) * view_.scale_[b], weights);
@@ -432,7 +434,7 @@ class ExactView::Columns {
 std::vector<double> ExactView::factor(std::size_t k, std::span<const double> scale) const {
     const std::size_t size = state_.n_features + 1;
     const Columns columns(*this, k);
-    std::vector<double> left(size), column(size), rows;  // left: remaining diagonal in units of `scale`
+    std::vector<double> left(size), column(size), rows;  // `left` is the remaining diagonal in units of `scale`
     columns.diagonal(left.data());
     for (std::size_t j = 0; j < size; ++j) left[j] /= scale[j] * scale[j];
     const double first = *std::max_element(left.begin(), left.end());
@@ -473,7 +475,8 @@ std::vector<std::uint8_t> ExactView::canonical(std::size_t k) const {
         for (std::size_t b = 0; b <= a; ++b, ++at) {
             Big value = triangle.get(at);
             std::int32_t power = 0;
-            if (!value.is_zero()) {  // written as an odd number times a power of two
+            // Written as an odd number times a power of two, so that equal values have equal bytes.
+            if (!value.is_zero()) {
                 const unsigned zeros = value.trailing_zeros();
                 value = value >> zeros;
                 const auto of = [&](std::size_t j) { return j + 1 < size ? exponent(j) + units_[j] : 0; };

@@ -39,7 +39,7 @@ bool for_each_row(Rows<T> rows, const Planes& planes, unsigned n_threads, Use&& 
                  [&](std::size_t task) {
                      const AlignedBuffer<double> scores = aligned_buffer<double>(kScoreBlockRows * packed.stride());
                      const std::size_t end = std::min(rows.n_rows, (task + 1) * kScoreTaskRows);
-                     double doubt = 0.0;  // becomes NaN if any score is not finite
+                     double doubt = 0.0;  // becomes NaN if any score of the block is not finite
                      for (std::size_t begin = task * kScoreTaskRows; begin < end; begin += kScoreBlockRows) {
                          const Rows<T> block{rows.data + begin * d, std::min(kScoreBlockRows, end - begin), d};
                          packed.products(block, scores.get());
@@ -68,7 +68,8 @@ bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint
     const std::size_t n_scores = (n_planes + width - 1) / width * width;
     const auto first_highest = loops().score.first_highest;
     return for_each_row(rows, planes, n_threads, [&](std::size_t i, const double* row) {
-        // If a score is not finite, a padding plane may have the highest score; then the function returns false.
+        // If a score is not finite, a padding plane may have the highest score.
+        // In that case for_each_row() returns false.
         labels[i] = labels_of[n_planes == 1 ? row[0] > 0.0 : std::min(first_highest(row, n_scores), n_planes - 1)];
     });
 }

@@ -9,16 +9,17 @@
 namespace steelyard {
 
 struct Planes {
-    std::span<const double> normals;     // plane by plane, n_features numbers each
-    std::span<const double> intercepts;  // one per plane, at least one
+    std::span<const double> normals;     // normals of all planes, n_features numbers per plane
+    std::span<const double> intercepts;  // one intercept per plane; there is at least one plane
 };
 
 // scores[i * n_planes + p] = row i times normal p + intercept p. Returns whether all scores are finite.
 template <class T>
 bool linear_scores(Rows<T> rows, const Planes& planes, double* scores, unsigned n_threads);
 
-// labels[i] = label of the plane with the highest score, the first one of equal scores. With one plane: labels_of[1] if
-// its score is positive, else labels_of[0]. Labels are any items of 8 bytes. Returns whether all scores are finite.
+// labels[i] = label of the plane with the highest score, the first one of equal scores.
+// With one plane: labels_of[1] if its score is positive, else labels_of[0]. Labels may be any items of 8 bytes.
+// Returns whether all scores are finite.
 template <class T>
 bool linear_labels(Rows<T> rows, const Planes& planes, std::span<const std::uint64_t> labels_of, std::uint64_t* labels,
                    unsigned n_threads);

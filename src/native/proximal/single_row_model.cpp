@@ -26,7 +26,7 @@ bool SingleRowModel::learn(std::span<const double> row, std::int32_t slot) {
     const ExactBatch<double> batch{{row.data(), 1, n_features_}, {&slot, 1}, {}};
     try {
         if (!sums_.update_at(version, [&](ExactState& state) { add_rows(state, batch, 1); })) return false;
-    } catch (const BadValues&) {  // the general path raises the error
+    } catch (const BadValues&) {  // the general path will raise the error
         return false;
     }
     version_.store(version);

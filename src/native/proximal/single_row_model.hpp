@@ -1,4 +1,4 @@
-// SingleRowModel: predicts and learns one row at a time; the planes are solved again after the sums change.
+// SingleRowModel: predicts and learns one row at a time. The planes are computed again after the sums change.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,17 @@
 
 namespace steelyard {
 
-// The model is valid from a given version of the sums on, as long as no other object updates them. After any other
-// update, and for unusual input, its functions return false or nullopt and the caller uses the general path.
+// The model is valid for a given version of the sums, as long as no other object updates them.
+// Otherwise, and for unusual input, its functions return false or nullopt. The caller then uses the general path.
 class SingleRowModel {
   public:
-    // `slots` are the slots of the classes that have rows, in the order of their labels. The sums must outlive the
-    // model.
+    // `slots` are the slots of the classes that have rows, in the order of their labels. `sums` must outlive the model.
     SingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, const PlaneRule& rule);
 
     std::size_t n_features() const { return n_features_; }
     // Adds a row to a known slot. Returns false, without changes, if the general path is needed.
     bool learn(std::span<const double> row, std::int32_t slot);
-    // Returns the index of the predicted class; nullopt if the general path is needed.
+    // Returns the index of the predicted class, or nullopt if the general path is needed.
     std::optional<std::size_t> winner(std::span<const double> row);
 
   private:
@@ -34,7 +33,7 @@ class SingleRowModel {
     const std::vector<std::int32_t> slots_;
     const PlaneRule rule_;
     const std::size_t n_features_;
-    std::atomic<std::uint64_t> version_;  // version of the sums
+    std::atomic<std::uint64_t> version_;  // version of the sums for which the model is valid
     std::mutex mutex_;                    // protects the members below
     std::optional<std::uint64_t> solved_;
     std::vector<double> coef_, intercept_;

@@ -11,14 +11,14 @@
 
 namespace steelyard {
 
-// -- refinement of steps; the represented values do not change (requantization.cpp) -------------------
+// -- refinement of steps without changes of values (requantization.cpp) -------------------------------
 
 void refine_weights(ExactState& state, unsigned shift);
-// Returns the weights in units of the weight step, which is refined first if a weight is not an integer. The result is
-// empty if all weights and the step are 1.
+// Returns the weights in units of the weight step. If a weight is not an integer, the step is refined first.
+// The result is empty if all weights and the step are 1.
 std::vector<std::int64_t> steps_of(ExactState& state, std::span<const double> weights, std::size_t n);
-// Refines the steps of features that do not round, so that these features represent the rows exactly. Returns whether a
-// step changed.
+// Refines the steps of features that do not round, so that these features represent the rows exactly.
+// Returns whether a step changed.
 template <class T>
 bool refine_for(ExactState& state, Rows<T> rows, std::span<const double> remainder, unsigned n_threads);
 // Converts a state to another quantizer, whose steps must be equal or finer.
@@ -35,7 +35,7 @@ void freeze_with(ExactState& state, const Quantizer& quantizer, unsigned n_threa
 template <class T>
 void add_quantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                    std::span<const std::int64_t> weights, unsigned n_threads);
-// Stores rows as raw values until there are kQuantizerRows of them, which determine the quantizer.
+// Stores rows as raw values until there are kQuantizerRows rows, from which the quantizer is then fitted.
 template <class T>
 void add_unquantized(ExactState& state, Rows<T> rows, std::span<const std::int32_t> slots,
                      std::span<const std::int64_t> weights, bool sparse, unsigned n_threads);

@@ -1,11 +1,11 @@
-// Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point), which
-// are added, subtracted and merged without rounding, in any order.
+// Sufficient statistics of the proximal SVM: class-wise Gram matrices in exact integer arithmetic (fixed point).
+// Statistics are added, subtracted and merged without rounding, in any order.
 //
-// Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards); all
-// later arithmetic is exact. The steps are given, or the first rows determine them. A feature "does not round" as long
-// as all its values have been multiples of the step (counts, flags, categories): it gets a finer step when a value
-// needs it, which does not change any earlier value. A feature that rounds has the same step forever, so a row is
-// always forgotten as the same integers as it was learned.
+// Every feature has a step 2^k. A value is learned as the nearest integer multiple of the step (halves upwards).
+// All later arithmetic is exact. The steps are given, or fitted to the first rows.
+// A feature "does not round" as long as all its values are multiples of the step (counts, flags, categories).
+// Such a feature gets a finer step when a value needs one, which does not change any earlier value.
+// A feature that rounds keeps its step forever. So a row is always forgotten as the same integers as it was learned.
 #pragma once
 
 #include <cstddef>
@@ -25,34 +25,34 @@ namespace steelyard {
 constexpr std::size_t kQuantizerRows = 256;
 constexpr int kWeightFractionBits = 20;    // weights that are not integers are rounded to multiples of 2^-20
 constexpr double kLargestWeight = 0x1p40;  // largest weight of a row
-// Largest value of a feature; the difference of two such values is still a finite double.
+// Largest value of a feature. The difference of two such values is still a finite double.
 constexpr double kLargestValue = 1e300;
 
 struct Quantizer {
     std::vector<std::int32_t> exponent;  // the step of feature j is 2^exponent[j]
-    std::vector<double> origin;          // integer number of steps; quantized values are relative to the origin
-    std::vector<std::uint8_t> rounds;    // whether values have been rounded; then the step is final
+    std::vector<double> origin;          // integer number of steps that is subtracted from quantized values
+    std::vector<std::uint8_t> rounds;    // whether values have been rounded; if so, the step is final
     std::vector<std::uint8_t> mixed;     // number of bits by which the steps of merged values were coarser
 };
 
-// Statistics of one class: sums of products, and pending rows that are not yet added to them.
+// Statistics of one class: sums of products, and pending rows that are not yet included in the sums.
 struct ExactBlock {
     std::shared_ptr<const Triangle> sums;  // null while all rows are pending
     std::vector<double> rows;              // pending rows, in steps relative to the origin
     std::vector<std::int64_t> weights;     // weights of the pending rows, in weight steps; negative for rows to forget
-    // For a class whose rows are all pending: cached sums of the first n_partial rows. The next read adds the other
-    // rows.
+    // Cached sums of the first n_partial rows, for a class whose rows are all pending.
+    // The next read adds the other rows.
     std::shared_ptr<const Triangle> partial_sums;
     std::size_t n_partial = 0;
 
-    // Returns the sums of all rows if they have been computed, else null.
+    // Returns the sums of all rows if they have been computed, otherwise null.
     const Triangle* formed() const {
         if (weights.empty()) return sums.get();
         return !sums && partial_sums && n_partial == weights.size() ? partial_sums.get() : nullptr;
     }
 };
 
-// Rows that were learned before the quantizer was fixed, as raw values.
+// Rows that were learned before the quantizer was fixed, stored as raw values.
 struct EarlyRows {
     std::vector<double> rows;
     std::vector<std::int64_t> weights;
@@ -82,7 +82,7 @@ struct Removal {
     double wanted = 0.0, present = 0.0;
 };
 
-// Rows of one call, and the slot of each row; weights are empty if all are 1.
+// Rows of one call, with the slot of each row. `weights` is empty if all weights are 1.
 template <class T>
 struct ExactBatch {
     Rows<T> rows;
@@ -108,15 +108,16 @@ void add_rows(ExactState& state, const SparseBatch<Index>& batch);
 template <class Index>
 Removal remove_rows(ExactState& state, const SparseBatch<Index>& batch);
 
-// Adds (sign 1) or subtracts (sign -1) the rows of another state. Slot s of the other state corresponds to slot
-// places[s] of this state. If checked, all rows to subtract must be present.
+// Adds (sign 1) or subtracts (sign -1) the rows of another state.
+// Slot s of the other state corresponds to slot places[s] of this state.
+// If `checked` is true, all rows to subtract must be present.
 Removal merge(ExactState& state, const ExactState& other, std::span<const std::int32_t> places, int sign, bool checked,
               unsigned n_threads);
-// Returns the state with slot s renumbered to places[s]. Slots with equal places are merged; slots with a negative
-// place are dropped.
+// Returns the state with slot s renumbered to places[s].
+// Slots with the same new number are merged, and slots with a negative new number are dropped.
 ExactState regrouped(const ExactState& state, std::span<const std::int32_t> places, std::size_t n_slots,
                      unsigned n_threads);
-// Returns a state whose feature j is feature from[j] of `state`; if from[j] is negative, feature j is zero in all rows.
+// Returns a state whose feature j is feature from[j] of `state`, or zero in all rows if from[j] is negative.
 ExactState permute_features(const ExactState& state, std::span<const std::int64_t> from);
 void decay(ExactState& state, double factor, unsigned n_threads);
 // Fits the quantizer to the current rows, or sets it; later rows do not change it.
@@ -128,20 +129,21 @@ void fold_all(ExactState& state, unsigned n_threads);
 Big count_of(const ExactState& state, std::size_t slot);
 bool has_rows(const ExactState& state, std::size_t slot);
 
-// Computes the sums of some slots, so that later reads need not compute them again. No value changes. The cost is
-// proportional to the number of rows since the last call.
+// Computes and caches the sums of some slots, without changing any value.
+// The cost is proportional to the number of rows since the last call.
 void form_sums(ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
-// Returns the sums of products of one slot, or the total of several slots, including pending rows. The quantizer must
-// be fixed, and the state must outlive the result.
+// Returns the sums of products of one slot, or the total of several slots, including pending rows.
+// The quantizer must be fixed, and the state must outlive the result.
 TriangleSum folded(const ExactState& state, std::span<const std::int32_t> slots, unsigned n_threads);
 
 // Classes of a view: each class consists of one or several slots.
 using SlotGroups = std::vector<std::vector<std::int32_t>>;
 SlotGroups single_slots(std::span<const std::int32_t> slots);  // one class for each slot
 
-// View of some classes as correctly rounded doubles, relative to an origin near the mean of all their rows. All values
-// are functions of the exact sums: they do not depend on the origin of the quantizer, on its steps, or on the order of
-// the updates. Coordinates are z = (x - origin) / unit; units are 1 except for features of extreme size.
+// View of some classes as correctly rounded doubles, relative to an origin near the mean of all their rows.
+// All values of a view are functions of the exact sums.
+// So the values do not depend on the origin and steps of the quantizer or on the order of updates.
+// Coordinates are z = (x - origin) / unit, where units are 1 except for features of extreme size.
 class ExactView {
   public:
     ExactView(ExactState state, SlotGroups classes, unsigned n_threads);
@@ -150,21 +152,22 @@ class ExactView {
 
     const std::vector<double>& origin() const { return origin_; }
     const std::vector<std::int32_t>& units() const { return units_; }  // exponents of the units, which are powers of 2
-    // Variance of z; exactly 0 for a constant feature.
+    // Returns the variance of z, which is exactly 0 for a constant feature.
     const std::vector<double>& variance() const { return variance_; }
     std::size_t n_classes() const { return classes_.size(); }
     double count(std::size_t k) const;
-    void sums(std::size_t k, double* out) const;    // sums of z
-    void matrix(std::size_t k, double* out) const;  // lower triangle of the sum of e e', e = [z, -1]
-    // Returns whether the correlation matrix of one class has no eigenvalue below -slack. Features with merged values
-    // of coarser steps are ignored, because rounding can make their sums inconsistent.
+    void sums(std::size_t k, double* out) const;    // writes the sums of z
+    void matrix(std::size_t k, double* out) const;  // writes the lower triangle of the sum of e e', where e = [z, -1]
+    // Returns whether the correlation matrix of one class has no eigenvalue below -slack.
+    // Features with merged values of coarser steps are ignored, because rounding can make their sums inconsistent.
     bool is_semidefinite(std::size_t k, double slack) const;
     void total(double* out) const;
     // Pivoted Cholesky decomposition: returns the rows of a matrix F with few rows and F' F = the matrix of one class.
-    // Each pivot is the largest remaining diagonal entry in units of `scale` (d + 1 numbers). Only the pivot columns
-    // are computed, so a class with few rows is cheap. The result depends on the matrix, not on the order of the rows.
+    // Each pivot is the largest remaining diagonal entry in units of `scale` (d + 1 numbers).
+    // Only the pivot columns are computed, so a class with few rows is cheap.
+    // The result depends on the matrix, not on the order of the rows.
     std::vector<double> factor(std::size_t k, std::span<const double> scale) const;
-    // Returns the exact count, sums and products of one class as bytes; equal numbers have equal bytes.
+    // Returns the exact count, sums and products of one class as bytes. Equal numbers have equal bytes.
     std::vector<std::uint8_t> canonical(std::size_t k) const;
 
   private:
@@ -186,7 +189,7 @@ class ExactView {
     void write_moved(const TriangleSum& triangle, const Moved& sums, double* out) const;
     class Columns;
     void write_centered(const TriangleSum& triangle, double* out) const;
-    // Returns the block of a class that consists of one slot (the block may be null); a null pointer for several slots.
+    // Returns the block of a class that has one slot (the block may be null), or a null pointer for several slots.
     const std::shared_ptr<ExactBlock>* block_of(std::size_t k) const;
     void set_registers();
     int exponent(std::size_t coordinate) const;
@@ -197,9 +200,9 @@ class ExactView {
     TriangleSum total_;
     std::vector<double> origin_, variance_;
     std::vector<std::int32_t> units_;
-    std::vector<unsigned> finer_;  // number of bits by which each step is refined so that the origin is an integer
+    std::vector<unsigned> finer_;  // number of bits by which each step is refined, so that the origin is an integer
     std::vector<Big> pivot_;       // the origin in refined steps, relative to the origin of the quantizer
-    // The origin and the scales if all values fit in registers; otherwise empty.
+    // The origin and the scales if all values fit in registers, otherwise empty.
     std::vector<std::int64_t> narrow_pivot_;
     std::vector<double> scale_;  // 2^exponent(j)
     unsigned max_finer_ = 0, pivot_bits_ = 0;

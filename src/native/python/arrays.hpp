@@ -1,5 +1,5 @@
-// Array types of the bindings: dense, contiguous CPU arrays. Bindings handle shapes, lifetimes and the GIL; they
-// contain no arithmetic.
+// Array types of the bindings: dense, contiguous CPU arrays.
+// Bindings handle shapes, lifetimes and the GIL; they contain no arithmetic.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,13 +34,13 @@ Rows<T> rows(const Array<const T, 2>& X) {
     return {X.data(), X.shape(0), X.shape(1)};
 }
 
-// Raises ValueError unless the sizes of arrays agree, so that loops never access memory outside of them.
+// Raises ValueError unless the sizes of the arrays agree, so that loops never read or write out of bounds.
 inline void require(bool agrees, const char* message) {
     if (!agrees) throw nb::value_error(message);
 }
 
-// Releases the GIL for a call with many operations. For short calls this would cost more than it saves, because another
-// thread may keep the GIL for milliseconds.
+// Releases the GIL for a call with many operations.
+// For short calls this would cost more than it saves, because another thread may hold the GIL for milliseconds.
 class UnlockedIfLong {
   public:
     explicit UnlockedIfLong(std::size_t n_operations) {
@@ -52,7 +52,7 @@ class UnlockedIfLong {
     std::optional<nb::gil_scoped_release> unlocked_;
 };
 
-// A new zero-filled NumPy array that owns its memory.
+// Returns a new zero-filled NumPy array that owns its memory.
 template <class T, int N>
 NumpyArray<T, N> zeros(const std::size_t (&shape)[N]) {
     std::size_t size = 1;

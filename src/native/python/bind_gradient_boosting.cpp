@@ -89,7 +89,7 @@ TreeArrays fit_trees(Array<const double, 2> X, Array<const std::int64_t, 1> code
             array_of(trees.base_score)};
 }
 
-// Placement new, as nanobind requires for constructors that convert their arguments.
+// Uses placement new, which nanobind requires for constructors that convert their arguments.
 void make_trees(BoundTrees* self, Array<const std::int32_t, 1> feature, Array<const std::int32_t, 1> left,
                 Array<const double, 1> value, Array<const std::int32_t, 1> roots,
                 Array<const std::uint8_t, 1> missing_left, Array<const std::int32_t, 1> n_rows,

@@ -19,7 +19,7 @@ namespace {
 using StateDict = nb::typed<nb::dict, nb::str, nb::any>;
 using Counts = nb::typed<nb::list, nb::int_>;
 
-// Rows with the code and the weight of each row.
+// Rows, with the class code and the weight of each row.
 struct OwnedRows {
     const double* X;
     std::vector<std::int32_t> codes;
@@ -28,7 +28,7 @@ struct OwnedRows {
     LabelledRows view() const { return {X, codes, weights}; }
 };
 
-// Row i has the code label_codes[numbers[i]]; without weights, all weights are 1.
+// Copies rows. Row i has the code label_codes[numbers[i]]. If no weights are given, all weights are 1.
 OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
                 const Array<const std::int32_t, 1>& numbers, const std::vector<std::int32_t>& label_codes,
                 const std::optional<Array<const double, 1>>& weights) {
@@ -45,7 +45,7 @@ OwnedRows owned(const IncrementalSvc& self, const Array<const double, 2>& X,
     return rows;
 }
 
-// Calls a Python function (X, Z, out) for blocks of the kernel matrix, with the GIL.
+// Wraps a Python function (X, Z, out), which is called with the GIL for blocks of the kernel matrix.
 KernelFunction called_from_native(nb::object function, std::size_t n_features) {
     return [function = std::move(function), n_features](const double* X, std::size_t n_x, const double* Z,
                                                         std::size_t n_z, double* out) {
@@ -134,7 +134,7 @@ NumpyArray<double, 2> rows_of(const IncrementalSvc& self, const Array<const std:
     return X;
 }
 
-// Rows to add or forget, from Python: X, numbers, label_codes, and weights or None.
+// Rows to add or forget, as passed from Python: X, numbers, label_codes, and weights or None.
 using Batch = std::tuple<Array<const double, 2>, Array<const std::int32_t, 1>, std::vector<std::int32_t>,
                          std::optional<Array<const double, 1>>>;
 
@@ -144,7 +144,7 @@ OwnedRows owned(const IncrementalSvc& self, const std::optional<Batch>& batch) {
     return owned(self, X, numbers, label_codes, weights);
 }
 
-// Sets IncrementalSvc::is_running during a call that releases the interpreter's lock.
+// Sets IncrementalSvc::is_running during a call that releases the GIL.
 class Running {
   public:
     explicit Running(IncrementalSvc& svc) : svc_(svc), was_running_(svc.is_running) { svc_.is_running = true; }
@@ -157,8 +157,8 @@ class Running {
     bool was_running_;
 };
 
-// Learns one row and forgets another, of weight 1, without a change of the problems. Returns false, without changes, if
-// update() is needed.
+// Learns one row and forgets another, both of weight 1, without a change of the problems.
+// Returns false, without changes, if update() is needed instead.
 bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelCodes& codes, Counts counts,
            double tolerance) {
     const std::size_t n_features = self.rows().n_features();
@@ -173,9 +173,10 @@ bool slide(IncrementalSvc& self, nb::handle add, nb::handle retire, const LabelC
     return true;
 }
 
-// Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed:
-// for unusual input, if the solution has another version, or while another thread changes it. The GIL is held during
-// the whole call, so no thread can acquire the lock of the learner meanwhile; long computations use the general path.
+// Returns 1 if a single row is on the positive side of the only plane, 0 if not, and -1 if the general path is needed.
+// The general path is needed for unusual input, for another version, or while another thread changes the solution.
+// The GIL is held during the whole call, so no thread can acquire the lock of the learner meanwhile.
+// Long computations use the general path.
 int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
     constexpr std::size_t kMaxProducts = 1 << 16;  // a longer computation would hold the GIL too long
     if (self.is_running || self.version() != version || self.n_problems() != 1 || self.rows().has_function()) return -1;
@@ -186,7 +187,7 @@ int side(IncrementalSvc& self, nb::handle X, std::uint64_t version) {
     return self.score(row.doubles()) > 0.0 ? 1 : 0;
 }
 
-// Support vectors of all problems, their coefficients (one row per problem) and the intercepts.
+// Returns the support vectors of all problems, their coefficients (one row per problem) and the intercepts.
 std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> support(IncrementalSvc& self) {
     const std::vector<std::uint32_t> support = self.support();
     const std::size_t d = self.rows().n_features(), n = support.size(), n_problems = self.n_problems();
@@ -201,7 +202,7 @@ std::tuple<NumpyArray<double, 2>, NumpyArray<double, 2>, NumpyArray<double, 1>> 
     return {vectors, coef, intercept};
 }
 
-// Returns the position of a row to forget that was never learned, or None; Python code raises the error.
+// Returns the position of a row to forget that was never learned, or None. The caller raises the error.
 std::optional<std::size_t> update(IncrementalSvc& self, const std::optional<Batch>& add,
                                   const std::optional<Batch>& retire, const std::vector<std::int32_t>& positives,
                                   Array<const double, 2> class_bounds, double tolerance) {

@@ -21,7 +21,7 @@ KernelKind kind_of(const std::string& name) {
     throw nb::value_error(("KernelSpec: unknown native kernel '" + name + "'").c_str());
 }
 
-// A table of kernel values that keeps the NumPy array of the values alive.
+// Table of kernel values that keeps their NumPy array alive.
 struct BoundTable : KernelTable {
     nb::object array;
 };

@@ -35,8 +35,8 @@ NumpyArray<double, 1> weigh_lookups(Array<const double, 2> X, Array<const double
     return out;
 }
 
-// Returns for each row of `ranked` the midranks of the first n_known scores, followed by 0.5, and the doubled number of
-// correctly ordered pairs.
+// For each row of `ranked`, returns the midranks of the first n_known scores, followed by 0.5.
+// Also returns twice the number of correctly ordered pairs.
 std::tuple<NumpyArray<double, 2>, NumpyArray<std::int64_t, 1>> bound_rank_levels(Array<const double, 2> ranked,
                                                                                  Array<const std::int64_t, 2> order,
                                                                                  Array<const std::int64_t, 1> n_known,

@@ -19,8 +19,9 @@ namespace {
 using Attributes = nb::typed<nb::dict, nb::str, nb::any>;
 using Labels = nb::typed<nb::list, nb::any>;
 
-// Python interface of SingleRowModel. It declines rows that are not arrays of doubles, and learners whose parameters
-// have changed; Python then uses the general path.
+// Python interface of SingleRowModel.
+// This class rejects rows that are not arrays of doubles, and learners whose parameters have changed.
+// Python then uses the general path.
 class BoundSingleRowModel {
   public:
     BoundSingleRowModel(ExactSums& sums, std::uint64_t version, std::vector<std::int32_t> slots, Labels labels,
@@ -57,8 +58,8 @@ class BoundSingleRowModel {
     }
 
   private:
-    static constexpr std::size_t kMinFeaturesToReleaseGil =
-        40;  // features; from here on, the GIL is released while planes are solved
+    // From this number of features on, the GIL is released while planes are computed.
+    static constexpr std::size_t kMinFeaturesToReleaseGil = 40;
 
     std::span<const double> values(const ArrayView& row) const { return {row.doubles(), model_.n_features()}; }
 
@@ -75,7 +76,7 @@ class BoundSingleRowModel {
             if (PyDict_GetItemWithError(attributes.ptr(), name.ptr()) != value.ptr()) return false;
         for (const auto& [name, value] : dict_copies_) {
             const int same = PyObject_RichCompareBool(parameters_[name].ptr(), value.ptr(), Py_EQ);
-            if (same < 0) PyErr_Clear();  // the general path raises the error
+            if (same < 0) PyErr_Clear();  // the general path will raise the error
             if (same != 1) return false;
         }
         return PyDict_GetItemWithError(attributes.ptr(), forbidden_.ptr()) == nullptr;
@@ -83,7 +84,7 @@ class BoundSingleRowModel {
 
     Labels labels_;
     LabelCodes codes_;
-    Attributes parameters_, dict_copies_;  // dict_copies_: copies of dictionaries, to detect changes in place
+    Attributes parameters_, dict_copies_;  // dict_copies_ has copies of dictionaries, to detect changes in place
     nb::str forbidden_;
     SingleRowModel model_;
 };

@@ -9,7 +9,7 @@ namespace {
 
 using Offsets = Array<const std::int64_t, 1>;
 
-// Offsets come from Python code of this package, but a wrong one would read out of bounds.
+// Throws if the offsets do not match the elements, because wrong offsets would cause reads out of bounds.
 void check_offsets(const Offsets& offsets, std::size_t n_elements) {
     const std::size_t n = offsets.size();
     bool good = n > 0 && offsets.data()[0] == 0 && static_cast<std::size_t>(offsets.data()[n - 1]) == n_elements;
@@ -29,7 +29,7 @@ Sequences<std::int32_t> sequences(const Array<const std::int32_t, 1>& symbols, c
 
 constexpr const char* kDisagree = "sequence kernel: array shapes disagree";
 
-// Sequence kernels: their element type, their two parameters, and their loops.
+// Sequence kernels, each with its element type, its two parameters and its loops.
 struct Alignment {
     using Elements = Array<const double, 2>;
     using Spec = AlignmentSpec;

@@ -8,8 +8,8 @@
 
 namespace {
 
-// Runs signal handlers, for example for Ctrl-C. Python runs them in the main thread only. On Linux other threads return
-// without waiting for the interpreter's lock.
+// Runs signal handlers, for example for Ctrl-C. Python runs them in the main thread only.
+// On Linux, other threads return without waiting for the GIL.
 void check_signals() {
 #ifdef __linux__
     if (syscall(SYS_gettid) != getpid()) return;
@@ -18,8 +18,8 @@ void check_signals() {
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }
 
-// The bindings rely on the GIL to protect state. A free-threaded Python enables the GIL when it imports this module,
-// unless the user forbids it by an option.
+// The bindings rely on the GIL to protect state.
+// A free-threaded Python enables the GIL when it imports this module, unless the user disables this by an option.
 void require_gil() {
     const nanobind::object sys = nanobind::module_::import_("sys");
     if (!nanobind::hasattr(sys, "_is_gil_enabled") || nanobind::cast<bool>(sys.attr("_is_gil_enabled")())) return;
@@ -32,7 +32,7 @@ void require_gil() {
 
 NB_MODULE(_native, m) {
     require_gil();
-    // Models that are alive when the interpreter ends are not leaks.
+    // Models that are still alive when the interpreter exits are not reported as leaks.
     nanobind::set_leak_warnings(false);
     steelyard::set_interrupt_check(&check_signals);
     m.doc() = "Native numerical loops. Policies, names and checks are implemented in Python.";

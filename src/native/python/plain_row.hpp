@@ -21,14 +21,14 @@ inline bool is_finite(const double* values, std::size_t n) {
     return !has_nonfinite;
 }
 
-// numpy.ndarray, looked up once; the reference is never released.
+// Returns numpy.ndarray, which is looked up once. The reference is never released.
 inline const PyTypeObject* array_type() {
     static const PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
     return reinterpret_cast<const PyTypeObject*>(type);
 }
 
-// RAII view of the buffer of a C-contiguous numpy.ndarray. For other objects, including subclasses, no buffer is
-// acquired.
+// RAII view of the buffer of a C-contiguous numpy.ndarray.
+// For other objects, including subclasses, no buffer is acquired.
 class ArrayView {
   public:
     explicit ArrayView(PyObject* array) {

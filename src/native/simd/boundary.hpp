@@ -1,4 +1,4 @@
-// Loops of kernel boundary alignment; the compiler vectorizes both with gathers.
+// Loops of kernel boundary alignment. The compiler vectorizes both loops with gather instructions.
 #pragma once
 
 #include "simd/loops_boundary.hpp"
@@ -7,7 +7,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 static void raise_to_bump(const BumpRows& b, const double* self, const double* factor, double* out, size_t n) {
-    const BumpRows bump = b;  // local copy, so that `out` cannot alias it
+    const BumpRows bump = b;  // local copy that `out` cannot alias
     for (size_t x = 0; x < n; ++x) {
         const double products = bump.rare_weight * bump.rare[x] + bump.other_weight * bump.other[x];
         const double squared = self[x] + bump.length - factor[x] * products;

@@ -1,4 +1,4 @@
-// Blocked Cholesky factorization, four rows at a time: the row that all four need is loaded once.
+// Blocked Cholesky factorization of four rows at a time, so that the row that all four need is loaded once.
 #pragma once
 
 #include "simd/loops_factor.hpp"
@@ -22,23 +22,25 @@ template <size_t Rows>
 }
 
 // -- the factor of one matrix -------------------------------------------------------------------------
-// Left-looking blocked factorization: blocks of rows, and panels of columns from left to right. First the products with
-// all columns to the left are subtracted, one register tile at a time; then the panel itself is factored. The rows of a
-// block stay in the L2 cache, and the rows above are read in groups of columns that stay in the L1 cache.
+// Left-looking blocked factorization: blocks of rows, and panels of columns from left to right.
+// First the products with all columns to the left are subtracted, one register tile at a time.
+// Then the panel itself is factored. The rows of a block stay in the L2 cache.
+// The rows above are read in groups of columns that stay in the L1 cache.
 
-// Columns of a tile of four rows: all sums fit in registers; with AVX2, twelve sums leave just enough other registers.
+// Number of columns of a tile of four rows. All sums fit in registers (with AVX2, twelve sums leave just enough).
 constexpr size_t kTile = kDoubles == 8 ? 4 : kDoubles == 4 ? 3 : 2;
-constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;  // columns; a multiple of the vector width and of the tile width
+// Number of columns, a multiple of the vector width and of the tile width.
+constexpr size_t kPanel = kDoubles == 4 ? 12 : 8;
 constexpr size_t kRowBlock = 4 * kPanel;
 constexpr size_t kColumnBlock = 48 * kPanel;  // number of columns over which products are summed at a time
 
-[[gnu::always_inline]] static inline double lane_total(VecD v) {  // pairwise sum of all lanes
+[[gnu::always_inline]] static inline double lane_total(VecD v) {  // returns the pairwise sum of all lanes
     for (size_t half = kDoubles / 2; half > 0; half /= 2)
         for (size_t lane = 0; lane < half; ++lane) v[lane] += v[lane + half];
     return v[0];
 }
 
-// out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k]; n is a multiple of the vector width.
+// out[r][c] = sum over k < n of a[r * stride + k] * b[c * stride + k], where n is a multiple of the vector width.
 template <size_t Rows, size_t Columns>
 [[gnu::always_inline]] static inline void tile_products(const double* a, const double* b, size_t stride, size_t n,
                                                         double (*out)[kPanel]) {
@@ -55,7 +57,7 @@ template <size_t Rows, size_t Columns>
         for (size_t c = 0; c < Columns; ++c) out[r][c] = lane_total(sums[r][c]);
 }
 
-// Subtracts the products with n columns, beginning at `rows` and `above`, from the entries of a panel.
+// Subtracts the products with n columns, which begin at `rows` and `above`, from the entries of a panel.
 template <size_t Rows>
 static void subtract_products(const double* rows, const double* above, size_t stride, size_t n, double* entries,
                               size_t width) {
@@ -71,7 +73,7 @@ static void subtract_products(const double* rows, const double* above, size_t st
         for (size_t k = 0; k < width; ++k) entries[r * stride + k] -= products[r][k];
 }
 
-// Solves for the entries of a panel in the rows below its diagonal block.
+// Computes the entries of a panel in the rows below its diagonal block.
 template <size_t Rows>
 static void finish_rows(double* rows, const double* above, size_t stride, size_t n_left, size_t width) {
     for (size_t c = 0; c < width; ++c) {
@@ -86,7 +88,7 @@ static void finish_rows(double* rows, const double* above, size_t stride, size_t
     }
 }
 
-// Factors the diagonal block of a panel; returns false if a pivot is not positive.
+// Factors the diagonal block of a panel. Returns false if a pivot is not positive.
 static bool factor_panel(double* rows, size_t stride, size_t n_left, size_t width) {
     for (size_t c = 0; c < width; ++c) {
         double* row = rows + c * stride + n_left;
@@ -126,7 +128,7 @@ static bool factor_matrix(double* matrix, size_t n, size_t stride) {
             const double* above = matrix + left * stride;
             size_t i = first;
             if (left >= first) {
-                // In the diagonal block some entries above the diagonal are overwritten too; they are never read.
+                // In the diagonal block, some entries above the diagonal are overwritten too, but they are never read.
                 subtract_left(matrix, stride, left, width, left, end);
                 if (!factor_panel(matrix + left * stride, stride, left, width)) return false;
                 i = left + width;
@@ -156,7 +158,7 @@ static void solve_factored(const double* factor, size_t n, size_t stride, double
     }
 }
 
-// target += sum over r of factors[r] * rows[r], up to the end of the vector that contains entry n - 1.
+// target += sum over r of factors[r] * rows[r], up to the end of the vector register that contains entry n - 1.
 template <size_t Rows>
 [[gnu::always_inline]] static inline void add_multiples(const double* rows, size_t stride, const double* factors,
                                                         size_t n, double* target) {
@@ -171,7 +173,7 @@ template <size_t Rows>
 
 static void invert_factored(const double* factor, size_t n, size_t stride, double* work, double* inverse) {
     constexpr size_t together = 4;
-    for (size_t i = 0; i < n; ++i) {  // row i of inv(L), computed from the rows above
+    for (size_t i = 0; i < n; ++i) {  // computes row i of inv(L) from the rows above
         const double* row = factor + i * stride;
         double* mine = work + i * stride;
         const double pivot = 1.0 / row[i];
@@ -212,7 +214,7 @@ static void combine_lanes(const double* total, const double* penalty, const doub
         store(matrix + e * kDoubles, a * total[e] + kappa * load(own + e * kDoubles) + penalty[e]);
 }
 
-// out[r] = sum over k < n of a_r[k] * b[k], in every lane; each row of a is one entry longer than the previous one.
+// out[r] = sum over k < n of a_r[k] * b[k], in every lane. Each row of a is one entry longer than the previous one.
 template <size_t Rows>
 [[gnu::always_inline]] static inline void lane_products(const double* const* a, const double* b, size_t n, VecD* out) {
     for (size_t r = 0; r < Rows; ++r) out[r] = VecD{};

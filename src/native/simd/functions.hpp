@@ -1,11 +1,11 @@
-// exp and tanh of vectors of double and float, at the vector width of the SIMD level.
+// Functions exp and tanh of vectors of double and float, at the vector width of the SIMD level.
 #pragma once
 
 #include "vectors.hpp"
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Constants of the functions for each number type.
+// Constants of the functions for each floating-point type.
 template <class T>
 struct Lane;
 
@@ -16,12 +16,14 @@ struct Lane<double> {
     typedef Int IntVec __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));
     static constexpr size_t count = kDoubles;
     static constexpr int mantissa_bits = 52, bias = 1023;
-    static constexpr double round_to_int = 0x1.8p52;  // adding this number puts the nearest integer into the low bits
-    static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;  // n * ln2_high is exact
+    // Adding this number rounds to an integer, which is then in the low bits.
+    static constexpr double round_to_int = 0x1.8p52;
+    // ln2_high has so few bits that n * ln2_high is exact.
+    static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
     static constexpr double exp_is_zero = -746.0;  // below this, exp(x) is less than half of the smallest subnormal
-    static constexpr double tanh_is_one = 40.0;    // from here on, tanh(x) rounds to 1
+    static constexpr double tanh_is_one = 40.0;    // from this value on, tanh(x) rounds to 1
     static constexpr int denormal_shift = 54;      // shifts the smallest scale to a normal number
-    static constexpr int terms = 13;               // terms of the Taylor series on |r| <= ln2 / 2
+    static constexpr int terms = 13;               // number of terms of the Taylor series on |r| <= ln2 / 2
 };
 
 template <>
@@ -57,13 +59,13 @@ template <class T>
     return (Vec<T>)((IntVec)x & (all_but_sign - IntVec{}));
 }
 
-// x = n ln2 + r with |r| <= ln2 / 2; exp(x) = 2^n (1 + expm1_r).
+// Argument reduction x = n ln2 + r with |r| <= ln2 / 2, so that exp(x) = 2^n (1 + expm1_r).
 template <class T>
 struct ReducedExp {
     typename Lane<T>::IntVec n;
     Vec<T> expm1_r;
 
-    // 2^(n + shift)
+    // Returns 2^(n + shift).
     [[gnu::always_inline]] Vec<T> scale(int shift) const {
         return (Vec<T>)((n + (Lane<T>::bias + shift)) << Lane<T>::mantissa_bits);
     }
@@ -83,7 +85,7 @@ template <class T>
     return {(IntVec)shifted - (IntVec)magic, r + r * r * series};
 }
 
-// exp(x) for x <= 0, exactly 1 at 0, including subnormal results down to 0; NaN stays NaN.
+// Returns exp(x) for x <= 0, exactly 1 at 0, including subnormal results down to 0. NaN stays NaN.
 template <class T>
 [[gnu::always_inline]] static inline Vec<T> exp_nonpositive(Vec<T> x) {
     typedef Lane<T> L;
@@ -91,12 +93,12 @@ template <class T>
     const typename L::IntVec is_zero = x < broadcast(L::exp_is_zero);
     const ReducedExp<T> e = reduce_exp<T>(is_zero ? Vec<T>{} : x);
     const Vec<T> lifted = e.scale(L::denormal_shift);
-    // The last product is exact unless the result is subnormal; then this product causes the only rounding error.
+    // The last product is exact unless the result is subnormal. Then this product causes the only rounding error.
     constexpr T lower = T(1) / static_cast<T>(std::int64_t{1} << L::denormal_shift);
     return is_zero ? Vec<T>{} : (lifted + lifted * e.expm1_r) * lower;
 }
 
-// tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x: no cancellation near 0.
+// Computes tanh(x) = -expm1(-2|x|) / (2 + expm1(-2|x|)) with the sign of x, without cancellation near 0.
 template <class T>
 [[gnu::always_inline]] static inline Vec<T> tanh(Vec<T> x) {
     typedef Lane<T> L;

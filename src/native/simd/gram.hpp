@@ -1,5 +1,5 @@
-// Quantization of rows, packing of their digits, and sums of outer products over packed rows, with register tiles of
-// `width` rows by 3 panels of columns.
+// Quantization of rows, packing of their digits, and sums of outer products over packed rows.
+// Register tiles have `width` rows and 3 panels of columns.
 #pragma once
 
 #include "fixed.hpp"
@@ -10,7 +10,7 @@ namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kGroup = 3;
 
-// Loads the first values of a vector as doubles; the other lanes are zero.
+// Loads the first values of a vector as doubles. The other lanes are zero.
 [[gnu::always_inline]] static inline VecD values_at(const double* x) { return load(x); }
 [[gnu::always_inline]] static inline VecD values_at(const float* x) { return widened(x); }
 template <class T>
@@ -19,7 +19,7 @@ template <class T>
     for (size_t c = 0; c < n; ++c) values[c] = static_cast<double>(x[c]);
     return load(values);
 }
-#if defined(__AVX512F__)  // one masked load
+#if defined(__AVX512F__)  // uses one masked load
 [[gnu::always_inline]] static inline VecD first_values(const double* x, size_t n) {
     return (VecD)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), x);
 }
@@ -46,8 +46,9 @@ template <class T>
 
 [[gnu::always_inline]] static inline VecD magnitude(VecD x) { return larger(x, -x); }
 
-// Returns the integer multiple of the step nearest to a value, halves upwards. The product with a power of two and all
-// differences, including that with the origin, are exact; so the rounding does not depend on the origin.
+// Returns the integer multiple of the step nearest to a value, halves upwards.
+// The product with a power of two and all differences, including that with the origin, are exact.
+// So the rounding does not depend on the origin.
 struct Counted {
     VecD steps, whole;
 };
@@ -139,12 +140,13 @@ template <Digits digits>
 template <class T, Digits digits>
 static bool pack_as(const T* X, size_t d, const std::uint32_t* index, Steps steps, size_t block_stride,
                     PackedBlock block) {
-    constexpr size_t kFew = 32;                              // number of rows between two checks for errors
-    const size_t whole = d / kDoubles, rest = d % kDoubles;  // full panels of features, and the remaining features
+    constexpr size_t kFew = 32;  // number of rows between two checks for errors
+    // Number of full panels of features, and number of remaining features.
+    const size_t whole = d / kDoubles, rest = d % kDoubles;
     const VecD inverse = first_values(steps.inverse + whole * kDoubles, rest);
     const VecD origin = first_values(steps.origin + whole * kDoubles, rest);
     const VecD slack = first_values(steps.slack + whole * kDoubles, rest);
-    VecD one = broadcast(0.0);  // the column of ones after the features
+    VecD one = broadcast(0.0);  // column of ones that follows the features
     one[rest] = 1.0;
     auto good = one == one;
     for (size_t k = 0; k < block.rows; ++k) {
@@ -199,11 +201,12 @@ static bool pack(const T* X, size_t d, const std::uint32_t* index, Steps steps, 
     return true;
 }
 
-// Adds the tile to gram; writes only entries inside the matrix on or below the diagonal.
+// Adds the tile to gram. Writes only entries inside the matrix, on or below the diagonal.
 template <size_t Panels>
 static void add_tile(const VecD (&tile)[kDoubles][Panels], size_t row, size_t column, double* gram, size_t size) {
     constexpr size_t columns = Panels * kDoubles;
-    if (row >= column + columns - 1 && row + kDoubles <= size) {  // the whole tile is inside and below the diagonal
+    // Fast path if the whole tile is inside the matrix and below the diagonal.
+    if (row >= column + columns - 1 && row + kDoubles <= size) {
         for (size_t r = 0; r < kDoubles; ++r)
             for (size_t v = 0; v < Panels; ++v) {
                 double* out = gram + (row + r) * size + column + v * kDoubles;
@@ -223,7 +226,7 @@ static void sum_tiles(PackedBlock block, size_t first_panel, PanelRange rows, do
     const double* right = block.data + first_panel * block.panel_stride;
     for (size_t panel = first_panel > rows.begin ? first_panel : rows.begin; panel < rows.end; ++panel) {
         const double* left = block.data + panel * block.panel_stride;
-        // Prefetch the entries of the matrix, which are needed after the sums.
+        // Prefetch the entries of the matrix that are needed after the sums.
         for (size_t r = 0; r < kDoubles && panel * kDoubles + r < size; ++r)
             for (size_t v = 0; v < Panels; ++v)
                 __builtin_prefetch(gram + (panel * kDoubles + r) * size + (first_panel + v) * kDoubles, 1);
@@ -249,8 +252,8 @@ static void sum_outer(PackedBlock block, size_t first_panel, PanelRange rows, do
     }
 }
 
-// Magnitudes are compared as integers: without the sign bit, numbers, infinity and NaN are in ascending order, so a
-// comparison cannot miss a NaN.
+// Magnitudes are compared as integers.
+// Without the sign bit, numbers, infinity and NaN are in ascending order, so a comparison cannot miss a NaN.
 template <class T, class Bits>
 static double largest(const T* values, size_t n) {
     typedef Bits VecI __attribute__((vector_size(STEELYARD_VECTOR_BYTES)));

@@ -1,8 +1,9 @@
-// Kernel values of row-major rows against packed rows: register tiles of a few rows by two vectors; the kernel function
-// is applied to a tile while it is in registers.
+// Kernel values of row-major rows with packed rows, in register tiles of a few rows by two vectors.
+// The kernel function is applied to a tile while it is in registers.
 //
-// Distances are summed from differences, not from products: they are exactly zero for equal rows, do not depend on a
-// common offset, and need no norms. The cost is one more subtraction per feature.
+// Distances are summed from differences, not from products.
+// So distances are exactly zero for equal rows, do not depend on a common offset, and need no norms.
+// Differences cost one more subtraction per feature than products.
 #pragma once
 
 #include "functions.hpp"
@@ -11,7 +12,7 @@
 namespace steelyard::STEELYARD_LEVEL {
 
 constexpr size_t kTileVectors = 2;
-constexpr size_t kTileRows = STEELYARD_VECTOR_BYTES == 64 ? 8 : 4;  // sums use 16 of 32 registers, or 8 of 16
+constexpr size_t kTileRows = STEELYARD_VECTOR_BYTES == 64 ? 8 : 4;  // sums use 16 of 32 registers, or 8 of 16 registers
 
 template <class T>
 struct KernelNumbers {
@@ -87,7 +88,7 @@ template <class T>
 [[gnu::always_inline]] static inline void store_some(T* out, Vec<T> values, size_t wanted) {
     if (wanted >= Lane<T>::count) return store(out, values);
 #if defined(__AVX512F__)
-    const unsigned lanes = (1u << wanted) - 1;  // one bit per lane
+    const unsigned lanes = (1u << wanted) - 1;  // mask with one bit per lane
     if constexpr (sizeof(T) == sizeof(double))
         __builtin_ia32_storeupd512_mask(out, values, static_cast<unsigned char>(lanes));
     else
@@ -194,8 +195,8 @@ static void from_sums(const KernelSpec& spec, T* sums, size_t n) {
     }
 }
 
-// Rounds like the tiles: explicitly fused multiply-add if the SIMD level has it, because the compiler might not fuse a
-// scalar sum.
+// Rounds like the tiles.
+// The multiply-add is explicitly fused if the SIMD level has it, because the compiler might not fuse a scalar sum.
 [[gnu::always_inline]] static inline double add_product(double sum, double a, double b) {
 #ifdef __FP_FAST_FMA
     return __builtin_fma(a, b, sum);

@@ -1,4 +1,4 @@
-// Hot loops of enclosing bodies: one solver step over all heights, and the search for the nearest body.
+// Hot loops of enclosing bodies: one solver step that updates all heights, and the search for the nearest body.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,26 @@ namespace steelyard {
 
 struct NearLeast {
     std::size_t count;
-    std::size_t at;  // position if the count is 1, else undefined
+    std::size_t at;  // position of the minimum if the count is 1, else undefined
 };
 
 struct BallLoops {
-    // heights[k] -= factor * (row_i[k] - row_j[k]) for k < n. Returns the first position of the largest heights[k] -
-    // closed[k], where closed[k] is 0 or infinity. n is at least 1.
+    // heights[k] -= factor * (row_i[k] - row_j[k]) for k < n, where n is at least 1.
+    // Returns the first position of the largest heights[k] - closed[k], where closed[k] is 0 or infinity.
     std::size_t (*move)(double* heights, const double* row_i, const double* row_j, double factor, const double* closed,
                         std::size_t n);
-    // Returns the number of k < n with a[k] * b[k] at most `factor` times the minimum. No product may be negative; n is
-    // at least 1.
+    // Returns the number of k < n with a[k] * b[k] at most `factor` times the minimum.
+    // No product may be negative, and n is at least 1.
     NearLeast (*near_least)(const double* a, const double* b, double factor, std::size_t n);
 
     // Returns |x - z|^2 of rows of length d, bit-identical to the kernel loops.
     double (*squared_distance)(const double* x, const double* z, std::size_t d);
-    // out = rows of X minus `shift`, squares[i] = sum of squares of row i of out.
+    // out = rows of X minus `shift`, and squares[i] = sum of squares of row i of out.
     void (*shift_rows)(const double* X, std::size_t n, std::size_t d, const double* shift, double* out,
                        double* squares);
-    // The distance to body k differs from products[k] + t, with t = factors[k] * square + offsets[k], by at most
-    // `doubt` * t. Returns the number of bodies that may be the nearest, including those with NaN. n is a multiple of
-    // the vector width.
+    // Returns the number of bodies that may be the nearest, including those with NaN.
+    // The distance to body k is products[k] + t with an error up to doubt * t.
+    // The number t is factors[k] * square + offsets[k]. n is a multiple of the vector width.
     NearLeast (*perhaps_least)(const double* products, const double* factors, const double* offsets, double square,
                                double doubt, std::size_t n);
 };

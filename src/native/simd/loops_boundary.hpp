@@ -1,5 +1,5 @@
-// Hot loops of kernel boundary alignment: distances of one boundary point to many rows, and its inner products with
-// other points.
+// Hot loops of kernel boundary alignment.
+// The loops compute distances of one boundary point to many rows, and its inner products with other points.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace steelyard {
 
-// One boundary point for the loop over many rows.
+// One boundary point, as needed in the loop over many rows.
 struct BumpRows {
-    const double* rare;  // kernel values of the two rows of the point with all rows
+    const double* rare;  // kernel values of all rows with the two rows of the point
     const double* other;
     double rare_weight, other_weight;  // twice the weights of the two rows, times their factors
-    double length;                     // squared length in feature space
+    double length;                     // squared length of the point in feature space
     double inverse_width;
 };
 
@@ -24,9 +24,9 @@ struct PointParts {
 };
 
 struct BoundaryLoops {
-    // out[x] = max(out[x], -squared distance of row x to the point / width); self[x] is the squared length of row x.
+    // out[x] = max(out[x], -squared distance of row x to the point / width). self[x] is the squared length of row x.
     void (*raise)(const BumpRows& bump, const double* self, const double* factor, double* out, std::size_t n);
-    // out[c] = inner product of point c with a point that is given by the kernel rows and the parts of its two rows.
+    // out[c] = inner product of point c with a point given by the kernel rows and the parts of its two rows.
     void (*products)(const PointParts& points, const double* rare_row, double rare_part, const double* other_row,
                      double other_part, double* out);
 };

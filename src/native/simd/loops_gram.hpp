@@ -6,8 +6,8 @@
 
 namespace steelyard {
 
-// A block of rows in panel form: panel p contains the columns p*width .. p*width + width - 1, row by row, so the inner
-// loop reads memory in order. Padding columns are zero.
+// A block of rows in panel form: panel p contains the columns p*width .. p*width + width - 1, row by row.
+// So the inner loop reads memory in order. Padding columns are zero.
 struct PackedBlock {
     double* data;
     std::size_t rows;
@@ -18,14 +18,14 @@ struct PanelRange {
     std::size_t begin, end;
 };
 
-// Quantizer of each feature: value = (integer + origin) / inverse.
+// Quantizer of each feature, where value = (integer + origin) / inverse.
 struct Steps {
     const double* inverse;  // 1 / step, a power of two
     const double* origin;   // integer number of steps
-    const double* slack;    // allowed rounding error in steps: zero or one
+    const double* slack;    // allowed rounding error in steps, either zero or one
 };
 
-// Result of a scan of rows; arrays with one entry per feature are running maxima.
+// Result of a scan of rows. Arrays with one entry per feature are running maxima.
 struct Scan {
     double* largest;       // largest |integer| of each feature
     double* remainder;     // largest rounding error of each feature, in steps
@@ -36,27 +36,28 @@ constexpr double kDigit = 0x1p21;      // base of the digits
 constexpr double kOneDigit = 0x1p20;   // largest magnitude of a digit
 constexpr double kTwoDigits = 0x1p41;  // largest magnitude of a number of two digits
 
-// Layout of integers in panels: one digit per integer; or low digits, high digits and their sums (Karatsuba) in three
-// consecutive blocks; or the low digits of all features, then the high digits of some features.
+// Layout of integers in panels. `one`: one digit per integer.
+// `three`: low digits, high digits and their sums (Karatsuba) in three consecutive blocks.
+// `some`: low digits of all features, then high digits of some features.
 enum class Digits { one, three, some };
 
 struct GramLoops {
-    std::size_t width;  // columns of a panel
-    std::size_t group;  // panels of a column group, the unit of work of sum_outer
+    std::size_t width;  // number of columns of a panel
+    std::size_t group;  // number of panels of a column group, which is the unit of work of sum_outer
 
     // Quantizes one row.
     void (*count_f64)(const double* x, std::size_t d, Steps steps, double* out);
     void (*count_f32)(const float* x, std::size_t d, Steps steps, double* out);
-    // Scans the rows index[0..rows) of X, or the first rows if there is no index.
+    // Scans the rows index[0..rows) of X, or the first rows if `index` is null.
     void (*scan_f64)(const double* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
                      Scan scan);
     void (*scan_f32)(const float* X, const std::uint32_t* index, std::size_t rows, std::size_t d, Steps steps,
                      Scan scan);
 
-    // Packs rows index[0..rows) of X (row length d) as digits, followed by a 1 (by a 0 for high digits). `high` lists
-    // the n_high features with a high digit, for Digits::some; the blocks of Digits::three are block_stride apart;
-    // `buffer` has 3 * (d + 1) numbers, rounded up to full panels. With the same number of digits for all features,
-    // returns false, with an incomplete block, if a value needs more digits or more slack.
+    // Packs the rows index[0..rows) of X (row length d) as digits, followed by a 1 (by a 0 for high digits).
+    // For Digits::some, `high` lists the n_high features with a high digit.
+    // The blocks of Digits::three are block_stride apart. `buffer` has 3 * (d + 1) numbers, rounded up to full panels.
+    // Returns false, with an incomplete block, if a value needs more digits or slack (not checked for Digits::some).
     bool (*pack_f64)(const double* X, std::size_t d, const std::uint32_t* index, Steps steps, Digits digits,
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);
@@ -64,12 +65,12 @@ struct GramLoops {
                      const std::uint32_t* high, std::size_t n_high, std::size_t block_stride, double* buffer,
                      PackedBlock block);
 
-    // Returns the largest |x|; NaN if any value is NaN.
+    // Returns the largest |x|, or NaN if any value is NaN.
     double (*largest_f64)(const double* values, std::size_t n);
     double (*largest_f32)(const float* values, std::size_t n);
 
-    // gram += sum of outer products, for the columns of one group and the rows of some panels on or below the diagonal.
-    // gram is size x size, row-major; entries above the diagonal are not accessed.
+    // Adds outer products to gram, for the columns of one group and the rows of some panels on or below the diagonal.
+    // gram is size x size, row-major, and entries above the diagonal are not accessed.
     void (*sum_outer)(PackedBlock block, std::size_t first_panel, PanelRange rows, double* gram, std::size_t size);
 };
 

@@ -7,21 +7,22 @@ namespace steelyard {
 
 enum class KernelKind { linear, polynomial, rbf, laplacian, sigmoid, squared_distance, cityblock, lookup };
 
-// Table of precomputed kernel values: a row is then a single number, the position of its sample in the table. Callers
-// ensure that positions are in range. Values may change between calls.
+// Table of precomputed kernel values. A row is then a single number, the position of its sample in the table.
+// Callers ensure that positions are in range. Values may change between calls.
 struct KernelTable {
-    const double* values = nullptr;  // n by n
+    const double* values = nullptr;  // kernel matrix, n by n
     std::size_t n = 0;
 };
 
 //   linear      x'z                             rbf        exp(-gamma |x - z|^2)
 //   polynomial  (gamma x'z + coef0)^degree      laplacian  exp(-gamma |x - z|_1)
 //   sigmoid     tanh(gamma x'z + coef0)
-// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels: together with linear they are the sums from which
-// all kernels are computed (sum_kind, KernelFinishLoops::from_sums), for several kernels of the same rows.
-// lookup is table->values[x * n + z]; the table must outlive the spec.
-// All numbers are finite; gamma >= 0 for rbf and laplacian; degree >= 0. Each kind ignores parameters that are not in
-// its formula.
+// squared_distance |x - z|^2 and cityblock |x - z|_1 are not kernels.
+// All kernels are computed from these sums or the linear kernel (see sum_kind and KernelFinishLoops::from_sums).
+// So several kernels of the same rows can share the sums.
+// lookup is table->values[x * n + z], and the table must outlive the spec.
+// All numbers are finite, degree >= 0, and gamma >= 0 for rbf and laplacian.
+// Each kind ignores parameters that are not in its formula.
 struct KernelSpec {
     KernelKind kind = KernelKind::rbf;
     double gamma = 1.0;
@@ -46,24 +47,25 @@ constexpr KernelKind sum_kind(KernelKind kind) {
 template <class Sum>
 constexpr std::size_t kPanelWidth = 128 / sizeof(Sum);
 
-// Loops for rows of T against panels of Sum; T is Sum, or float where Sum is double.
-// Every entry is summed from the first feature to the last in every tile: an entry depends only on its two rows, and
-// k(x, z) and k(z, x) have the same bits.
+// Loops for rows of type T and panels of type Sum, where T is Sum, or T is float and Sum is double.
+// Every entry is summed from the first feature to the last in every tile, so it depends only on its two rows.
+// k(x, z) and k(z, x) are bit-identical.
 template <class T, class Sum>
 struct KernelBlockLoops {
-    // out[i * ld + j] = k(x_i, z_j), i < n_x, j < n_z. X is row-major. In panels, feature k of row j is at ((j / width)
-    // * d + k) * width + j % width, width = kPanelWidth<Sum>; the last panel is padded.
+    // out[i * ld + j] = k(x_i, z_j) for i < n_x and j < n_z, where X is row-major.
+    // Feature k of row j is panels[((j / width) * d + k) * width + j % width] with width = kPanelWidth<Sum>.
+    // The last panel is padded.
     void (*block)(const KernelSpec& spec, const T* X, std::size_t n_x, std::size_t d, const Sum* panels,
                   std::size_t n_z, Sum* out, std::size_t ld);
 };
 
 template <class Sum>
 struct KernelFinishLoops {
-    // Replaces products[j] = x'z_j by k(x, z_j). Only rbf uses the squared norms. Not for laplacian.
+    // Replaces products[j] = x'z_j by k(x, z_j). Only rbf uses the squared norms. laplacian is not supported.
     void (*finish)(const KernelSpec& spec, Sum x_norm, const Sum* z_norms, Sum* products, std::size_t n);
-    // Replaces sums[j], of the kind sum_kind(spec.kind), by the kernel value, bit-identical to `block`.
+    // Replaces sums[j], of the kind sum_kind(spec.kind), by the kernel value. The result is bit-identical to `block`.
     void (*from_sums)(const KernelSpec& spec, Sum* sums, std::size_t n);
-    // out[i] = x_i'x_i, with the rounding of `block`.
+    // out[i] = x_i'x_i, rounded as in `block`.
     void (*norms)(const Sum* X, std::size_t n, std::size_t d, Sum* out);
     // Returns the sum of a[j] * b[j].
     Sum (*dot)(const Sum* a, const Sum* b, std::size_t n);

@@ -8,7 +8,7 @@ namespace steelyard {
 // Number of outputs that are computed together: a multiple of the tile width of every SIMD level.
 constexpr std::size_t kMapBlock = 64;
 
-// An output value is step * round(...), an integer times a power of two.
+// An output value is step * round(...), where round(...) is one of the following integers and step a power of two.
 //
 //   cosine     round(amplitude * cos(2 pi t)),             t = start + sum of x_k w_k, in turns
 //   rectified  round(amplitude * min(max(t, 0), ceiling)),  t = start + sum of x_k w_k; amplitude a power of two
@@ -24,25 +24,25 @@ struct MapSpec {
     double ceiling = 1.0;
 };
 
-// Weights of a block of outputs: the weights of feature k start at weights + k * stride, one per output. `starts` is
-// used only by the first three kinds.
+// Weights of a block of outputs. The weights of feature k start at weights + k * stride, one per output.
+// `starts` is used only by the kinds cosine, rectified and sigmoid.
 struct MapBlock {
     const double* weights;
     std::size_t stride;
     const double* starts;
 };
 
-// Every sum is computed from the first feature to the last. Products are exact (24 bits times 24 bits for the first
-// three kinds, squares of 26 bits for halving_2), so fused multiply-add does not change the result; for all other
-// products, fusing is prevented.
+// Every sum is computed from the first feature to the last.
+// Products are exact: 24 bits times 24 bits for cosine, rectified and sigmoid, and squares of 26 bits for halving_2.
+// So fused multiply-add does not change the result. For all other products, fusing is prevented.
 struct MapLoops {
-    // Writes out[i * ld + c] for n rows of d features and a full block of outputs.
+    // Writes out[i * ld + c] for n rows of d features and a full block of outputs c.
     void (*block)(const MapSpec& spec, const double* X, std::size_t n, std::size_t d, MapBlock block, double* out,
                   std::size_t ld);
     // Maps a sparse row with `n` stored values: values[k] belongs to feature features[k].
     void (*sparse)(const MapSpec& spec, const double* values, const std::size_t* features, std::size_t n,
                    MapBlock block, double* out);
-    // values = step * round(factor * values), factor a power of two.
+    // values = step * round(factor * values), where factor is a power of two.
     void (*round)(double* values, std::size_t n, double factor, double step);
 };
 

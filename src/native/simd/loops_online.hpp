@@ -1,5 +1,6 @@
-// Hot loops of the online kernel learners, executed for every sample and support vector. Subnormal numbers make sums of
-// products slow (denormals.hpp); the selection distinguishes subnormal numbers in any floating-point mode.
+// Hot loops of the online kernel learners, executed for every sample and support vector.
+// Subnormal numbers make sums of products slow (see denormals.hpp).
+// The selection distinguishes subnormal numbers in any floating-point mode.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +8,10 @@
 
 namespace steelyard {
 
-// Keys are written in groups of this many keys.
+// Keys are written in groups of this size.
 constexpr std::size_t kKeyPadding = 16;
 
-// Integer type as which a floating-point number is compared.
+// Integer type that is used to compare floating-point numbers of type Real.
 template <class Real>
 struct KeyOf;
 template <>
@@ -22,53 +23,55 @@ struct KeyOf<float> {
     using Type = std::int32_t;
 };
 
-// Numbers per cache line. Arrays must be readable, and where documented writable, up to the next multiple of it.
+// Number of values per cache line. Arrays must be readable (where documented, writable) up to its next multiple.
 template <class Real>
 constexpr std::size_t kLineOf = 64 / sizeof(Real);
 
-// Query for the support vectors of the opposite class that violate the margin of a sample. The arrays must be readable,
-// and `losses` writable, up to the end of a cache line.
+// Query for the support vectors of the opposite class that violate the margin of a sample.
+// The arrays must be readable, and `losses` writable, up to the end of a cache line.
 template <class Real>
 struct ViolatorQuery {
-    const Real* scores;        // g_i, unscaled
-    const Real* similarities;  // k(x, s_i)
+    const Real* scores;        // score g_i of each support vector, unscaled
+    const Real* similarities;  // kernel value k(x, s_i) of the sample with each support vector
     std::size_t n;
-    Real base, slope;                  // loss_i = base + slope * g_i
+    Real base, slope;                  // the loss of vector i is base + slope * g_i
     std::size_t most;                  // maximal number of chosen vectors
-    Real* losses;                      // out: the loss of each of the n vectors, also if it is not positive
+    Real* losses;                      // output: the loss of each of the n vectors, also if it is not positive
     typename KeyOf<Real>::Type* keys;  // space for n keys, rounded up to a multiple of kKeyPadding
-    std::uint32_t* chosen;             // out: chosen positions, ascending; space for n + kKeyPadding entries
+    std::uint32_t* chosen;             // output: chosen positions, ascending; space for n + kKeyPadding entries
 };
 
-// Products of one row with two rows of weights, for two sides that are `apart` numbers apart. The products include the
-// numbers up to the end of a cache line, so the weights must be zero there.
+// Products of one row with two rows of weights, for two sides that are `apart` numbers apart.
+// The products include the numbers up to the end of a cache line, so the weights must be zero there.
 template <class Real>
 struct TwoDots {
     const Real* weights[2];
     const Real* row;
     std::size_t counts[2], apart;
-    Real products[2];  // out
+    Real products[2];  // output: the products with the first and with the second row of weights
 };
 
 template <class Real>
 struct OnlineLoopsOf {
     // out[j] = values[index[j]]
     void (*gather)(const Real* values, const std::uint32_t* index, Real* out, std::size_t n);
-    // Chooses every i with loss_i > 0; if there are more than `most`, the `most` of them with the largest similarity,
-    // and of equal similarities those at lower positions. Returns the number of chosen vectors.
+    // Chooses every i with loss_i > 0, but at most `most` of them.
+    // Vectors with the largest similarity are preferred, and of equal similarities those at lower positions.
+    // Returns the number of chosen vectors.
     std::size_t (*violators)(const ViolatorQuery<Real>& query);
     // target[j] += sum over r of factors[r] * rows[r][j], up to the end of a cache line.
     void (*add_rows)(const Real* const* rows, const Real* factors, std::size_t n_rows, Real* target, std::size_t n);
-    // Sums of a[i] * b[i] and of c[i] * d[i], up to the end of a cache line, where a and c are zero.
+    // Returns the sum of all a[i] * b[i] and c[i] * d[i].
+    // Sums extend to the end of a cache line, where a and c are zero.
     Real (*dot_sides)(const Real* a, const Real* b, std::size_t n, const Real* c, const Real* d, std::size_t m);
     // Computes two results of dot_sides() at once; bit-identical to two calls of dot_sides().
     void (*dot_sides_twice)(TwoDots<Real>& query);
-    // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k, with k numbers per cache line and n a multiple
-    // of k.
+    // Transposes: to[j * ld + c] = from[c * ld + j] for j < n and c < k.
+    // k is the number of values per cache line, and n is a multiple of k.
     void (*transpose)(const Real* from, Real* to, std::size_t ld, std::size_t n);
-    // Position of the largest value, the first of equal ones; n > 0. Values can be read up to the end of a cache line.
+    // Returns the first position of the largest value, n > 0. Values must be readable up to the end of a cache line.
     std::size_t (*argmax)(const Real* values, std::size_t n);
-    // target[j] += factor * row[j], up to the end of a cache line; returns argmax(row, n).
+    // target[j] += factor * row[j], up to the end of a cache line. Returns argmax(row, n).
     std::size_t (*add_and_argmax)(const Real* row, Real factor, Real* target, std::size_t n);
 };
 

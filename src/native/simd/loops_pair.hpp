@@ -15,18 +15,18 @@ struct PairSamples {
 };
 
 struct Partner {
-    std::size_t at;     // position of the sample; n if there is none
+    std::size_t at;     // position of the sample, or n if there is none
     double difference;  // largest e[j] - e[up] among the samples j whose coefficients can decrease
 };
 
 struct PairLoops {
-    // e[i] += move * (up[i] - down[i]). Returns a position of the smallest e[i] + grown[i]; n if no such number is
-    // finite.
+    // e[i] += move * (up[i] - down[i]).
+    // Returns a position of the smallest e[i] + grown[i], or n if no such number is finite.
     std::size_t (*step)(const PairSamples& samples, double move, const float* up, const float* down);
-    // `up` is the sample with the smallest e whose coefficient can increase. Finds the sample whose coefficient can
-    // decrease and which, paired with `up`, lowers the objective most.
+    // Finds the sample whose coefficient can decrease and which, paired with `up`, lowers the objective most.
+    // `up` is the sample with the smallest e whose coefficient can increase.
     Partner (*partner)(const PairSamples& samples, std::size_t up, const float* up_row);
-    // out[i] = own * factor[i] * row[places[i]] for i < n.
+    // out[i] = own * factor[i] * row[places[i]] for i < n, where `places` are column indices of the row.
     void (*pick)(const double* row, const std::int32_t* places, double own, const double* factor, float* out,
                  std::size_t n);
 };

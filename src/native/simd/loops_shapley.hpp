@@ -5,12 +5,13 @@
 
 namespace steelyard {
 
-constexpr std::size_t kShapleyNodes = 8;  // Gauss-Legendre nodes, a multiple of the lanes of every SIMD level
+constexpr std::size_t kShapleyNodes = 8;  // number of Gauss-Legendre nodes, a multiple of the lanes of every SIMD level
 
 struct ShapleyLoops {
-    // Adds the Shapley values of one product of n factors to `totals`, which has the shape (n_scores, n, nodes); the
-    // sum over the nodes is the value. `a` and `b` are the factors of row and reference, `coef` has the coefficients of
-    // the scores, `stride` numbers apart. `suffix` is scratch memory for (n + 1) * nodes numbers.
+    // Adds the Shapley values of one product of n factors to `totals`, which has the shape (n_scores, n, nodes).
+    // The Shapley value is the sum over the nodes. `a` and `b` are the factors of row and reference.
+    // `coef` has the coefficients of the scores, `stride` numbers apart.
+    // `suffix` is scratch memory for (n + 1) * nodes numbers.
     void (*add_product)(const double* a, const double* b, std::size_t n, const double* coef, std::size_t stride,
                         std::size_t n_scores, double* suffix, double* totals);
 };

@@ -7,7 +7,7 @@
 
 namespace steelyard::STEELYARD_LEVEL {
 
-// Optimization barrier: returns the rounded number, so the compiler cannot fuse a product with a sum.
+// Optimization barrier: returns its argument, so that the compiler cannot fuse a product with a sum.
 [[gnu::always_inline]] static inline VecD rounded(VecD product) {
 #if defined(__x86_64__) && defined(__FMA__)
     asm("" : "+v"(product));
@@ -19,7 +19,7 @@ namespace steelyard::STEELYARD_LEVEL {
     return product;
 }
 
-// Returns the nearest integer, halves to even, for numbers below 2^51; never -0.
+// Returns the nearest integer, halves to even, for numbers below 2^51. Never returns -0.
 [[gnu::always_inline]] static inline VecD nearest(VecD x) {
     const VecD magic = broadcast(Lane<double>::round_to_int);
     return (x + magic) - magic;
@@ -33,7 +33,7 @@ template <size_t Terms>
     return value;
 }
 
-// cos(2 pi t) = sin(2 pi s) with |s| <= 1/4: Taylor series of the sine, accurate to 1e-11.
+// Returns cos(2 pi t) = sin(2 pi s) with |s| <= 1/4, by the Taylor series of the sine, accurate to 1e-11.
 [[gnu::always_inline]] static inline VecD cosine_of_turns(VecD t) {
     constexpr double series[] = {6.283185307179586,  -41.341702240399755, 81.60524927607504,  -76.70585975306136,
                                  42.058693944897634, -15.094642576822984, 3.8199525848482803, -0.7181223017785001};
@@ -44,7 +44,7 @@ template <size_t Terms>
     return rounded(s * polynomial(series, rounded(s * s)));
 }
 
-// 2^-t for t >= 0, accurate to 1e-10; at least 2^-60.
+// Returns 2^-t for t >= 0, accurate to 1e-10. The result is at least 2^-60.
 [[gnu::always_inline]] static inline VecD half_to_the(VecD t) {
     constexpr double series[] = {1.0,
                                  -0.6931471805599453,

@@ -1,4 +1,4 @@
-// The loops of loops_online.hpp except the selection, which is in select.hpp.
+// The loops of loops_online.hpp, except the selection in select.hpp.
 #pragma once
 
 #include "select.hpp"
@@ -11,7 +11,7 @@ static void gather(const Real* values, const std::uint32_t* index, Real* out, si
     for (size_t j = 0; j < n; ++j) out[j] = values[index[j]];
 }
 
-// Processes as many columns at a time as there are registers for their sums, so every row is read once.
+// Adds rows to as many columns as there are registers for their sums, so that every row is read once.
 template <size_t Columns, class Real>
 static void add_columns(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t j) {
     constexpr size_t width = kLanes<Real>;
@@ -30,8 +30,7 @@ static void add_columns(const Real* const* rows, const Real* factors, size_t n_r
 
 template <class Real>
 static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows, Real* target, size_t n) {
-    // A budget of 100, the most common one, is processed in one pass, or in two halves if only these fit in the
-    // registers.
+    // A budget of 100, the most common one, is processed in one pass if enough registers are available, else in two.
     constexpr size_t width = kLanes<Real>, most = 100 / width < 13 ? (99 + width) / width : width >= 4 ? 12 : 8;
     size_t j = 0;
     for (; j + (most - 1) * width < n; j += most * width) add_columns<most>(rows, factors, n_rows, target, j);
@@ -39,7 +38,7 @@ static void add_rows(const Real* const* rows, const Real* factors, size_t n_rows
     for (; j < n; j += width) add_columns<1>(rows, factors, n_rows, target, j);
 }
 
-// Adds the products of N rows of weights with one row to sums with four independent chains each.
+// Adds the products of N rows of weights with one row to N sums. Each sum has four independent chains of additions.
 template <class Real, size_t N>
 [[gnu::always_inline]] static inline void add_products(const Real* const (&weights)[N], const Real* row, size_t n,
                                                        Vec<Real> (&sums)[N][4]) {
@@ -53,7 +52,7 @@ template <class Real, size_t N>
     for (; j + 3 * width < n; j += 4 * width)
 #pragma GCC unroll 4
         for (size_t c = 0; c < 4; ++c) add(c, j + c * width);
-    // The chains are separate variables; in an array they would be stored in memory.
+    // The chains are separate variables, because the compiler would store an array in memory.
     if (j < n) add(0, j);
     if (j + width < n) add(1, j + width);
     if (j + 2 * width < n) add(2, j + 2 * width);
@@ -81,7 +80,7 @@ static void dot_sides_twice(TwoDots<Real>& q) {
     q.products[1] = total<Real>(sums[1]);
 }
 
-// Transposition step: swaps every second group of `Width` lanes of the first row with every first group of the second.
+// Transposition step: swaps every second group of `Width` lanes of a with every first group of `Width` lanes of b.
 template <class Real, size_t Width>
 constexpr size_t exchanged_low(size_t lane) {
     return lane & Width ? kLanes<Real> + lane - Width : lane;
@@ -121,7 +120,7 @@ static void transpose(const Real* from, Real* to, size_t ld, size_t n) {
         }
 }
 
-// Returns the maximum of the keys. Keys are integers, which distinguish subnormal numbers in any floating-point mode.
+// Returns the position of the largest key. Keys are integers, so subnormal numbers differ in any floating-point mode.
 template <class Real>
 static size_t argmax_of_keys(const Real* values, size_t n) {
     size_t first = 0;
@@ -155,7 +154,7 @@ template <class Real>
 #endif
 }
 
-// Finds the maximum, then its first position. With Add, also target[j] += factor * values[j].
+// Finds the first position of the maximum. With Add, also target[j] += factor * values[j].
 template <bool Add, class Real>
 [[gnu::always_inline]] static inline size_t find_largest(const Real* values, size_t n, Real factor, Real* target) {
     constexpr size_t chains = 4, width = kLanes<Real>;
@@ -172,7 +171,7 @@ template <bool Add, class Real>
 #pragma GCC unroll 4
         for (size_t c = 0; c < chains; ++c) largest[c] = larger_of(visit(j + c * width), largest[c]);
     for (; j + width <= n; j += width) largest[0] = larger_of(visit(j), largest[0]);
-    if (j < n) {  // lanes beyond the end repeat the first value
+    if (j < n) {  // lanes after the last value repeat the first value
         const auto in_range = positions_from<Real>(j) < all_lanes<Real>(static_cast<Key<Real>>(n));
         const V here = visit(j);
         largest[1] = larger_of(in_range ? here : first_value, largest[1]);

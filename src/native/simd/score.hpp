@@ -16,7 +16,7 @@ constexpr size_t kScoreGroup = 3;
     return __builtin_convertvector(half, VecD);
 }
 
-// For rows with fewer features than a vector has lanes.
+// Products of rows that have fewer features than a vector has lanes.
 template <class T>
 static void one_plane_narrow(const T* X, size_t n, size_t d, const double* normal, double* out) {
     for (size_t i = 0; i < n; ++i) {

@@ -1,10 +1,10 @@
 // Selection of the k nearest violators. Similarities are compared as integers that have the same order.
 //
-// For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many of
-// them: the k-th largest of the maxima of 16 groups is a threshold above which there are little more than k candidates,
-// whose ranks are counted by pairwise comparisons. Only if the last selected word and the first rejected word are
-// equal, all bits or the positions decide. For large k, the threshold is found by bisection of the keys, whose cost
-// does not depend on k.
+// For small k, 32-bit words (the upper halves of doubles) are compared, because a vector contains twice as many words.
+// The k-th largest of the maxima of 16 groups is a threshold, and little more than k candidates are above it.
+// Pairwise comparisons give the ranks of the candidates.
+// If the last selected word and the first rejected word are equal, all bits or the positions decide.
+// For large k, the threshold is found by bisection of the keys, whose cost does not depend on k.
 #pragma once
 
 #include "functions.hpp"
@@ -28,8 +28,8 @@ typedef IntVec<float> WordVec;
 constexpr size_t kWords = kLanes<float>;
 constexpr Word kNoWord = kNoKey<float>;
 
-constexpr size_t kGroups = 16;       // largest k for counting
-constexpr size_t kMostCounted = 64;  // largest number of candidates for counting
+constexpr size_t kGroups = 16;       // number of groups, and largest k for ranking by pairwise comparisons
+constexpr size_t kMostCounted = 64;  // largest number of candidates for ranking by pairwise comparisons
 constexpr size_t kGroupVectors = kGroups / kWords;
 static_assert(kKeyPadding == kGroups && kWords <= kGroups);
 
@@ -47,7 +47,7 @@ template <class Real>
     return key - IntVec<Real>{};
 }
 
-// Returns the lanes j, j + 1, ...
+// Returns the positions j, j + 1, ..., one in each lane.
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> positions_from(size_t j) {
     IntVec<Real> at;
@@ -95,7 +95,8 @@ template <class Real>
 #endif
 }
 
-// Rotates the lanes by `Shift`: combining a vector with itself rotated by 1, 2, 4, 8 reduces all lanes.
+// Returns the source lane of a rotation by `Shift`.
+// Combining a vector with its rotations by 1, 2, 4, 8 reduces all lanes.
 template <class Real, size_t Shift>
 constexpr size_t rotated_from(size_t lane) {
     return (lane + Shift) % kLanes<Real>;
@@ -118,7 +119,7 @@ template <class V>
     return a + b;
 }
 
-// Reduces all lanes; the result is in each lane.
+// Reduces all lanes by Combine. The result is in each lane.
 template <class Real, auto Combine, class V>
 [[gnu::always_inline]] static inline V over_all_lanes(V v) {
     if constexpr (kLanes<Real> > 8) v = Combine(v, rotated<Real, 8>(v));
@@ -132,7 +133,7 @@ template <class Real, auto Combine, class V>
 }
 
 #if defined(__AVX512F__)
-// Appends the lanes whose mask bit is set after the first n entries. Writes full vectors.
+// Appends the lanes whose mask bit is set to the n entries of `out`. Writes full vectors.
 template <class Out>
 [[gnu::always_inline]] static inline size_t append(Out* out, size_t n, WordVec values, std::uint64_t lanes) {
     static_assert(sizeof(Out) == sizeof(Word));
@@ -152,13 +153,13 @@ template <class Out>
     return words;
 }
 
-// The largest word of each group; positions of a group differ by multiples of kGroups.
+// Largest word of each group. The positions of a group differ by multiples of kGroups.
 struct GroupWords {
     WordVec largest[kGroupVectors];
 };
 
-// Returns the bits of the similarities where the loss is positive, elsewhere all ones (NaN). Writes the losses. Lanes
-// out of range count as not positive.
+// Writes the losses. Returns the bits of the similarities where the loss is positive, and all ones (NaN) elsewhere.
+// The loss of lanes out of range counts as not positive.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline IntVec<Real> violating_bits(const ViolatorQuery<Real>& q, size_t j) {
     typedef IntVec<Real> VecI;
@@ -171,11 +172,11 @@ template <class Real, bool InRange>
     return violates ? (VecI)load(q.similarities + j) : none;
 }
 
-// Returns the upper halves of two vectors of doubles.
+// Selects the upper halves of two vectors of doubles.
 constexpr size_t upper_half(size_t lane) { return 2 * lane + 1; }
 
-// Returns words in the order of the similarities, kNoWord for non-violators. The lower half of a double is dropped, so
-// different words have the order of the numbers. -0 and 0 are equal.
+// Returns words in the order of the similarities, with kNoWord for vectors that do not violate.
+// The lower half of a double is dropped, so different words have the order of the numbers. -0 and 0 are equal.
 template <class Real, bool InRange>
 [[gnu::always_inline]] static inline WordVec violating_words(const ViolatorQuery<Real>& q, size_t j) {
     WordVec bits;
@@ -227,9 +228,9 @@ template <size_t... Shift>
     (count_reached<Shift>(groups, reached), ...);
 }
 
-// Returns in each lane a lower bound for the `most` largest words, with few other words above it; most <= kGroups. With
-// fewer violators, a lower bound for all of them. Lanes are combined by rotation, because GCC extracts lanes through
-// memory.
+// Returns in each lane a lower bound for the `most` largest words, with few other words above it.
+// Requires most <= kGroups. If there are fewer violators, the result is a lower bound for all of them.
+// Lanes are combined by rotation, because GCC extracts lanes through memory.
 [[gnu::always_inline]] static inline WordVec lower_bound_of(const GroupWords& groups, size_t most) {
     WordVec reached[kGroupVectors] = {}, bound = all_lanes<float>(kNoWord + 1);
     count_all_reached(groups, reached, std::make_index_sequence<kWords>());
@@ -241,7 +242,7 @@ template <size_t... Shift>
     return over_all_lanes<float, larger_of<WordVec>>(bound);
 }
 
-// Number of words other than kNoWord.
+// Returns the number of words other than kNoWord.
 [[gnu::always_inline]] static inline size_t count_words(const void* words, size_t n) {
     WordVec counts = {};
     for (size_t j = 0; j < n; j += kWords) counts -= load_words(words, j) > all_lanes<float>(kNoWord);
@@ -267,7 +268,7 @@ template <size_t... Shift>
     return found;
 }
 
-// Words and their positions, followed by two groups of kNoWord.
+// Words and their positions. Two groups of kNoWord follow the words.
 struct FewWords {
     size_t count = 0;
     Word words[kMostCounted + 3 * kGroups], positions[kMostCounted + 2 * kGroups];
@@ -301,7 +302,7 @@ struct FewWords {
     few.count = count;
 }
 
-// Returns one bit for each word of up to `Groups` groups, set if fewer than `most` words are larger.
+// Returns one bit for each word of up to `Groups` groups, set if fewer than `most` other words are larger.
 template <size_t Groups>
 [[gnu::always_inline]] static inline std::uint64_t largest_of(const FewWords& few, size_t most) {
     constexpr size_t vectors = Groups * kGroupVectors;
@@ -320,7 +321,7 @@ template <size_t Groups>
     return taken;
 }
 
-// Returns whether the `most` largest words are larger than all others; if so, writes their positions, ascending.
+// Returns whether the `most` largest words are larger than all others. If so, writes their positions, ascending.
 [[gnu::always_inline]] static inline bool take_larger(const FewWords& few, size_t most, std::uint32_t* chosen) {
     static_assert(kMostCounted == 4 * kGroups);
     std::uint64_t taken = few.count <= kGroups       ? largest_of<1>(few, most)
@@ -338,7 +339,7 @@ template <size_t Groups>
 
 // -- full keys --------------------------------------------------------------------------------------------------------
 
-// Returns integers in the order of the numbers; -0 and 0 are equal. All keys are at least kNoKey + 1.
+// Returns integers with the same order as the numbers, where -0 equals 0. All keys are at least kNoKey + 1.
 template <class Real>
 [[gnu::always_inline]] static inline IntVec<Real> ordered_keys(Vec<Real> x) {
     const IntVec<Real> given = (IntVec<Real>)x, bits = given == all_lanes<Real>(kNoKey<Real>) ? IntVec<Real>{} : given;
@@ -369,8 +370,8 @@ static void rank_keys(const Key<Real>* keys, size_t n, Key<Real>* ranks) {
     }
 }
 
-// Writes the positions of the `most` largest of a few keys, ascending; of equal keys, those at lower positions are
-// selected.
+// Writes the positions of the `most` largest of a few keys, ascending.
+// Of equal keys, those at lower positions are selected.
 template <class Real>
 static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     constexpr size_t room = kMostCounted + kLanes<Real>;
@@ -390,7 +391,7 @@ static size_t take_first(const ViolatorQuery<Real>& q, const FewWords& few) {
     return taken;
 }
 
-// Writes the keys of the similarities whose losses (already computed) are positive; kNoKey for the others.
+// Writes the keys of the similarities whose losses (already computed) are positive, and kNoKey for the others.
 template <class Real>
 static void write_keys(const ViolatorQuery<Real>& q) {
     typedef IntVec<Real> VecI;
@@ -420,7 +421,7 @@ static Counts count_from(const Key<Real>* keys, size_t n, const Key<Real> (&boun
     return totals;
 }
 
-// Threshold of a selection: all keys >= `bound`, and the first `ties` keys equal to `bound` - 1.
+// Threshold of a selection: selects all keys >= `bound`, and the first `ties` keys equal to `bound` - 1.
 template <class Real>
 struct Cut {
     Key<Real> bound;
@@ -440,8 +441,8 @@ static size_t count_above(const Key<Real>* keys, size_t n, Key<Real> bound) {
     return static_cast<size_t>(over_lanes<Real, sum_of<VecI>>(count));
 }
 
-// Finds the threshold that selects exactly `most` keys, none below `least`. Each pass quarters the interval: three
-// counts cost hardly more than one, because the latency of the sum determines the duration of a pass.
+// Finds the threshold that selects exactly `most` keys, none below `least`. Each pass quarters the interval.
+// Three counts cost hardly more than one, because the latency of the sum determines the duration of a pass.
 template <class Real>
 static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real> least) {
     typedef IntVec<Real> VecI;
@@ -454,10 +455,10 @@ static Cut<Real> cut_keys(const Key<Real>* keys, size_t n, size_t most, Key<Real
     }
     Key<Real> low = over_lanes<Real, smaller_of<VecI>>(lowest);
     Key<Real> high = over_lanes<Real, larger_of<VecI>>(highest) + 1;
-    // For very narrow or wide kernels, nearly all values are equal.
+    // For very narrow or wide kernels, nearly all kernel values are equal.
     const size_t larger = count_above<Real>(keys, n, low);
     if (larger <= most) return {low + 1, most - larger};
-    // Invariant: more than `most` keys are >= `low`, at most `most` are >= `high`.
+    // Invariant: more than `most` keys are >= `low`, and at most `most` keys are >= `high`.
     size_t above = 0;
     while (high - 1 > low && above != most) {
         const Key<Real> middle = middle_of(low, high);
@@ -495,7 +496,7 @@ static size_t take_cut(const Key<Real>* keys, size_t n, Cut<Real> cut, std::uint
 
 template <class Real>
 static size_t violators(const ViolatorQuery<Real>& query) {
-    const ViolatorQuery<Real> q = query;  // local copy, so that the output cannot alias it
+    const ViolatorQuery<Real> q = query;  // local copy that the output cannot alias
     const GroupWords groups = mark_violators(q);
     Key<Real> least = kNoKey<Real> + 1;
     if (q.most <= kGroups) {

@@ -1,8 +1,8 @@
-// Dynamic programming over two sequences: one sequence against several others, which are in SIMD lanes.
+// Dynamic programming for sequence kernels: one sequence is compared with several others, one per SIMD lane.
 //
-// Sums over alignments exceed the range of double after a few hundred elements, and one logarithm per cell would
-// dominate the cost. So a number is a pair (mantissa, exponent), both doubles: addition aligns the exponents by a
-// multiplication, and the only logarithm is computed at the end.
+// Sums over alignments exceed the range of double after a few hundred elements.
+// Logarithms in every cell would dominate the cost. So a number is a pair (mantissa, exponent) of doubles.
+// Addition aligns the exponents by a multiplication, and only the final result needs a logarithm.
 #pragma once
 
 #include "functions.hpp"
@@ -13,14 +13,14 @@ namespace steelyard::STEELYARD_LEVEL {
 constexpr size_t kSequenceVectors = kSequenceLanes / kDoubles;
 constexpr double kExponentOfZero = -1e12;
 
-// The number mantissa * 2^exponent.
+// The number mantissa * 2^exponent, one per lane.
 struct Scaled {
     VecD mantissa, exponent;
 };
 
 [[gnu::always_inline]] static inline Scaled scaled_zero() { return {broadcast(1.0), broadcast(kExponentOfZero)}; }
 
-// Returns 2^k for integers k <= 0; results that are negligible compared with 1 become nearly 0.
+// Returns 2^k for integers k <= 0. Results that are negligible compared with 1 become nearly 0.
 [[gnu::always_inline]] static inline VecD power_of_two(VecD k) {
     typedef Lane<double>::IntVec IntVec;
     const VecD magic = broadcast(Lane<double>::round_to_int);
@@ -59,14 +59,14 @@ struct Scaled {
     store(cells + kSequenceLanes + v * kDoubles, value.exponent);
 }
 
-constexpr size_t kCell = 2 * kSequenceLanes;  // size of a cell: mantissas, then exponents
+constexpr size_t kCell = 2 * kSequenceLanes;  // size of a cell, which contains mantissas and then exponents
 
 static void fill_zero(double* cells, size_t n_cells) {
     for (size_t c = 0; c < n_cells; ++c)
         for (size_t v = 0; v < kSequenceVectors; ++v) write(cells + c * kCell, v, scaled_zero());
 }
 
-// The cell at which each sequence of the panel ends.
+// Reads the result of each sequence of the panel from the cell at which the sequence ends.
 static void read_ends(const double* cells, const size_t* lengths, double* mantissa, double* exponent) {
     for (size_t s = 0; s < kSequenceLanes; ++s) {
         mantissa[s] = cells[lengths[s] * kCell + s];
@@ -77,7 +77,7 @@ static void read_ends(const double* cells, const size_t* lengths, double* mantis
 // Returns the local similarity w / (2 - w) for w = triangle * exp(minus_squared).
 [[gnu::always_inline]] static inline Scaled local_similarity(VecD minus_squared, double triangle) {
     typedef Lane<double>::IntVec IntVec;
-    // A smaller local similarity is treated as 0, so exponents of full paths stay exact.
+    // The exponent is limited, so that exponents of full paths stay exact. Smaller similarities are practically 0.
     const ReducedExp<double> e = reduce_exp<double>(larger(minus_squared, broadcast(-1e6)));
     const VecD magic = broadcast(Lane<double>::round_to_int);
     const VecD exponent = (VecD)(e.n + (IntVec)magic) - magic;
@@ -93,7 +93,7 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     for (size_t i = 1; i <= n; ++i, x += d) {
         const size_t first = band && i >= band ? i - band + 1 : 1;
         const size_t last = band && i + band - 1 < L ? i + band - 1 : L;
-        if (first > L) break;  // outside the band, no end of a sequence can be reached
+        if (first > L) break;  // all later cells are outside the band
         Scaled left[kSequenceVectors], diagonal[kSequenceVectors];
         for (size_t v = 0; v < kSequenceVectors; ++v) {
             left[v] = scaled_zero();
@@ -123,11 +123,11 @@ static void alignment_sums(const AlignmentSpec& spec, const double* x, size_t n,
     read_ends(work, panel.lengths, mantissa, exponent);
     for (size_t s = 0; s < kSequenceLanes; ++s) {
         const size_t length = panel.lengths[s], apart = n > length ? n - length : length - n;
-        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may contain the value of an earlier row
+        if (band && apart >= band) exponent[s] = kExponentOfZero;  // the cell may contain a value of an earlier row
     }
 }
 
-// Three sums per cell, by the last edit operation: match or substitution, deletion, insertion.
+// Every cell has three sums, one for each last edit operation: match or substitution, deletion, insertion.
 static void edit_sums(const EditSpec& spec, const std::int32_t* x, size_t n, SequencePanel<std::int32_t> panel,
                       double* work, double* mantissa, double* exponent) {
     const size_t L = panel.longest;

@@ -1,9 +1,9 @@
-// SIMD dispatch: the instruction sets for which hot loops are compiled, and how one is chosen at run time.
+// SIMD dispatch: compiles hot loops for several instruction sets and chooses one of them at run time.
 //
-// A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the loops once;
-// baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into separate namespaces, so the linker
-// cannot mix code of different levels. The best level of the processor is chosen at the first use;
-// STEELYARD_SIMD=baseline|avx2|avx512 lowers it.
+// A family of loops (gram, kernel, ...) is a struct of function pointers. `simd/loops.hpp` defines the loops once.
+// baseline.cpp, avx2.cpp and avx512.cpp compile them with their own flags into separate namespaces.
+// So the linker cannot mix code of different levels. The best level of the processor is chosen at the first use.
+// STEELYARD_SIMD=baseline|avx2|avx512 selects a lower level.
 #pragma once
 
 #include <string>

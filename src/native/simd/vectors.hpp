@@ -1,6 +1,7 @@
-// The vector types of one SIMD level. Everything in the files that a level includes must be in the namespace of the
-// level and must not instantiate std:: templates: the linker could merge an inline function compiled for AVX-512 into
-// baseline code, which would crash on an older processor.
+// Vector types of one SIMD level. All code in files that a level includes must be in the namespace of the level.
+// Such code must not instantiate std:: templates.
+// Otherwise the linker could merge inline functions compiled for AVX-512 into baseline code.
+// Such a program would crash on older processors.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     for (size_t lane = 0; lane < kDoubles; ++lane) total += v[lane];
     return total;
 }
-// Lane numbers: 0, 1, 2, ...
+// Returns the lane numbers 0, 1, 2, ...
 [[gnu::always_inline]] static inline VecD first_places() {
     VecD places;
     for (size_t lane = 0; lane < kDoubles; ++lane) places[lane] = static_cast<double>(lane);
@@ -49,8 +50,8 @@ constexpr size_t kFloats = STEELYARD_VECTOR_BYTES / sizeof(float);
     return least;
 }
 
-// Lane l of the result is lane From(l) of the concatenation of a and b. With constant positions, compilers emit one
-// instruction.
+// Lane l of the result is lane From(l) of the concatenation of a and b.
+// For constant positions, compilers emit one instruction.
 template <size_t (*From)(size_t), class V, size_t... Lane>
 [[gnu::always_inline]] static inline V shuffled_lanes(V a, V b, std::index_sequence<Lane...>) {
 #if __has_builtin(__builtin_shufflevector)

@@ -42,14 +42,14 @@ void IncrementalSvc::update(LabelledRows add, LabelledRows retire, const std::ve
         roll_back(n_before, leaving);
         throw;
     }
-    // Nothing below can throw.
+    // The statements below cannot throw.
     problems_ = std::move(chosen);
     for (std::size_t k = 0; k < specs.size(); ++k) {
         problems_[k]->spec = specs[k];
         problems_[k]->svm.commit();
     }
     std::sort(leaving.begin(), leaving.end(),
-              std::greater<>());  // descending, so that smaller row numbers stay valid
+              std::greater<>());  // in descending order, so that smaller row numbers stay valid
     for (const std::uint32_t i : leaving) remove_row(i);
     release_rows();
     version_.fetch_add(1, std::memory_order_release);
@@ -178,7 +178,8 @@ void IncrementalSvc::prepare(Problem& problem, const ProblemSpec& spec, const st
 }
 
 void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint32_t>& leaving) {
-    for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);  // in their former order
+    // Insert the rows in their original order.
+    for (auto i = leaving.rbegin(); i != leaving.rend(); ++i) index_.insert(*i, hashes_[*i]);
     for (auto& problem : problems_) {
         problem->svm.rollback();
         while (problem->svm.state().z.size() > n_before) problem->svm.pop();
@@ -194,7 +195,7 @@ void IncrementalSvc::roll_back(std::size_t n_before, const std::vector<std::uint
     while (rows_.size() > n_before) rows_.pop();
 }
 
-// The last row gets the number of the removed row, whose index entry was already cleared.
+// The last row is renumbered to the number of the removed row, whose index entry was already cleared.
 void IncrementalSvc::remove_row(std::uint32_t i) {
     const auto last = static_cast<std::uint32_t>(codes_.size() - 1);
     count_row(codes_[i], -1);
@@ -211,8 +212,8 @@ void IncrementalSvc::remove_row(std::uint32_t i) {
     rows_.swap_remove(i);
 }
 
-// Kernel rows of support vectors stay cached. Other kernel rows stay for a while, because samples that left the
-// solution often return.
+// Kernel rows of support vectors stay cached.
+// Other kernel rows stay for a while, because samples that leave the solution often return.
 void IncrementalSvc::release_rows() {
     constexpr std::size_t spare = 32;
     if (rows_.n_kept() <= n_wanted_ + n_wanted_ / 8 + spare) return;

@@ -1,5 +1,5 @@
-// IncrementalSvc: the rows, labels and binary problems of one learner. All problems share samples and cached kernel
-// rows.
+// IncrementalSvc: the rows, labels and binary problems of one learner.
+// All problems share samples and cached kernel rows.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@
 
 namespace steelyard {
 
-// Rows to add or to forget. Two rows are equal if their values, codes and weights are equal.
+// Rows to add or to forget. Two rows are equal if their values, class codes and weights are equal.
 struct LabelledRows {
     const double* X;
     std::span<const std::int32_t> codes;
-    std::span<const double> weights;  // positive
+    std::span<const double> weights;  // weights of the rows, all positive
 };
 
 // One binary problem: the class `positive` against the rest. Row i has the bound class_bounds[code_i] * weight_i.
@@ -34,8 +34,8 @@ struct UnknownRow {
     std::size_t index;
 };
 
-// Derived state of the rows: precision and list of the cached kernel rows, and the order in which equal rows are
-// forgotten.
+// Derived state of the rows: precision and list of the cached kernel rows.
+// RowsInUse also stores the order in which equal rows are forgotten.
 struct RowsInUse {
     Precision precision;
     std::span<const std::uint32_t> kept, order;
@@ -46,28 +46,28 @@ class IncrementalSvc {
   public:
     IncrementalSvc(std::size_t n_features, KernelSpec spec, KernelFunction function, std::size_t budget_bytes);
 
-    // Learns and forgets rows, then solves every problem. Atomic: if it throws (UnknownRow, SolverFailure, or an
-    // exception of the kernel function), nothing has changed.
+    // Learns and forgets rows, then solves every problem. The update is atomic: if it throws, nothing has changed.
+    // update() may throw UnknownRow, SolverFailure, or an exception of the kernel function.
     void update(LabelledRows add, LabelledRows retire, const std::vector<ProblemSpec>& problems, double tolerance);
 
-    // Number of updates so far, readable from any thread; derived results are valid for one version.
+    // Returns the number of updates so far, from any thread. Results derived from the state are valid for one version.
     std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-    // Learns one row and forgets another, both of weight 1, without a change of the problems. Returns false, without
-    // changes, if a class would appear or disappear, the row to forget is unknown, or the tolerance is not reached.
+    // Learns one row and forgets another, both of weight 1, without a change of the problems.
+    // Returns false, without changes, if a class would appear or disappear or the row to forget is unknown.
+    // Also returns false if the tolerance is not reached.
     bool slide(const double* in, std::int32_t in_code, const double* out, std::int32_t out_code, double tolerance);
 
-    // True while a call works on the state without the interpreter's lock. The bindings set and clear it while they
-    // hold that lock.
+    // True while a call modifies the state without the GIL. The bindings set and clear it while they hold the GIL.
     bool is_running = false;
 
     const KernelRows& rows() const { return rows_; }
-    // Number of rows of a class.
+    // Returns the number of rows of a class.
     std::size_t count(std::int32_t code) const;
     // Returns the rows with a nonzero coefficient in any problem.
     std::vector<std::uint32_t> support() const;
-    // Returns the score of a row; requires a single problem and a native kernel. The support vectors are packed at the
-    // first call after an update.
+    // Returns the score of a row. Requires a single problem and a native kernel.
+    // The support vectors are packed at the first call after an update.
     double score(const double* x);
     const std::vector<std::int32_t>& codes() const { return codes_; }
     const std::vector<double>& weights() const { return weights_; }
@@ -75,10 +75,10 @@ class IncrementalSvc {
     const ProblemSpec& spec(std::size_t k) const { return problems_[k]->spec; }
     SvmProblem& problem(std::size_t k) { return problems_[k]->svm; }
 
-    // For loading a file: restores the rows without solving; then each problem is restored from its state.
+    // Restores the rows of a file without solving. Then each problem is restored from its state.
     void restore_rows(LabelledRows rows, const RowsInUse& in_use);
     std::size_t n_wanted() const { return n_wanted_; }
-    // Rows in the order of the index; of equal rows, the last one is found first.
+    // Returns the rows in the order of the index. Of equal rows, the last one is found first.
     std::vector<std::uint32_t> order() const { return index_.order(static_cast<std::uint32_t>(codes_.size())); }
     void restore_problem(ProblemSpec spec, SvmState state, const std::vector<std::uint32_t>& active);
 

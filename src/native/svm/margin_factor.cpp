@@ -10,7 +10,8 @@ namespace steelyard {
 
 void MarginFactor::clear() {
     size_ = 0;
-    std::fill(columns_.begin(), columns_.end(), 0.0);  // uninitialized memory may not be finite
+    // Clears uninitialized memory, which may contain numbers that are not finite.
+    std::fill(columns_.begin(), columns_.end(), 0.0);
     ones_.clear();
     inverse_.clear();
     ones_squared_ = 0.0;
@@ -49,8 +50,8 @@ void MarginFactor::append(const double* solved, double pivot_squared) {
 
 void MarginFactor::remove(std::size_t k, double* solved) {
     for (std::size_t j = 0; j < k; ++j) std::copy(column(j) + k + 1, column(j) + size_, column(j) + k);
-    // Rank-one update L33 L33' + l l' of the block right of and below the removed column: one Givens rotation per
-    // column.
+    // Rank-one update L33 L33' + l l' of the block below and to the right of the removed column l.
+    // The update needs one Givens rotation per column.
     std::copy(column(k) + k + 1, column(k) + size_, carry_.begin());
     // The same rotations update L^-1 e and other solved vectors. Rotations are orthogonal, so no precision is lost.
     const auto rotate = loops().solver.rotate;

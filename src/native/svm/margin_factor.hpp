@@ -1,4 +1,4 @@
-// MarginFactor: updatable Cholesky factor of the kernel matrix of the margin set, and the equations solved with it.
+// MarginFactor: updatable Cholesky factor of the kernel matrix of the margin set, and linear systems solved with it.
 #pragma once
 
 #include <cstddef>
@@ -8,36 +8,37 @@
 
 namespace steelyard {
 
-// A = L L', where A is the kernel matrix K of the margin set plus a constant in every entry. The constant has no effect
-// for coefficients that sum to zero, and makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
+// A = L L', where A is the kernel matrix K of the margin set plus a constant in every entry.
+// The constant has no effect for coefficients that sum to zero.
+// The constant makes A positive definite whenever the bordered matrix [0 1'; 1 K] is regular.
 // So one triangular factor replaces the bordered inverse, and loses half as many digits.
 //
-// L is stored by columns with stride `capacity`, so a new row writes one entry per column and all loops read memory in
-// order.
+// L is stored by columns with stride `capacity`.
+// So a new row writes one entry per column, and all loops read memory in order.
 class MarginFactor {
   public:
     std::size_t size() const { return size_; }
     void clear();
 
-    // x = L^-1 x
+    // Replaces x by L^-1 x.
     void forward(double* x) const;
-    // x = L^-T x
+    // Replaces x by L^-T x.
     void backward(double* x) const;
 
-    // Returns the squared pivot of a new row with entries a = L * solved and diagonal entry A_ss.
+    // Returns the squared pivot of a new row with the entries L * solved and the given diagonal entry.
     double pivot_squared(const double* solved, double diagonal) const;
     // Appends a row with the entries L * solved.
     void append(const double* solved, double pivot_squared);
-    // Removes row and column k. `solved` = L^-1 a is updated to the vector for the smaller L and a.
+    // Removes row and column k. If given, `solved` = L^-1 a is updated for the smaller L and a.
     void remove(std::size_t k, double* solved = nullptr);
 
-    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total). Overwrites `solved` with dz
-    // and returns db.
+    // Solves K dz + db = -r, sum(dz) = -total, given solved = L^-1 (r + constant * total).
+    // Overwrites `solved` with dz and returns db.
     double solve_bordered(double* solved, double total) const;
-    // Returns the curvature of the objective along a new coefficient while the margin set adapts.
+    // Returns the curvature of the objective along a new coefficient, while the margin set adapts.
     double curvature(const double* solved, double pivot_squared) const;
 
-    // Returns the lower triangle, row by row, and the solved vectors: the state for a bit-identical continuation.
+    // Returns the lower triangle, row by row, and the solved vectors. A restored factor continues bit-identically.
     std::vector<double> packed() const;
     void restore(const std::vector<double>& packed, std::size_t size);
 
@@ -49,7 +50,7 @@ class MarginFactor {
 
     std::size_t size_ = 0, capacity_ = 0;
     std::vector<double> columns_;
-    std::vector<double> ones_;     // L^-1 e
+    std::vector<double> ones_;     // L^-1 e, where e is the vector of ones
     std::vector<double> inverse_;  // 1 / L_jj
     std::vector<double> carry_;
     double ones_squared_ = 0.0;

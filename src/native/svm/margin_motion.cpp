@@ -6,7 +6,7 @@ namespace steelyard {
 
 namespace {
 
-// Members that reach their bounds within this fraction of the step are treated as reaching them together.
+// Members whose steps to their bounds differ by less than this fraction reach their bounds together.
 constexpr double kSameMoment = 1e-12;
 
 }  // namespace

@@ -16,12 +16,12 @@ class MarginMotion {
 
     void take_out(const SvmState& state);
     void put_back(SvmState& state) const;
-    // Returns the largest step along the direction, at most `limit`; hits() then returns the members that reach a
-    // bound.
+    // Returns the largest step along the direction, at most `limit`.
+    // hits() then returns the members that reach a bound.
     double first_hit(double limit);
     const std::vector<std::size_t>& hits() const { return hits_; }
     void advance(double step);
-    // Returns the bound of a member that is nearer to its coefficient.
+    // Returns the lower or upper bound of a member, whichever is nearer to its coefficient.
     double nearer_bound(std::size_t member) const;
     void drop(std::size_t member);
 

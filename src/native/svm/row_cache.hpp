@@ -12,14 +12,14 @@ namespace steelyard {
 
 class RowCache {
   public:
-    // Row i of the cache contains the kernel values of member i with all members; member i is row members[i] of `rows`.
+    // Row i has the kernel values of member i with all members, where member i is row members[i] of `rows`.
     RowCache(const KernelSpec& spec, Rows<double> rows, std::span<const std::uint32_t> members,
              std::size_t budget_bytes);
 
-    // Returns row i; the pointer stays valid until the second next call of row().
+    // Returns row i. The pointer becomes invalid at the second call of row() after this one.
     const double* row(std::size_t i);
 
-    // Restricts the cache to the members at the positions `kept` (ascending); their cached values are retained.
+    // Restricts the cache to the members at the positions `kept` (ascending). Their cached values are kept.
     void narrow(std::span<const std::uint32_t> kept);
 
   private:
@@ -37,7 +37,7 @@ class RowCache {
     PackedRows<double> packed_;
     std::size_t budget_bytes_;
     std::vector<Slot> slots_;
-    std::vector<std::int32_t> slot_of_;  // -1 if not computed
+    std::vector<std::int32_t> slot_of_;  // cache slot of each row, -1 if the row is not cached
     std::uint64_t clock_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Rebuilding the margin set after SMO steps and after a rollback.
+// Rebuilds the margin set after SMO steps and after a rollback.
 #include <algorithm>
 
 #include "enclosing/pairwise_steps.hpp"
@@ -12,7 +12,7 @@ constexpr double kLeastPivot = 1e-13;
 
 }  // namespace
 
-// Makes SMO steps, after which the margin set is invalid; the caller then calls resum() and rebuild_margin().
+// Makes SMO steps, which invalidate the margin set. The caller must then call resum() and rebuild_margin().
 void SvmProblem::smo(double threshold, std::size_t max_steps) {
     sync();
     clear_margin();
@@ -48,7 +48,7 @@ void SvmProblem::rebuild_margin() {
     if (n_between > 0) s_.bias = sum / static_cast<double>(n_between);
 }
 
-// Refactors the matrix of the current margin set. No kernel value is computed.
+// Factors the matrix of the current margin set again. No kernel value is computed.
 void SvmProblem::refactor() {
     s_.factor.clear();
     const std::vector<std::uint32_t> margin = std::move(s_.margin);

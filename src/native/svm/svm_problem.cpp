@@ -140,7 +140,7 @@ void SvmProblem::solve() {
     enter_new(first_new);
     if (optimise(1000 + 10 * n)) return;
     for (const std::size_t max_steps :
-         {20 * n + 10000, 200 * n + 1000000}) {  // SMO with a small, then with a large number of steps
+         {20 * n + 10000, 200 * n + 1000000}) {  // SMO with a small, then with a large maximal number of steps
         while (!rows_.is_wide()) rows_.widen();
         resum();
         smo(threshold(), max_steps);
@@ -155,7 +155,7 @@ bool SvmProblem::optimise(std::size_t max_steps) {
     const bool is_done = run_rounds(max_steps);
     sync();
     set_bias();
-    if (!is_done) violators(tolerance_);  // computes the sums
+    if (!is_done) violators(tolerance_);  // called because it updates the sums
     return std::isfinite(rounding_ + s_.bias) && worst_violation(s_) <= std::max(tolerance_, 16.0 * rounding_) &&
            imbalance_of(s_) <= std::max(tolerance_, kAtBound);
 }
@@ -188,11 +188,11 @@ double SvmProblem::violation() {
     for (std::size_t i = 0; i < e.size(); ++i) e[i] -= s_.y[i];
     e.swap(s_.e);
     const double largest = std::max(worst_violation(s_), imbalance_of(s_));
-    e.swap(s_.e);  // restore e: reading must not change later results, not even by rounding
+    e.swap(s_.e);  // restore e, because reading must not change later results, not even by rounding
     return largest;
 }
 
-// rounding_ is not finite if any coefficient is not finite.
+// After this call, rounding_ is not finite if any coefficient is not finite.
 void SvmProblem::measure_coefficients() {
     n_support_ = loops().solver.count_nonzero(s_.z.data(), s_.z.size());
     const double sum = loops().solver.absolute_dot(s_.z.data(), rows_.norms().data(), s_.z.size());
@@ -203,7 +203,7 @@ void SvmProblem::measure_coefficients() {
 double SvmProblem::threshold() const { return std::max(0.01 * tolerance_, rounding_); }
 
 bool SvmProblem::is_optimal() {
-    const double limit = 0.5 * tolerance_;  // sums are current and margins exact, so only new samples can violate
+    const double limit = 0.5 * tolerance_;  // sums are current and margins are exact, so only new samples can violate
     if (s_.margin.empty()) {
         const BiasInterval interval = bias_interval();
         return interval.low - interval.high <= 2.0 * limit;
@@ -227,7 +227,7 @@ void SvmProblem::set_bias() {
         s_.bias = sum / static_cast<double>(n_between);
         return;
     }
-    // No sample is strictly between its bounds, so the bias is the middle of its interval.
+    // If no sample is strictly between its bounds, the bias is the middle of its interval.
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const double nearer = s_.z[i] - s_.lower[i] < s_.upper[i] - s_.z[i] ? s_.lower[i] : s_.upper[i];
         if (s_.z[i] != nearer) place_at(i, nearer);

@@ -1,23 +1,25 @@
-// SvmProblem: one binary C-SVM that stays at its optimum while samples are added, removed and change their bounds
-// (incremental SVM of Cauwenberghs and Poggio).
+// SvmProblem: one binary C-SVM that stays at its optimum while samples are added, removed and change their bounds.
+// The algorithm is the incremental SVM of Cauwenberghs and Poggio.
 //
-// In signed coefficients z_i = y_i alpha_i the dual problem is
+// In signed coefficients z_i = y_i alpha_i, the dual problem is the following:
 //
 //     minimize 1/2 z'Kz - y'z   subject to   sum(z) = 0,   lower_i <= z_i <= upper_i
 //
-// with [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1. With e_i = (Kz)_i - y_i and the bias b the
-// decision function is f(x) = k(x)'z + b, and z is optimal when
+// The bounds are [lower, upper] = [0, C_i] for y = +1 and [-C_i, 0] for y = -1.
+// With e_i = (Kz)_i - y_i and the bias b, the decision function is f(x) = k(x)'z + b.
+// The coefficients z are optimal under the following conditions:
 //
 //     e_i + b >= 0 if z_i < upper_i,   e_i + b <= 0 if z_i > lower_i.
 //
-// The margin set contains samples strictly between their bounds; a factor of their kernel matrix is used to maintain
-// e_i + b = 0. Other samples may also be between their bounds, if their kernel rows are linearly dependent on those of
-// the margin set; then e_i + b = 0 follows.
+// The margin set contains samples strictly between their bounds.
+// A factor of their kernel matrix is used to maintain e_i + b = 0.
+// Other samples may be between their bounds, too, if their kernel rows depend linearly on those of the margin set.
+// For such dependent samples, e_i + b = 0 follows from the margin set.
 //
-// The active set contains the samples whose coefficients move; their e is exact in double. For other samples e has an
-// error bound, because it is summed from kernel rows of lower precision. If a sample is closer to a violation than the
-// error bound, its sum is computed exactly before any decision. So the conditions hold as if all kernel rows were
-// doubles.
+// The active set contains the samples whose coefficients move, and their e is exact in double.
+// For other samples e has an error bound, because it is summed from kernel rows of lower precision.
+// If a sample is closer to a violation than the error bound, its sum is computed exactly before any decision.
+// So the optimality conditions hold as if all kernel rows were doubles.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +59,7 @@ class SvmProblem {
     void extend(const std::vector<double>& y, const std::vector<double>& bounds);
     // Sets the bound of a sample for the next solve(); 0 removes the sample from the solution.
     void set_bound(std::size_t i, double bound);
-    // Removes sample i, which must have bound 0; the last sample gets the number i.
+    // Removes sample i, which must have bound 0. The last sample is renumbered to i.
     void swap_remove(std::size_t i);
     void pop() { swap_remove(s_.z.size() - 1); }
 
@@ -66,8 +68,8 @@ class SvmProblem {
     void rollback();
     void commit();
 
-    // Returns the largest violation of the conditions above, from recomputed sums; |sum(z)| is taken relative to
-    // sum(|z|).
+    // Returns the largest violation of the conditions above, from recomputed sums.
+    // The violation of sum(z) = 0 is |sum(z)| relative to sum(|z|).
     double violation();
     const SolveReport& report() const { return report_; }
 
@@ -85,7 +87,7 @@ class SvmProblem {
     void index_margin();
     bool optimise(std::size_t max_steps);
 
-    // Adiabatic steps (svm_steps.cpp).
+    // Adiabatic steps, in svm_steps.cpp.
     void drive(const std::vector<Target>& targets);
     void find_partner(double total);
     void balance(double negligible);
@@ -104,13 +106,13 @@ class SvmProblem {
     double diagonal_with_constant(std::size_t i) const { return rows_.diagonal(i) + s_.constant; }
     void gather_margin(const double* by_slot, double added);
 
-    // Rebuilding the margin set (svm_margin.cpp).
+    // Rebuilding the margin set, in svm_margin.cpp.
     void smo(double threshold, std::size_t max_steps);
     double mean_diagonal() const;
     void rebuild_margin();
     void refactor();
 
-    // Sums (svm_sums.cpp): e is updated lazily, when it is read.
+    // Sums, in svm_sums.cpp. e is updated lazily, when it is read.
     void place_at(std::size_t i, double z);
     void activate(std::size_t i);
     void deactivate(std::size_t slot);
@@ -138,19 +140,19 @@ class SvmProblem {
     double tolerance_;
     // Number of nonzero coefficients that are included in e.
     std::size_t n_support_ = 0;
-    double rounding_ = 0.0;      // upper bound of the effect of one rounding error in each term of (Kz)_i
-    SvmState s_, snapshot_;      // the snapshot contains no labels, bounds or factor
+    double rounding_ = 0.0;      // upper bound of the rounding errors of (Kz)_i, with one error per term
+    SvmState s_, snapshot_;      // the snapshot has no labels, bounds or factor
     std::size_t n_checked_ = 0;  // number of samples that satisfied their conditions at the last check
     std::size_t n_active_before_ = 0;
     bool has_snapshot_ = false;
-    std::vector<Target> targets_;       // new coefficients of samples whose bounds changed
+    std::vector<Target> targets_;       // new coefficients of the samples whose bounds changed
     std::vector<OldBound> old_bounds_;  // bounds before the update, for rollback
     static constexpr std::int32_t kOutside = -1, kMoving = -2;
     std::vector<std::int32_t> place_;           // position in the margin set, or kOutside or kMoving
-    std::vector<double> base_;                  // value of z that is included in e
-    std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was up to date
+    std::vector<double> base_;                  // value of each z that is included in e
+    std::vector<std::uint32_t> moved_outside_;  // samples outside the active set that moved since e was last updated
     ActiveSet active_;
-    std::vector<double> active_e_, active_z_;  // for each active sample: its gradient e, and the z used in e
+    std::vector<double> active_e_, active_z_;  // gradient e of each active sample, and the z that is included in it
     MarginMotion motion_;
     std::vector<double> solved_, changes_, values_;
     std::vector<std::uint32_t> changed_;

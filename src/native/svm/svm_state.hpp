@@ -1,4 +1,4 @@
-// State of a binary C-SVM and its optimality conditions; svm_problem.hpp has the formulas.
+// State of a binary C-SVM and its optimality conditions. The formulas are in svm_problem.hpp.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@ struct SvmState {
     double bias = 0.0;
     double slack = 0.0;            // error bound accumulated over all sums so far
     std::vector<double> exact_at;  // value of slack when e_i was exact; the error of e_i is at most slack - exact_at[i]
-    std::uint64_t n_sums = 0;      // additions to e since it was last recomputed
+    std::uint64_t n_sums = 0;      // number of additions to e since it was last recomputed
 };
 
-// Returns by how much sample i violates its optimality conditions for a given e.
+// Returns the amount by which sample i violates its optimality conditions for a given e.
 double violation_of(const SvmState& state, std::size_t i, double e);
 // Returns the largest violation of all samples.
 double worst_violation(const SvmState& state);
 // Returns |sum(z)| relative to sum(|z|).
 double imbalance_of(const SvmState& state);
-// Returns whether a coefficient is strictly between its bounds, by more than rounding errors.
+// Returns whether a coefficient is strictly between its bounds by more than rounding errors.
 bool is_between_bounds(const SvmState& state, std::size_t i);
 
-// Interval of the bias: samples below their upper bound require at least `low`, samples above their lower bound require
-// at most `high`.
+// Interval of the bias. Samples below their upper bound require a bias of at least `low`.
+// Samples above their lower bound require a bias of at most `high`.
 struct BiasInterval {
     double low, high;
     std::size_t low_sample, high_sample;

@@ -1,5 +1,5 @@
-// Adiabatic increments: some coefficients move, and the margin set adapts so that its optimality conditions hold. A
-// step ends when a member of the margin set reaches a bound or the moving coefficients reach their targets.
+// Adiabatic increments: some coefficients move, and the margin set adapts so that its optimality conditions hold.
+// A step ends when a member of the margin set reaches a bound or the moving coefficients reach their targets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -14,8 +14,8 @@ namespace steelyard {
 
 namespace {
 
-// If the pivot, relative to the diagonal, is smaller than this, the kernel row is linearly dependent on those of the
-// margin set.
+// A kernel row counts as linearly dependent on those of the margin set if its pivot is smaller than this.
+// The pivot is relative to the diagonal.
 constexpr double kDependent = 1e-13;
 // If there are more violators than members of the margin set plus this number, SMO steps are faster.
 constexpr std::size_t kManyViolators = 64;
@@ -52,7 +52,7 @@ void SvmProblem::clear_margin() {
     s_.factor.clear();
 }
 
-// Computes solved_ = L^-1 v, where v are the values of the members of the margin set.
+// Computes solved_ = L^-1 v, where v contains the values of the members of the margin set.
 void SvmProblem::gather_margin(const double* by_slot, double added) {
     solved_.resize(s_.margin.size());
     for (std::size_t k = 0; k < solved_.size(); ++k) solved_[k] = by_slot[active_.slot(s_.margin[k])] + added;
@@ -80,7 +80,7 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
         size += std::abs(change[p]);
         place_[targets[p].sample] = kMoving;
     }
-    auto start = [&] {  // computes the right-hand side for the margin set
+    auto start = [&] {  // computes the right-hand side of the equations of the margin set
         sync_active();
         push.assign(active_.size(), 0.0);
         values_.resize(active_.size());
@@ -98,8 +98,9 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     };
     const double negligible = 1e-14 * size;
     start();
-    // Each step removes members of the margin set, so there are few steps. The number of steps is limited, because a
-    // damaged file may contain no valid solution; later checks repair the result.
+    // Each step removes members of the margin set, so there are few steps.
+    // The number of steps is limited, because a damaged file may contain no valid solution.
+    // Later checks repair the result.
     const std::size_t limit = report_.steps + 1000 + 10 * s_.z.size();
     while (report_.steps < limit) {
         poll_interrupt();
@@ -136,8 +137,8 @@ void SvmProblem::drive(const std::vector<Target>& targets) {
     if (s_.margin.empty()) balance(negligible);
 }
 
-// Without a margin set, the coefficients need not sum to zero after the move; samples between their bounds absorb the
-// difference.
+// Makes the coefficients sum to zero. After a move without a margin set, their sum may be another number.
+// Samples between their bounds absorb the difference.
 void SvmProblem::balance(double negligible) {
     double sum = loops().solver.sums(s_.z.data(), s_.z.size()).sum;
     for (std::size_t i = 0; i < s_.z.size() && std::abs(sum) > negligible; ++i) {
@@ -148,11 +149,11 @@ void SvmProblem::balance(double negligible) {
     }
 }
 
-// Called if the margin set is empty and the sum of the coefficients must change: moves the sample with the smallest
-// loss.
+// Called if the margin set is empty and the sum of the coefficients must change.
+// Starts the margin set with the sample that causes the smallest loss.
 void SvmProblem::find_partner(double total) {
     sync();
-    const double sign = total > 0.0 ? 1.0 : -1.0;  // whether a coefficient must decrease or increase
+    const double sign = total > 0.0 ? 1.0 : -1.0;  // 1 if a coefficient must decrease, -1 if it must increase
     std::size_t partner = s_.z.size();
     for (std::size_t i = 0; i < s_.z.size(); ++i) {
         const bool can_move = total > 0.0 ? s_.z[i] > s_.lower[i] : s_.z[i] < s_.upper[i];
@@ -177,13 +178,13 @@ void SvmProblem::correct_margin() {
     }
 }
 
-// Starts the margin set with one of two violating samples; then only the other sample violates its condition.
+// Starts the margin set with one of two violating samples, so that only the other sample violates its condition.
 void SvmProblem::open_pair(const BiasInterval& interval) {
     start_margin(interval.high_sample);
     s_.bias = -active_e(active_.slot(interval.high_sample));
 }
 
-// Handles a few new samples before all others are checked; only the sums of the new samples are needed.
+// Handles a few new samples before all others are checked. Only the sums of the new samples are needed.
 void SvmProblem::enter_new(std::size_t first) {
     if (s_.z.size() - first > kManyViolators) return;
     for (std::size_t i = first; i < s_.z.size() && !s_.margin.empty(); ++i) {
@@ -194,8 +195,8 @@ void SvmProblem::enter_new(std::size_t first) {
     }
 }
 
-// New violators have often just left the margin set. Checking the active set first saves passes over all samples; a
-// final pass over all samples is still necessary.
+// New violators have often just left the margin set. Checking the active set first saves passes over all samples.
+// A final pass over all samples is still necessary.
 void SvmProblem::enter_active(std::size_t step_limit) {
     std::vector<std::pair<double, std::uint32_t>> list;
     for (int look = 0; look < kLooks; ++look) {

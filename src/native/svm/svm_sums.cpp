@@ -1,5 +1,5 @@
-// Sums of kernel values: always exact for the active set; for all other samples within the error bound (slack) after
-// sync().
+// Sums of kernel values. They are always exact for the active set.
+// For all other samples they are within the error bound (slack) after sync().
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -18,8 +18,8 @@ constexpr double kLargestFreshSlack = 1e-3;
 constexpr double kUselessError = 1.0;
 // Sums are recomputed after this many additions, because rounding errors accumulate.
 constexpr std::uint64_t kSumsBeforeAnew = 2048;
-// If more than kFewDoubtful samples, and more than one in kDoubtfulShare, are too close to a violation, computing all
-// sums in double costs less than exact sums one by one.
+// All sums are computed in double if more than kFewDoubtful samples, and more than 1 in kDoubtfulShare, are uncertain.
+// In this case, computing exact sums one by one would cost more.
 constexpr std::size_t kFewDoubtful = 64, kDoubtfulShare = 8;
 
 }  // namespace
@@ -33,7 +33,7 @@ void SvmProblem::activate(std::size_t i) {
     active_e_.push_back(e);
     active_z_.push_back(s_.z[i]);
     const std::size_t slot = active_.size() - 1;
-    active_e_[slot] -= active_e(slot) - e;  // changes outside the active set are added later
+    active_e_[slot] -= active_e(slot) - e;  // changes of samples outside the active set are added later
 }
 
 void SvmProblem::deactivate(std::size_t slot) {
@@ -44,8 +44,8 @@ void SvmProblem::deactivate(std::size_t slot) {
     active_z_.pop_back();
 }
 
-// Samples that left the margin set often return soon, so they stay active for a while. The more samples there are, the
-// larger the active set may be, because it saves passes over all samples.
+// Samples that left the margin set often return soon, so they stay active for a while.
+// With more samples the active set may be larger, because it saves passes over all samples.
 void SvmProblem::trim_active() {
     const std::size_t spare = std::max<std::size_t>(64, s_.z.size() / 32);
     if (active_.size() <= s_.margin.size() + spare) return;
@@ -159,8 +159,8 @@ void SvmProblem::resum() {
     s_.n_sums = 0;
 }
 
-// Returns the samples that violate their conditions by more than the threshold, largest violation first. If the error
-// bound leaves a doubt, the sum of the sample is computed exactly.
+// Returns the samples that violate their conditions by more than the threshold, largest violation first.
+// If the error bound does not decide whether a sample violates, its sum is computed exactly.
 std::vector<std::uint32_t> SvmProblem::violators(double threshold) {
     changed_.resize(s_.z.size());
     changed_.resize(loops().solver.suspects(s_.e.data(), s_.bias, s_.z.data(), s_.lower.data(), s_.upper.data(),

@@ -18,13 +18,13 @@ constexpr std::ptrdiff_t kMaxDigits = 19;  // more digits do not fit into 64 bit
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Appends the digits at p to a number; returns their end.
+// Appends the digits at p to a number. Returns the position after the last digit.
 const char* read_digits(const char* p, const char* end, std::uint64_t& number) {
     while (p != end && is_digit(*p)) number = 10 * number + static_cast<std::uint64_t>(*p++ - '0');
     return p;
 }
 
-// Parses the exponent at p, which points to an e; returns its end, null if it is invalid.
+// Parses the exponent at p, which points to the letter e. Returns its end, or null if the exponent is invalid.
 const char* read_exponent(const char* p, const char* end, int& exponent) {
     ++p;
     const bool negative = p != end && *p == '-';
@@ -42,11 +42,11 @@ bool read_long([[maybe_unused]] const char* begin, [[maybe_unused]] const char* 
     const auto [last, error] = std::from_chars(begin, end, value);
     return error == std::errc{} && last == end;
 #else
-    return false;  // without from_chars the general parser reads such lines
+    return false;  // if from_chars is missing, the general parser reads such lines
 #endif
 }
 
-// Parses the number at p; returns its end, null if it is not a plain decimal number.
+// Parses the number at p. Returns its end, or null if it is not a plain decimal number.
 const char* read_number(const char* p, const char* end, double& value) {
     const char* const begin = p;
     const bool negative = p != end && *p == '-';
@@ -80,14 +80,14 @@ const char* read_number(const char* p, const char* end, double& value) {
     return read_long(begin, p, value) ? p : nullptr;
 }
 
-// Skips a cell; returns its end, null if it has quotes.
+// Skips a cell. Returns its end, or null if it has quotes.
 const char* skip_cell(const char* p, const char* end, char delimiter) {
     for (; p != end && *p != delimiter && *p != '\n' && *p != '\r'; ++p)
         if (*p == '"') return nullptr;
     return p;
 }
 
-// Parses a line; returns the start of the next line, null on failure.
+// Parses a line. Returns the start of the next line, or null on failure.
 const char* read_line(const char* p, const char* end, char delimiter, std::span<const std::int32_t> indices,
                       double* row) {
     const auto at_border = [&] { return p == end || *p == delimiter || *p == '\n' || *p == '\r'; };

@@ -15,11 +15,11 @@ struct NumberTable {
     std::size_t n_rows = 0;
 };
 
-// Parses complete lines. indices[c] is the position of column c in a result row, -1 to skip the column; n_wanted is
-// the width of a result row. An empty cell is nan. Numbers are correctly rounded.
+// Parses complete lines. indices[c] is the position of column c in a result row, or -1 to skip the column.
+// n_wanted is the width of a result row. An empty cell is NaN. Numbers are correctly rounded.
 //
-// Returns nullopt if any line has another number of cells, a quote, or a requested cell that is not a decimal number
-// with optional sign, fraction and exponent. The caller then uses a general parser.
+// Returns nullopt if a line has another number of cells, a quote, or a requested cell that is not a decimal number.
+// The caller then uses a general parser. Decimal numbers may have a sign, a fraction and an exponent.
 std::optional<NumberTable> read_number_lines(std::string_view lines, char delimiter,
                                              std::span<const std::int32_t> indices, std::size_t n_wanted);
 

@@ -1,5 +1,5 @@
-// Test framework: TEST registers a function by its name, which states the expected behaviour. CHECK records a failure
-// and continues.
+// Test framework: TEST registers a function by its name, which states the expected behaviour.
+// CHECK records a failure and continues.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Registration {
     Registration(const char* name, void (*run)()) { all_tests().push_back({name, run}); }
 };
 
-// Joins values to a message that tells for which parameters a check in a loop has failed.
+// Joins values to a message that shows with which parameters a check in a loop failed.
 template <class... Parts>
 std::string text(const Parts&... parts) {
     std::string joined;

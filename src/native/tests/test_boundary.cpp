@@ -1,4 +1,4 @@
-// Functions over a kernel matrix for boundary alignment, and kernel values from a table.
+// Tests of the functions for boundary alignment, and of kernel values from a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,7 @@ using namespace steelyard::tests;
 
 namespace {
 
-// A matrix of inner products and factors that scale it.
+// A matrix of inner products, and factors that scale it.
 struct Made {
     std::size_t n, d = 4;
     std::vector<double> phi, K, factor, self;
@@ -31,7 +31,7 @@ struct Made {
         return sum;
     }
     KernelView view(bool symmetric = false) const { return {K.data(), n, n, factor.data(), factor.data(), symmetric}; }
-    // Feature k of the boundary point between two rows.
+    // Returns feature k of the boundary point between two rows.
     double point(std::int64_t rare, std::int64_t other, double beta, std::size_t k) const {
         const auto r = static_cast<std::size_t>(rare), o = static_cast<std::size_t>(other);
         return (1.0 - beta) * factor[r] * phi[r * d + k] + beta * factor[o] * phi[o * d + k];

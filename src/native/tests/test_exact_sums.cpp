@@ -116,7 +116,7 @@ TEST(digit_products_equal_integer_products_at_every_level) {
             }
 }
 
-// Consecutive blocks: with one digit, with two digits for some or all features, and with rows that need more digits.
+// Adds consecutive blocks with one digit, with two digits for some or all features, and rows that need more digits.
 TEST(unscanned_rows_are_summed_exactly_at_every_level) {
     constexpr std::size_t n = 4000, n_classes = 3;
     for (const std::size_t d : {3, 23}) {
@@ -146,7 +146,7 @@ TEST(unscanned_rows_are_summed_exactly_at_every_level) {
                 for (std::size_t c = 0; c < n_classes; ++c)
                     check_equal(sums[c], one_by_one(near[c], d, 1), text(level, d, n_threads, c));
                 std::vector<double> halves = X;
-                halves[3999 * d + d - 1] += 0.5;  // not representable without rounding
+                halves[3999 * d + d - 1] += 0.5;  // this value is not representable without rounding
                 CHECK(!add_unscanned<double>({halves.data(), n, d}, steps, shares, beyond, n_threads), level);
             }
         });

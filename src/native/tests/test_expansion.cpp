@@ -1,4 +1,4 @@
-// NORMA, the randomized budget perceptron, the Forgetron and the Projectron against their formulas.
+// Compares NORMA, the randomized budget perceptron, the Forgetron and the Projectron with their formulas.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -67,8 +67,8 @@ KernelExpansion<double> learned(const Stream& stream, const Rule& rule, bool int
     return again;
 }
 
-// Returns weights c that minimize the distance of sum c_i k(x_i, .) to k(x_t, .), by Gaussian elimination with
-// pivoting.
+// Returns weights c that minimize the distance of sum c_i k(x_i, .) to k(x_t, .).
+// Uses Gaussian elimination with pivoting.
 std::vector<double> project(const Stream& stream, const std::vector<std::size_t>& kept, std::size_t t) {
     const std::size_t n = kept.size();
     std::vector<std::vector<long double>> A(n, std::vector<long double>(n + 1));
@@ -151,7 +151,7 @@ TEST(forgetron_matches_its_formulas) {
         const auto cost = [&](double phi) {
             return phi * phi * weight * weight + 2.0 * weight * phi * (1.0 - phi * mu);
         };
-        double low = 0.0, high = 1.0;  // bisection for the largest phi; up to this phi the cost increases
+        double low = 0.0, high = 1.0;  // interval of the bisection for the largest phi
         for (int step = 0; step < 200; ++step) {
             const double middle = 0.5 * (low + high);
             (deviation + cost(middle) <= 15.0 / 32.0 * mistakes ? low : high) = middle;

@@ -1,4 +1,4 @@
-// Gradient boosting against sums computed row by row, and validation of tree arrays.
+// Compares gradient boosting with sums computed row by row, and tests the validation of tree arrays.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Sample {
     Rows<double> rows() const { return {X.data(), n, d}; }
 };
 
-// Classes depend on the interaction of two columns; the other columns are noise, every third with four values.
+// Classes depend on the interaction of two columns. The other columns are noise, and every third has only four values.
 Sample sample_of(std::size_t n, std::size_t d, std::int64_t n_classes, std::uint64_t seed) {
     Sample s{n, d, std::vector<double>(n * d), std::vector<double>(n, 1.0), std::vector<std::int64_t>(n)};
     for (std::size_t r = 0; r < n; ++r) {
@@ -77,7 +77,7 @@ TEST(boosting_learns_interaction_of_two_columns) {
     }
 }
 
-// Gradients of the rows of a leaf, added one by one in floating point.
+// Adds the gradients of the rows of a leaf one by one in floating point.
 TEST(leaf_values_are_newton_steps_of_their_rows) {
     const Sample s = sample_of(700, 5, 2, 2);
     const TreeEnsemble trees = fit(s, 2, kSettings);

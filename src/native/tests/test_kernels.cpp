@@ -30,12 +30,12 @@ double scalar_kernel(const KernelSpec& spec, const T* x, const T* z, std::size_t
         case KernelKind::sigmoid: return std::tanh(spec.gamma * product + spec.coef0);
         case KernelKind::squared_distance: return squared;
         case KernelKind::cityblock: return absolute;
-        case KernelKind::lookup: break;  // not a function of two vectors
+        case KernelKind::lookup: break;  // this kind is not a function of two vectors
     }
     return 0.0;
 }
 
-// Tolerance for d <= 40 features of unit size: a few dozen roundings, amplified by the third power.
+// Tolerance for d <= 40 features of unit size: a few dozen rounding errors, amplified by the third power.
 template <class Sum>
 bool is_near(Sum value, double expected) {
     const double tolerance = 400.0 * static_cast<double>(std::numeric_limits<Sum>::epsilon());
@@ -167,11 +167,11 @@ TEST(exp_and_tanh_of_nan_are_nan) {
 }
 
 TEST(threads_and_mirroring_are_bitwise_neutral_in_double) {
-    // d = 7: both triangles are computed; d = 45: mirrored.
+    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<double>(d);
 }
 TEST(threads_and_mirroring_are_bitwise_neutral_in_float) {
-    // d = 7: both triangles are computed; d = 45: mirrored.
+    // With d = 7, both triangles are computed. With d = 45, one triangle is mirrored.
     for (const std::size_t d : {7, 45}) check_threads_and_symmetry<float>(d);
 }
 
@@ -184,7 +184,7 @@ TEST(distances_are_exact_under_a_common_offset) {
             std::vector<double> here(n * n), there(n * n);
             kernel_matrix<double>({kind, 0.3, 0.0, 3}, {X.data(), n, d}, here.data(), n, 1);
             kernel_matrix<double>({kind, 0.3, 0.0, 3}, {shifted.data(), n, d}, there.data(), n, 1);
-            CHECK(here == there, level);  // the differences are exact
+            CHECK(here == there, level);  // exact, because the differences are exact
         });
 }
 

@@ -1,4 +1,4 @@
-// KOIL against a plain implementation without caches, batches, windows or threads.
+// Compares KOIL with a simple implementation without caches, batches, windows or threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Matrix {
     double operator()(std::size_t i, std::size_t j) const { return values[i * n + j]; }
 };
 
-// Plain KOIL: two buffers of weighted samples with fixed positions; every score is computed from scratch.
+// Simple KOIL: two buffers of weighted samples with fixed positions. Every score is computed from scratch.
 struct SlowKoil {
     struct Vector {
         std::size_t sample;
@@ -96,7 +96,7 @@ struct SlowKoil {
 
 struct Stream {
     std::vector<double> X;
-    std::vector<std::int8_t> signs;  // n_targets rows
+    std::vector<std::int8_t> signs;  // signs of all samples, n_targets rows
     std::size_t n, d;
 
     Stream(std::size_t n_samples, std::size_t n_features, std::size_t n_targets, unsigned seed)
@@ -107,14 +107,15 @@ struct Stream {
                 signs.push_back(positive ? 1 : -1);
                 if (positive) X[i * d + target % d] += 1.0;
             }
-        for (double& value : X) value = static_cast<double>(static_cast<float>(value));  // representable as float
+        // Rounds the value to float precision.
+        for (double& value : X) value = static_cast<double>(static_cast<float>(value));
     }
 };
 
 constexpr BufferPolicy kPolicies[] = {BufferPolicy::reservoir_plus, BufferPolicy::fifo_plus, BufferPolicy::reservoir,
                                       BufferPolicy::fifo, BufferPolicy::unbounded};
 
-// Error tolerance after some hundred steps.
+// Error tolerance after several hundred steps.
 template <class T>
 constexpr double kRounding = sizeof(T) == sizeof(double) ? 1e-9 : 2e-5;
 

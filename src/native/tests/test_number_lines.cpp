@@ -1,4 +1,4 @@
-// Parser of numeric lines against strtod for every cell.
+// Compares the parser of numeric lines with strtod for every cell.
 #include <bit>
 #include <cmath>
 #include <cstdint>

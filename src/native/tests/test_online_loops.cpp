@@ -1,4 +1,4 @@
-// SIMD loops of the online learners against plain loops, at every SIMD level.
+// Compares the SIMD loops of the online learners with simple loops, at every SIMD level.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -32,7 +32,7 @@ AlignedVector<Real> values_with_ties(std::size_t n, unsigned seed, double steps)
 template <class Real>
 constexpr double kRounding = 100.0 * static_cast<double>(std::numeric_limits<Real>::epsilon());
 
-// Returns all violators, or the `most` nearest of them; ties go to lower positions.
+// Returns all violators, or the `most` nearest of them. Of ties, those at lower positions are chosen.
 template <class Real>
 std::vector<std::uint32_t> reference_violators(const ViolatorQuery<Real>& q) {
     std::vector<std::uint32_t> found;
@@ -68,7 +68,7 @@ template <class Real>
 void check_violators(const std::string& level) {
     for (const std::size_t n : {0, 1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 65, 100, 257})
         for (const std::size_t most : {1, 2, 5, 16, 17, 40, 300})
-            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // all equal, many ties, no ties
+            for (const double steps : {0.0001, 1.0, 4.0, 1e9}) {  // from all values equal to no ties
                 const auto scores = values_with_ties<Real>(n, 1 + static_cast<unsigned>(n), steps);
                 const auto similarities = values_with_ties<Real>(n, 2 + static_cast<unsigned>(n), steps);
                 std::vector<Real> losses(padded(n, kLineOf<Real>));
@@ -156,7 +156,7 @@ void check_two_products(const std::string& level) {
             const std::size_t apart = 112;
             auto first = values_with_ties<Real>(2 * apart, 1, 1e9), second = values_with_ties<Real>(2 * apart, 2, 1e9);
             const auto row = values_with_ties<Real>(2 * apart, 3, 1e9);
-            for (auto* weights : {&first, &second}) {  // zeros beyond the end
+            for (auto* weights : {&first, &second}) {  // pads the weights with zeros
                 std::fill(weights->begin() + static_cast<std::ptrdiff_t>(n), weights->begin() + apart, Real(0));
                 std::fill(weights->begin() + static_cast<std::ptrdiff_t>(apart + m), weights->end(), Real(0));
             }
@@ -170,8 +170,8 @@ void check_two_products(const std::string& level) {
         }
 }
 
-// Similarities that differ only in the last bits, or are denormal, are ordered correctly, also when denormals are
-// flushed to zero.
+// Checks the order of similarities that differ only in the last bits or are denormal.
+// The order must also be correct when denormals are flushed to zero.
 template <class Real>
 void check_small_differences(const std::string& level) {
     const Real steps[] = {std::numeric_limits<Real>::epsilon(), std::numeric_limits<Real>::denorm_min()};
@@ -279,7 +279,7 @@ TEST(oam_matches_its_formulas_within_bound_and_budget) {
     std::uint64_t stored[2] = {0, 0}, seen[2] = {0, 0};
     oam_sweep<float>({X.data(), n, d}, y.data(),
                      {weights.data(), {buffers.data(), buffers.data() + budget * d}, stored, seen}, budget, C, 11);
-    // Reference: one reservoir per class, a passive-aggressive step for each pair.
+    // Reference implementation with one reservoir per class and a passive-aggressive step for each pair.
     std::vector<double> expected(d);
     std::vector<std::vector<double>> kept[2];
     std::uint64_t counts[2] = {0, 0};

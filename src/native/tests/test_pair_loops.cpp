@@ -1,4 +1,4 @@
-// SMO steps and the loops of boundary points against their definitions, at sizes around the vector width.
+// Compares SMO steps and the loops of boundary points with their definitions, at sizes around the vector width.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

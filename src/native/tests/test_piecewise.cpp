@@ -1,4 +1,4 @@
-// Piecewise linear functions against their definition.
+// Compares piecewise linear functions with their definition.
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -19,7 +19,7 @@ struct Labelled {
     std::vector<std::int32_t> slots;
 };
 
-// The last class is rare.
+// Returns random rows. The last class is rare.
 Labelled rows_of(std::size_t n_rows, std::size_t d, std::size_t n_classes, unsigned seed) {
     Labelled rows{random_values<double>(n_rows * d, seed), std::vector<std::int32_t>(n_rows)};
     for (std::size_t i = 0; i < n_rows; ++i) {
@@ -59,7 +59,7 @@ std::vector<long double> eliminated(std::vector<long double> A, std::vector<long
     return b;
 }
 
-// Reference: the balanced plane of a class from standardized rows.
+// Reference implementation: computes the balanced plane of a class from standardized rows.
 std::vector<long double> plane_of(const Labelled& rows, std::size_t d, std::int32_t positive, long double C) {
     const std::size_t n = rows.slots.size(), size = d + 1;
     std::vector<long double> mean(d, 0.0L), deviation(d, 0.0L), A(size * size, 0.0L), b(size, 0.0L);
@@ -131,8 +131,8 @@ TEST(planes_equal_the_reference_alone_and_in_lanes_at_every_level) {
 TEST(plane_does_not_depend_on_other_planes_nor_on_pending_rows) {
     const std::size_t d = 6, n_classes = 11;
     const Labelled rows = rows_of(3000, d, n_classes, 5);
-    const ExactState state = state_of(rows, d);  // rows are already in the sums
-    ExactState piecewise;                        // rows are pending
+    const ExactState state = state_of(rows, d);  // all rows are already included in the sums
+    ExactState piecewise;                        // all rows are pending
     piecewise.n_features = d;
     for (std::size_t i = 0; i < rows.slots.size(); i += 300)
         add_rows<double>(piecewise, {{rows.X.data() + i * d, 300, d}, {rows.slots.data() + i, 300}, {}}, 1);
@@ -241,7 +241,7 @@ TEST(pivoted_cholesky_factor_reproduces_the_class_matrix) {
     const Labelled rows = rows_of(kRows, d, 2, 8);
     ExactState few = state_of(rows, d);
     std::vector<double> own(rows.X.begin(), rows.X.begin() + 6 * d);  // six rows of an additional class
-    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // one feature of another scale
+    for (std::size_t i = 0; i < 6; ++i) own[i * d + 3] *= 1e6;        // gives one feature another scale
     const std::vector<std::int32_t> third(6, 2);
     add_rows<double>(few, {{own.data(), 6, d}, third, {}}, 1);
     ExactState summed = few;

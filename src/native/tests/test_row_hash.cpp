@@ -1,4 +1,4 @@
-// Row hashes, and the row index against a linear search.
+// Tests row hashes, and compares the row index with a linear search.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -41,14 +41,14 @@ TEST(scramble_is_injective) {
     std::set<std::uint64_t> seen;
     for (std::uint64_t bit = 0; bit < 64; ++bit) seen.insert(scramble(std::uint64_t{1} << bit));
     for (std::uint64_t number = 0; number < 10000; ++number) seen.insert(scramble(number));
-    CHECK(seen.size() == 10000 + 64 - 14);  // 1, 2, 4, ..., 8192 are in both sets
+    CHECK(seen.size() == 10000 + 64 - 14);  // the numbers 1, 2, 4, ..., 8192 are in both sets
 }
 
-// Rows are inserted, removed and renumbered; few different hashes cause collisions.
+// Inserts, removes and renumbers rows. The small number of hashes causes collisions.
 TEST(row_index_equals_a_linear_search) {
     for (const std::uint64_t n_hashes : {1, 3, 50, 1000000}) {
         RowIndex index;
-        std::vector<std::uint64_t> hashes;  // by row number, 0 .. size - 1
+        std::vector<std::uint64_t> hashes;  // hash of each row
         const auto rows_with = [&](std::uint64_t hash) {
             std::vector<std::uint32_t> rows;
             for (std::uint32_t row = index.first(hash); row != RowIndex::kNone; row = index.next(row))

@@ -1,4 +1,4 @@
-// Sequence kernels against a reference implementation in long double, cell by cell.
+// Compares sequence kernels with a reference implementation in long double, cell by cell.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -36,7 +36,7 @@ Collection<double> trajectories(std::size_t n, std::size_t longest, std::size_t 
     return made;
 }
 
-// Strings of a small alphabet; some are empty.
+// Returns strings of a small alphabet, some of them empty.
 Collection<std::int32_t> strings(std::size_t n, std::size_t longest, unsigned seed) {
     Collection<std::int32_t> made{{}, {0}, 1};
     for (std::size_t s = 0; s < n; ++s) {
@@ -68,7 +68,7 @@ double reference(const AlignmentSpec& spec, const Sequences<double>& X, std::siz
     return sum > 0.0L ? static_cast<double>(std::log(sum)) : kNever;
 }
 
-// Sums over all edit scripts, and over those that do not end with an insertion.
+// Computes sums over all edit scripts, and over the scripts that do not end with an insertion.
 double reference(const EditSpec& spec, const Sequences<std::int32_t>& X, std::size_t a,
                  const Sequences<std::int32_t>& Z, std::size_t b) {
     const std::size_t n = X.length(a), m = Z.length(b), ld = m + 1;

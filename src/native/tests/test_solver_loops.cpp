@@ -37,7 +37,7 @@ TEST(triangular_solves_equal_the_definition_at_every_level) {
                 inverse[j] = 1.0 / L[j * stride + j];
             }
             const std::vector<double> x = random_values<double>(n, 2);
-            std::vector<double> forward(n), backward(n);  // L x and L' x
+            std::vector<double> forward(n), backward(n);  // the products L x and L' x
             for (std::size_t j = 0; j < n; ++j)
                 for (std::size_t i = j; i < n; ++i) {
                     forward[i] += L[j * stride + i] * x[j];
@@ -201,7 +201,7 @@ TEST(row_index_finds_rows_after_insertions_removals_and_renumbering) {
         if (hashes.empty() || bits() % 5 < 3) {
             hashes.push_back(bits() % 40 * (step % 2 ? 1 : 64));  // many equal hashes and many collisions
             index.insert(static_cast<std::uint32_t>(hashes.size() - 1), hashes.back());
-        } else {  // the last row gets the number of the removed row
+        } else {  // the last row is renumbered to the number of the removed row
             const auto row = static_cast<std::uint32_t>(bits() % hashes.size());
             const auto last = static_cast<std::uint32_t>(hashes.size() - 1);
             index.erase(row);

@@ -1,4 +1,4 @@
-// The incremental SVM against the optimality conditions and a slow reference solver.
+// Compares the incremental SVM with the optimality conditions and with a slow reference solver.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 constexpr double kTolerance = 1e-8;
 constexpr std::size_t kBudget = std::size_t{64} << 20;
 
-// Labelled rows with stable addresses.
+// Labelled rows whose addresses do not change.
 struct Table {
     std::size_t d;
     std::vector<double> X, weights;
@@ -92,7 +92,7 @@ struct Dense {
         return sum;
     }
 
-    // The largest violation of the optimality conditions.
+    // Returns the largest violation of the optimality conditions.
     double violation(const std::vector<double>& z, double bias) const {
         double worst = std::abs(std::accumulate(z.begin(), z.end(), 0.0));
         for (std::size_t i = 0; i < n; ++i) {
@@ -137,14 +137,14 @@ void check_problem(IncrementalSvc& svc, std::size_t k, const KernelSpec& kernel,
     CHECK(state.z.size() == dense.n, what);
     const double violation = dense.violation(state.z, state.bias);
     CHECK(violation <= kTolerance + 1e-12 * scale, what, std::to_string(violation / kTolerance), "tolerances");
-    // The reported violation is correct.
+    // The reported violation must be correct.
     CHECK(std::abs(svc.problem(k).violation() - violation) <= kTolerance + 1e-11 * scale, what);
-    // Sums are within their error bounds.
+    // Sums must be within their error bounds.
     for (std::size_t i = 0; i < dense.n; ++i) {
         const double off = std::abs(state.e[i] - dense.e(state.z, i));
         CHECK(off <= state.slack - state.exact_at[i] + 1e-11 * scale, what, i, off);
     }
-    // The factor belongs to the margin set, whose members are between their bounds.
+    // The factor must match the margin set, whose members are between their bounds.
     const std::vector<double> packed = state.factor.packed();
     const auto L = [&](std::size_t i, std::size_t j) { return j > i ? 0.0 : packed[i * (i + 1) / 2 + j]; };
     for (std::size_t i = 0; i < state.margin.size(); ++i) {
@@ -204,7 +204,7 @@ void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, 
     step(20, 3, C, true);
     for (int slide = 0; slide < 15; ++slide) step(1, 1, C, slide % 5 == 0);
     step(0, 0, 3.0 * C, true);
-    step(120, 0, 3.0 * C, false);  // creates so many violators that SMO is used
+    step(120, 0, 3.0 * C, false);  // causes so many violators that SMO is used
     step(0, 0, 0.2 * C, false);
     for (int slide = 0; slide < 8; ++slide) step(4, 5, 0.2 * C, false);
     step(0, present.size() - 6, C, true);
@@ -212,7 +212,7 @@ void run_history(Shape shape, std::int32_t n_classes, const KernelSpec& kernel, 
     step(5, 0, C, true);
 }
 
-// The full state of a problem, for bitwise comparison.
+// Returns the full state of a problem, for bitwise comparison.
 std::vector<double> fingerprint(IncrementalSvc& svc) {
     std::vector<double> values;
     for (std::size_t k = 0; k < svc.n_problems(); ++k) {
@@ -262,7 +262,7 @@ TEST(adding_at_once_and_one_by_one_give_the_same_decision_function) {
     check_problem(one_by_one, 0, kernel, false, "one by one");
     const auto &a = at_once.problem(0).state(), &b = one_by_one.problem(0).state();
     CHECK(std::abs(a.bias - b.bias) <= 1e-5, a.bias, b.bias);
-    const Dense dense(at_once, at_once.spec(0), kernel);  // both have the rows in the same order
+    const Dense dense(at_once, at_once.spec(0), kernel);  // both learners have the rows in the same order
     for (std::size_t i = 0; i < all.size(); ++i) CHECK(std::abs(dense.e(a.z, i) - dense.e(b.z, i)) <= 1e-5, i);
 }
 
@@ -273,7 +273,7 @@ TEST(forgetting_unknown_rows_throws_and_changes_nothing) {
     const auto before = fingerprint(svc);
     Table retire{3, {}, {}, {}};
     retire.push(all.X.data(), all.codes[0], all.weights[0]);
-    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // this row does not occur in the other class
+    retire.push(all.X.data(), 1 - all.codes[0], all.weights[0]);  // no row of the other class has these values
     bool refused = false;
     try {
         svc.update(made_table(Shape::lattice, 5, 3, 2, 6).view(), retire.view(), specs_for(2, 1.0), kTolerance);
@@ -295,7 +295,7 @@ TEST(slide_returns_false_if_the_classes_would_change) {
     const auto before = fingerprint(svc);
     CHECK(!svc.slide(x(40), 0, x(0), 1, kTolerance));   // class 1 would disappear
     CHECK(!svc.slide(x(40), 2, x(1), 0, kTolerance));   // class 2 would appear
-    CHECK(!svc.slide(x(40), 1, x(40), 0, kTolerance));  // unknown row
+    CHECK(!svc.slide(x(40), 1, x(40), 0, kTolerance));  // the row to forget is unknown
     CHECK(fingerprint(svc) == before);
     for (std::size_t i = 1; i < 30; ++i) {
         CHECK(svc.slide(x(40 + i), static_cast<std::int32_t>(i % 2), x(i), 0, kTolerance), i);

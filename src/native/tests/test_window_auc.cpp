@@ -1,4 +1,4 @@
-// AUC of a sliding window against counting all pairs.
+// Compares the AUC of a sliding window with a count of all pairs.
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -17,8 +17,8 @@ struct ScoredRow {
     std::vector<double> scores;
 };
 
-// Returns twice the number of pairs of rows of classes i and j in which the row of class i has the higher score; a tie
-// counts as half a pair.
+// Returns twice the number of pairs in which a row of class i has a higher score than a row of class j.
+// A tie counts as half a pair.
 std::int64_t doubled_wins(const std::deque<ScoredRow>& rows, std::int32_t i, std::int32_t j, std::size_t column) {
     std::int64_t wins = 0;
     for (const ScoredRow& a : rows)
@@ -28,7 +28,7 @@ std::int64_t doubled_wins(const std::deque<ScoredRow>& rows, std::int32_t i, std
     return wins;
 }
 
-// Stream with `distinct` different scores, and a class code for each row.
+// Returns row t of a stream with `distinct` different scores and a class code for each row.
 ScoredRow row_at(std::size_t t, std::size_t n_columns, double distinct, std::uint64_t seed) {
     const auto n_classes = static_cast<double>(n_columns == 1 ? 2 : n_columns);
     ScoredRow row{static_cast<std::int32_t>(uniform_at(seed, t) * uniform_at(seed, t, 1) * n_classes), {}};

@@ -7,7 +7,7 @@
 
 #include "common/threads.hpp"
 
-// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
+// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
 
 namespace steelyard {
 
@@ -31,8 +31,8 @@ std::vector<std::size_t> sample_rows(std::span<const std::int64_t> codes, std::s
     return sample;
 }
 
-// Returns midpoints between distinct values: all midpoints if there are at most `max_bins` distinct values, else those
-// at quantiles.
+// Returns midpoints between distinct values.
+// If there are more than `max_bins` distinct values, returns only midpoints at quantiles.
 std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bins) {
     std::ranges::sort(values);
     const std::size_t n = values.size();
@@ -43,7 +43,7 @@ std::vector<double> find_borders(std::vector<double>& values, std::size_t max_bi
         const double low = values[i - 1], high = values[i];
         if (low == high || (n_distinct > max_bins && i * max_bins < (borders.size() + 1) * n)) continue;
         const double middle = 0.5 * low + 0.5 * high;
-        borders.push_back(middle < high ? middle : low);  // `low` also if the midpoint of infinite values is NaN
+        borders.push_back(middle < high ? middle : low);  // also use `low` if the midpoint of infinite values is NaN
     }
     return borders;
 }
@@ -106,10 +106,10 @@ BinnedColumn category_column(Rows<double> X, std::size_t c, const BinningSetting
     return column;
 }
 
-// Writes bins of `n` values that are `stride` apart.
+// Writes the bins of `n` values that are `stride` numbers apart.
 void bin_numeric(const BinnedColumn& column, const double* values, std::size_t stride, std::size_t n,
                  std::uint8_t* out) {
-    // Infinite borders after the last one make every binary search equally long, without a branch.
+    // Infinite borders after the last border make every binary search equally long, without a branch.
     std::array<double, kMaxBins> borders;
     const std::size_t half = column.borders.size() < 64 ? 32 : 128;
     std::fill_n(borders.begin(), 2 * half, kInfinity);

@@ -1,5 +1,5 @@
-// Binning: replaces each value of a table by the number of its bin, stored in one byte, or in two bytes for columns
-// with many categories.
+// Binning: replaces each value of a table by the number of its bin.
+// Bins are stored in one byte, or in two bytes for columns with many categories.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@ constexpr std::size_t kMaxCategories = 65535;  // category codes from this numbe
 struct BinnedColumn {
     std::int32_t feature;  // column of the table
     bool is_category;
-    bool has_missing;                      // whether some values are missing; their bin is n_bins()
-    bool is_wide;                          // whether bins have two bytes
-    std::vector<double> borders;           // numeric: bin b holds values above border b - 1, up to border b
-    std::vector<std::int32_t> categories;  // category: code of each bin, ascending
+    bool has_missing;                      // whether some values are missing, whose bin is n_bins()
+    bool is_wide;                          // whether bins are stored in two bytes
+    std::vector<double> borders;           // numeric column: bin b holds values above border b - 1, up to border b
+    std::vector<std::int32_t> categories;  // category column: code of each bin, ascending
 
     std::size_t n_bins() const { return is_category ? categories.size() : borders.size() + 1; }
 };
 
-// Binned columns; constant columns are omitted. Missing values of a column are in an additional last bin. In a category
-// column, missing values are NaN, negative codes, codes from kMaxCategories on, and categories with fewer rows than
-// `min_rows_per_category`.
+// Binned columns, without constant columns. Missing values of a column are in an additional last bin.
+// In a category column, missing values are NaN, negative codes, and codes from kMaxCategories on.
+// Categories with fewer rows than `min_rows_per_category` are treated as missing, too.
 struct BinnedRows {
     std::size_t n_rows = 0;
     std::vector<BinnedColumn> columns;
     std::vector<std::size_t> place;        // index of each column among the narrow or the wide columns
-    std::vector<std::uint8_t> bins;        // (narrow columns, n_rows)
-    std::vector<std::uint16_t> wide_bins;  // (wide columns, n_rows)
+    std::vector<std::uint8_t> bins;        // bins of narrow columns, shape (narrow columns, n_rows)
+    std::vector<std::uint16_t> wide_bins;  // bins of wide columns, shape (wide columns, n_rows)
 
     const std::uint8_t* column(std::size_t c) const { return bins.data() + place[c] * n_rows; }
     const std::uint16_t* wide_column(std::size_t c) const { return wide_bins.data() + place[c] * n_rows; }
@@ -46,9 +46,9 @@ struct BinningSettings {
     unsigned n_threads;
 };
 
-// Bins all columns. Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class. If
-// a column is constant in these rows, its borders are computed from all rows. `is_category` has one entry per column,
-// or is empty.
+// Bins all columns. Borders of numeric columns are quantiles of 32 * max_bins rows, the same number from each class.
+// If a column is constant in these rows, its borders are computed from all rows.
+// `is_category` has one entry per column, or is empty.
 BinnedRows bin_rows(Rows<double> X, std::span<const std::int64_t> codes, std::size_t n_classes,
                     std::span<const std::uint8_t> is_category, const BinningSettings& settings);
 

@@ -15,13 +15,13 @@
 #include "common/threads.hpp"
 #include "trees/binning.hpp"
 
-// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
+// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
 
 namespace steelyard {
 
 namespace {
 
-constexpr int kGradientBits = 30;  // bits of a gradient with the largest weight
+constexpr int kGradientBits = 30;  // number of bits of a gradient with the largest weight
 constexpr int kMinCountBits = 16;
 constexpr std::size_t kPrefetchRows = 16;
 constexpr std::size_t kMinValuesPerThread = 200'000;  // below this, starting a thread takes longer than its work
@@ -33,8 +33,8 @@ std::int64_t round_to_integer(double value) {
     return std::bit_cast<std::int64_t>(value + kRounding) - std::bit_cast<std::int64_t>(kRounding);
 }
 
-// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700, by operations that round the same on every computer and
-// that a compiler can vectorize.
+// Returns 1 / (1 + e^-score) to nine digits for |score| <= 700.
+// All operations round the same on every computer and can be vectorized.
 inline double logistic(double score) {
     const double x = std::abs(score);
     const double shifted = x * 1.4426950408889634 + kRounding, n = shifted - kRounding;
@@ -51,14 +51,15 @@ inline double logistic(double score) {
     const std::uint64_t exponent =
         1023 - (std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kRounding));
     e *= std::bit_cast<double>(exponent << 52);
-    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);  // all bits set, or none
+    // All bits are set if the score is negative.
+    const std::uint64_t is_negative = 0 - (std::bit_cast<std::uint64_t>(score) >> 63);
     const std::uint64_t numerator =
         (std::bit_cast<std::uint64_t>(e) & is_negative) | (std::bit_cast<std::uint64_t>(1.0) & ~is_negative);
     return std::bit_cast<double>(numerator) / (1.0 + e);
 }
 
-// Returns log(x) for positive x by a series that rounds the same on every computer: log(m 2^k) = k log(2) + 2 atanh(s)
-// with s = (m - 1) / (m + 1), |s| < 0.172.
+// Returns log(x) for positive x by a series that rounds the same on every computer.
+// The series is log(m 2^k) = k log(2) + 2 atanh(s) with s = (m - 1) / (m + 1), |s| < 0.172.
 double portable_log(double x) {
     int k = 0;
     double m = std::frexp(x, &k);
@@ -84,9 +85,9 @@ struct alignas(16) Sum {
     }
 };
 
-// Fixed-point format of the three numbers in a Sum. Sums of n rows need bit_width(n) bits for the number of rows, and
-// as many extra bits for the sum of hessians, each at most a quarter of the largest weight. So with many rows hessians
-// have fewer bits than gradients.
+// Fixed-point format of the three numbers in a Sum.
+// Sums of n rows need bit_width(n) bits for the number of rows, and as many extra bits for the sum of hessians.
+// A hessian is at most a quarter of the largest weight. So with many rows, hessians have fewer bits than gradients.
 class SumFormat {
   public:
     SumFormat(std::size_t n_rows, double max_weight)
@@ -118,11 +119,11 @@ class SumFormat {
 
 struct Split {
     double gain = 0.0;
-    std::size_t column = 0;  // index in `columns` of the binned rows
-    std::size_t bin = 0;     // numeric: rows up to this bin go left
+    std::size_t column = 0;  // index of the split column in `columns` of the binned rows
+    std::size_t bin = 0;     // numeric column: rows up to this bin go left
     bool missing_left = false;
     Sum left;
-    std::vector<std::uint16_t> left_bins;  // category: rows in these bins go left
+    std::vector<std::uint16_t> left_bins;  // category column: rows in these bins go left
 };
 
 struct Leaf {
@@ -142,7 +143,7 @@ inline void add_row(const std::uint8_t* bins, const Sum& sum, Sum* histogram) {
     for (std::size_t c = 0; c < N; ++c) histogram[c * Stride + bins[c]] += sum;
 }
 
-// Adds rows to the histograms of columns first..last, from bins in row-major order.
+// Adds rows to the histograms of columns first..last. Bins are in row-major order.
 template <std::size_t Stride>
 void add_rows(const std::uint8_t* bins, std::size_t width, std::size_t first, std::size_t last,
               const std::uint32_t* rows, std::size_t n_rows, const Sum* sums, Sum* histogram) {
@@ -251,8 +252,8 @@ class Booster {
         });
     }
 
-    // Writes the rows sampled for the next tree to the front of `order_`, followed by the other rows; returns the
-    // number of sampled rows.
+    // Writes the rows sampled for the next tree to the front of `order_`, followed by the other rows.
+    // Returns the number of sampled rows.
     std::size_t select_rows(std::size_t tree) {
         std::iota(order_.begin(), order_.end(), std::uint32_t{0});
         if (settings_.row_fraction >= 1.0) return order_.size();
@@ -265,7 +266,8 @@ class Booster {
 
     void compute_gradients() {
         for_parts(rows_.n_rows, n_threads(10 * rows_.n_rows), [&](std::size_t begin, std::size_t end) {
-            constexpr std::size_t kBlockRows = 256;  // separate loops over a block, so that they are vectorized
+            // Rows are processed in blocks, with separate loops that can be vectorized.
+            constexpr std::size_t kBlockRows = 256;
             std::array<double, kBlockRows> p, g, h;
             for (; begin < end; begin += kBlockRows) {
                 const std::size_t n = std::min(kBlockRows, end - begin);
@@ -328,8 +330,9 @@ class Booster {
         if (has_missing) scan_bins(leaf, c, bins, n_bins - 1, missing, true, true);
     }
 
-    // Evaluates the splits after each of the first `n` bins. A vectorized test without divisions, with a margin for
-    // rounding errors, rejects almost all of them; the result is the same as if every gain were computed.
+    // Evaluates the splits after each of the first `n` bins.
+    // A vectorized test without divisions rejects almost all of them.
+    // The test has a margin for rounding errors, so the result is the same as if every gain were computed.
     void scan_bins(Leaf& leaf, std::size_t c, const Sum* bins, std::size_t n, Sum sum, bool has_missing,
                    bool missing_left) {
         const auto min_rows = static_cast<std::int64_t>(settings_.min_rows_per_leaf);
@@ -397,8 +400,8 @@ class Booster {
         }
     }
 
-    // Stable partition of rows begin..end of `order_`; returns the position of the first row for which the predicate is
-    // false.
+    // Stable partition of rows begin..end of `order_`.
+    // Returns the position of the first row for which the predicate is false.
     template <class Predicate>
         requires std::predicate<Predicate, std::size_t>
     std::size_t partition(std::size_t begin, std::size_t end, Predicate&& goes_left) {
@@ -509,7 +512,7 @@ class Booster {
         const std::size_t unsampled_middle = partition(begin, end, leaf.split.column);
         unsampled_[l] = {begin, unsampled_middle};
         unsampled_.push_back({unsampled_middle, end});
-        if (leaves_.size() + 1 < settings_.max_leaves) {  // the children of the last split need no histograms
+        if (leaves_.size() + 1 < settings_.max_leaves) {  // after the last split, the children need no histograms
             // The histogram of the smaller child is computed from its rows, that of the larger child as a difference.
             const bool swapped = left.end - left.begin < right.end - right.begin;
             if (swapped) std::swap(left.histogram, right.histogram);
@@ -535,20 +538,22 @@ class Booster {
     std::vector<std::uint32_t> order_, spare_;
     std::vector<Sum> sums_;
     std::vector<double> scores_;
-    std::vector<std::size_t> selected_, narrow_;  // columns of the tree, and those of them with one-byte bins
-    std::vector<std::size_t> histogram_begin_;    // start of the histogram of each selected column
+    // Columns of the current tree, and those among them with one-byte bins.
+    std::vector<std::size_t> selected_, narrow_;
+    std::vector<std::size_t> histogram_begin_;  // start of the histogram of each selected column
     std::size_t histogram_size_ = 0;
     std::vector<Sum> histograms_;
-    std::vector<std::uint8_t> bins_;  // (n_rows, narrow columns)
-    // Whether rows in a bin go left, for each bin of the split column.
+    std::vector<std::uint8_t> bins_;  // bins of narrow columns, shape (n_rows, narrow columns)
+    // For each bin of the split column, whether its rows go left.
     std::vector<std::uint8_t> goes_left_;
-    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories by gradient / hessian
+    std::vector<std::pair<double, std::uint16_t>> sorted_;  // categories sorted by gradient / hessian
     std::vector<Leaf> leaves_;
-    std::vector<std::pair<std::size_t, std::size_t>> unsampled_;  // rows of each leaf that were not sampled
+    // Range of the rows of each leaf that were not sampled.
+    std::vector<std::pair<std::size_t, std::size_t>> unsampled_;
     TreeEnsemble trees_;
 };
 
-// Sums of the weights of the negative and of the positive rows.
+// Returns the sums of the weights of the negative and of the positive rows.
 std::array<double, 2> total_weights(std::span<const double> weights, const std::vector<double>& target) {
     std::array<double, 2> total{};
     for (std::size_t r = 0; r < weights.size(); ++r) total[target[r] > 0.0] += weights[r];

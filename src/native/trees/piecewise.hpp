@@ -9,40 +9,40 @@
 
 namespace steelyard {
 
-// One piecewise linear function per column, all with the same number of knots. The arrays have the shape (n_knots,
-// n_columns), row-major.
+// One piecewise linear function per column, all with the same number of knots.
+// The arrays are row-major with shape (n_knots, n_columns).
 struct ColumnPieces {
-    const double* knots;  // ascending in each column
+    const double* knots;  // positions of the knots, ascending in each column
     const double* values;
     const double* slopes;  // slope of the piece that begins at the knot
-    std::size_t n_knots;   // at least 1
+    std::size_t n_knots;   // number of knots, at least 1
 };
 
-// Applies the function of each column to the values of that column; below the first knot a function is constant. Writes
-// n_rows * n_features values.
+// Applies the function of each column to the values of that column. Below the first knot a function is constant.
+// Writes n_rows * n_features values.
 void apply_pieces(Rows<double> X, const ColumnPieces& pieces, double* out) noexcept;
 
-// Concatenated piecewise linear functions: function f has the knots starts[f] .. starts[f + 1], ascending.
+// Concatenated piecewise linear functions: function f has the knots starts[f] .. starts[f + 1] - 1, ascending.
 struct Lookups {
     std::span<const double> knots, values, weights;
     std::span<const std::int64_t> starts;
 };
 
-// out[i] = weighted sum of the functions of the values of row i, one function per column. Functions are constant beyond
-// their first and last knots. NaN values and functions of weight zero contribute nothing.
+// out[i] = weighted sum of the functions of the values of row i, one function per column.
+// Functions are constant beyond their first and last knots. NaN values and functions of weight zero contribute nothing.
 void sum_lookups(Rows<double> X, const Lookups& lookups, double* out) noexcept;
 
-// Scores of two classes in ascending order. order[i] is the number of the row with score ranked[i]; rows with numbers
-// below `n_positive` are positive.
+// Scores of two classes in ascending order. order[i] is the number of the row with score ranked[i].
+// Rows with numbers below `n_positive` are positive.
 struct RankedSides {
     std::span<const double> ranked;
     std::span<const std::int64_t> order;
     std::size_t n_positive;
 };
 
-// Writes the midrank of each score: the share of rows with lower scores plus half the share of ties, averaged over both
-// classes. Returns twice the number of pairs in which the positive row scores higher than the negative row; a tie
-// counts as half a pair.
+// Writes the midrank of each score: the share of lower scores plus half the share of ties, averaged over both classes.
+// Returns twice the number of pairs in which the positive row scores higher than the negative row.
+// A tie counts as half a pair.
 std::int64_t rank_levels(const RankedSides& sides, double* levels) noexcept;
 
 }  // namespace steelyard

@@ -17,11 +17,11 @@ namespace steelyard {
 struct RowExperts {
     struct Plane {
         std::size_t expert;
-        bool is_mapped;  // whether the plane is applied to the mapped ranks, else to the row itself
+        bool is_mapped;  // if true, the plane is applied to the mapped ranks, else to the row itself
         std::span<const double> normal;
         double intercept;
     };
-    struct Machine {  // kernel expansion on the ranks of the row
+    struct Machine {  // kernel expansion on the rank-transformed row
         std::size_t expert;
         KernelSpec spec;
         const PackedRows<double>* vectors;
@@ -35,12 +35,12 @@ struct RowExperts {
 
     std::size_t n_features;
     std::optional<ColumnPieces> ranks;
-    std::optional<FeatureMap> map;  // feature map of the ranks
+    std::optional<FeatureMap> map;  // feature map that is applied to the ranks
     std::vector<Plane> planes;
     std::vector<Machine> machines;
     std::vector<Trees> trees;
 
-    // Writes the ranks of a row, if `ranks` is set, and the score of every expert.
+    // Writes the score of every expert, and the ranks of the row if `ranks` is set.
     void score(const double* row, double* ranks_out, double* scores) const;
 };
 

@@ -7,14 +7,14 @@
 
 #include "common/threads.hpp"
 
-// Compiled without contraction, because not every computer has a fused multiply-add, which rounds differently.
+// Compiled without floating-point contraction, because a fused multiply-add (not on every computer) rounds differently.
 
 namespace steelyard {
 
 namespace {
 
 constexpr std::uint32_t kMissingLeft = 1, kCategory = 2;
-// Rows per block: they are scored by one tree after the other while they are in the cache.
+// Number of rows per block. They are scored by one tree after the other while they are in the cache.
 constexpr std::size_t kBlockRows = 64;
 constexpr std::size_t kTaskRows = 1024;  // rows per task of a thread
 
@@ -48,7 +48,7 @@ void extend_path(PathElement* path, std::int32_t depth, double zero, double one,
     }
 }
 
-// Calls visit(i, weight) with the weights of the path without element `removed`.
+// Calls visit(i, weight) with the weights of the path after element `removed` has been removed.
 template <class Visit>
 void unwind(const PathElement* path, std::int32_t depth, std::int32_t removed, Visit&& visit) {
     const double one = path[removed].one_fraction, zero = path[removed].zero_fraction;
@@ -81,7 +81,7 @@ bool is_sound(const TreeEnsemble& trees, std::size_t n_features) {
         trees.category_set.size() != n || (!trees.rows.empty() && trees.rows.size() != n))
         return false;
     if (trees.roots.empty() || trees.roots.size() % n_outputs != 0 || !are_sets_sound(trees)) return false;
-    std::vector<bool> is_used(n, false);  // checks that every node has exactly one parent or is exactly one root
+    std::vector<bool> is_used(n, false);  // used to check that every node has exactly one parent or is exactly one root
     const auto use = [&](std::int64_t node) {
         if (node < 0 || node >= static_cast<std::int64_t>(n) || is_used[static_cast<std::size_t>(node)]) return false;
         is_used[static_cast<std::size_t>(node)] = true;
@@ -100,7 +100,7 @@ bool is_sound(const TreeEnsemble& trees, std::size_t n_features) {
         if (static_cast<std::size_t>(feature) >= n_features || feature >= (1 << 29) || std::isnan(trees.value[i]))
             return false;
         if (set >= static_cast<std::int64_t>(trees.set_begin.size()) - 1) return false;
-        // Children must follow their node in the arrays, so that every path ends.
+        // Children must follow their parent in the arrays, so that every path ends.
         const std::int64_t left = trees.left[i];
         if (left <= static_cast<std::int64_t>(i) || !use(left) || !use(left + 1)) return false;
         if (trees.rows.empty()) continue;
@@ -140,7 +140,7 @@ TreeScorer::TreeScorer(TreeEnsemble trees) : trees_(std::move(trees)) {
     }
 }
 
-// Returns the child for a value at a numeric split, without a branch.
+// Returns the child of a numeric split for a value, without a branch.
 template <class Node>
 static std::int32_t numeric_child(const Node& node, double value) {
     const bool is_missing_right = (value != value) & ((node.feature_bits & kMissingLeft) == 0);
@@ -155,7 +155,7 @@ std::int32_t TreeScorer::child(std::int32_t i, const double* row) const {
     return numeric_child(node, value);
 }
 
-// Walks from `at` to the leaves, all lanes one level at a time.
+// Moves all lanes from the nodes `at` to the leaves, one level at a time.
 [[gnu::always_inline]] inline void TreeScorer::walk(std::array<std::int32_t, kLanes>& at,
                                                     const std::array<const double*, kLanes>& rows, std::int32_t depth,
                                                     bool has_categories) const {
@@ -183,7 +183,8 @@ void TreeScorer::score_row(const double* row, double* out) const {
             std::array<std::int32_t, kLanes> at;
             Tree group{0, 0, false};
             for (std::size_t k = 0; k < kLanes; ++k) {
-                const Tree& tree = trees[std::min(t + k, n_trees - 1)];  // lanes after the last tree repeat it
+                // Lanes after the last tree repeat the last tree.
+                const Tree& tree = trees[std::min(t + k, n_trees - 1)];
                 at[k] = tree.root;
                 group.depth = std::max(group.depth, tree.depth);
                 group.has_categories |= tree.has_categories;
@@ -208,7 +209,8 @@ void TreeScorer::score_block(const double* X, std::size_t n_rows, std::size_t n_
             for (std::size_t r = 0; r < n_rows; r += kLanes) {
                 std::array<const double*, kLanes> rows;
                 for (std::size_t k = 0; k < kLanes; ++k)
-                    rows[k] = X + std::min(r + k, n_rows - 1) * n_features;  // lanes after the last row repeat it
+                    // Lanes after the last row repeat the last row.
+                    rows[k] = X + std::min(r + k, n_rows - 1) * n_features;
                 std::array<std::int32_t, kLanes> at;
                 at.fill(tree.root);
                 walk(at, rows, tree.depth, tree.has_categories);
@@ -234,7 +236,7 @@ void TreeScorer::score(Rows<double> X, double* out, unsigned n_threads) const {
 
 namespace {
 
-// SHAP values of one row and one tree.
+// Computes SHAP values of one row and one tree.
 class Contributions {
   public:
     Contributions(const TreeEnsemble& trees, std::int32_t max_depth)
@@ -247,7 +249,7 @@ class Contributions {
     }
 
   private:
-    // `level` selects the buffer of this node's path, `depth` is the number of elements before this one.
+    // `level` selects the buffer of this node's path. `depth` is the number of path elements before this one.
     template <class Child>
     void visit(std::int32_t node, std::size_t level, std::int32_t depth, double zero, double one, std::int32_t feature,
                const Child& child, double* out) {
@@ -283,7 +285,7 @@ class Contributions {
     std::vector<PathElement> paths_;
 };
 
-// Mean score of the training rows that reach a node, for every node.
+// Returns, for every node, the mean score of the training rows that reach it.
 std::vector<double> expected_values(const TreeEnsemble& trees) {
     std::vector<double> expected(trees.value);
     for (std::size_t i = trees.feature.size(); i-- > 0;) {

@@ -10,20 +10,22 @@
 
 namespace steelyard {
 
-// Nodes of all trees. If `feature[i]` is -1, node i is a leaf with score `value[i]`; otherwise it is a split with the
-// children `left[i]` and `left[i] + 1`:
-// - numeric (`category_set[i]` is -1): rows with x[feature] <= value go left; NaN goes left if `missing_left[i]`;
-// - category: rows whose code is in the set go left. All others go right: NaN, negative and unknown codes too.
+// Nodes of all trees. If `feature[i]` is -1, node i is a leaf with score `value[i]`.
+// Otherwise node i is a split with the children `left[i]` and `left[i] + 1`.
+// In a numeric split, `category_set[i]` is -1.
+// Rows with x[feature] <= value go left, and NaN goes left if `missing_left[i]` is true.
+// In a category split, rows whose code is in the set go left.
+// All others go right, including NaN, negative and unknown codes.
 struct TreeEnsemble {
     std::vector<std::int32_t> feature;
     std::vector<std::int32_t> left;
     std::vector<double> value;        // threshold of a numeric split, score of a leaf
-    std::vector<std::int32_t> roots;  // root nodes: the trees of the first output, then those of the next output
+    std::vector<std::int32_t> roots;  // root nodes of the trees of the first output, then of the next output
     std::vector<std::uint8_t> missing_left;
     std::vector<std::int32_t> rows;          // number of training rows that reached the node
     std::vector<std::int32_t> category_set;  // index of the set of a category split
-    std::vector<std::int64_t> set_begin;     // first word of each set, and the end of the last one
-    std::vector<std::uint64_t> set_words;    // bit b of word w: whether category 64 w + b goes left
+    std::vector<std::int64_t> set_begin;     // index of the first word of each set, and the end of the last set
+    std::vector<std::uint64_t> set_words;    // bit b of word w tells whether category 64 w + b of the set goes left
     std::vector<double> base_score;          // initial score of each output
 
     std::size_t n_outputs() const { return base_score.size(); }
@@ -33,31 +35,33 @@ struct TreeEnsemble {
 // Returns whether all indices are within the arrays and every path ends in a leaf, for rows of `n_features` columns.
 bool is_sound(const TreeEnsemble& trees, std::size_t n_features);
 
-// Maximal depth for SHAP values; their memory grows with the square of the depth.
+// Maximal depth for SHAP values, because their memory grows with the square of the depth.
 constexpr std::int32_t kMaxContributionDepth = 500;
 
 // A validated ensemble in a layout for fast scoring.
 class TreeScorer {
   public:
-    // `trees` must be sound.
+    // `trees` must pass is_sound().
     explicit TreeScorer(TreeEnsemble trees);
 
     const TreeEnsemble& trees() const { return trees_; }
     std::int32_t max_depth() const { return max_depth_; }
 
-    // Writes base score + sum over trees, in the order of the trees. `out` has one column per output.
+    // Writes the base score plus the sum over trees, in the order of the trees. `out` has one column per output.
     void score(Rows<double> X, double* out, unsigned n_threads = 1) const;
 
-    // Writes path-dependent SHAP values (Lundberg, Erion and Lee 2018). `out` has the shape (n_rows, n_outputs,
-    // n_features + 1). The last column is the expected score over the training rows; each line adds up to the score.
-    // Needs `rows` of the ensemble and a depth of at most kMaxContributionDepth.
+    // Writes path-dependent SHAP values (Lundberg, Erion and Lee 2018).
+    // `out` has the shape (n_rows, n_outputs, n_features + 1).
+    // The last column is the expected score over the training rows. All columns add up to the score.
+    // Requires `rows` of the ensemble and a depth of at most kMaxContributionDepth.
     void contributions(Rows<double> X, double* out, unsigned n_threads = 1) const;
 
   private:
-    static constexpr std::size_t kLanes = 8;  // interleaved walks: while one walk waits for memory, the others continue
+    // Number of interleaved walks; while one waits for memory, the others continue.
+    static constexpr std::size_t kLanes = 8;
 
     struct Node {
-        double threshold;            // for a category split, the index of the set
+        double threshold;            // threshold of a numeric split, or index of the set of a category split
         std::uint32_t feature_bits;  // feature << 2, bit 0: missing values go left, bit 1: category split
         std::int32_t left;           // left child; a leaf refers to itself, so that a walk stays there
     };
