@@ -1,4 +1,4 @@
-"""How StreamClassifier decides between two classes: positive class, promised rate, calibration and costs."""
+"""State behind the decisions of StreamClassifier: positive class, promised rate, calibration and costs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DecisionState:
     def with_goal(self, goal: Any, is_mirrored: bool | None = None) -> DecisionState:
         """Return the state for a goal of the threshold; the online threshold is a copy.
 
-        ``is_mirrored`` says whether the first of two classes is the positive one; None: as before.
+        ``is_mirrored`` says whether the first of two classes is the positive one; None means unchanged.
         """
         sign = None if is_mirrored is None else -1.0 if is_mirrored else 1.0
         return replace(self, online_threshold=OnlineThreshold.updated(self.online_threshold, goal, sign))
@@ -56,9 +56,9 @@ class DecisionState:
     def after(
         self, snapshot: EnsembleSnapshot, block: Block, scores: FloatArray, prior: float
     ) -> DecisionState:
-        """Return the state after labelled rows of two classes with out-of-sample scores.
+        """Return the state updated with labelled rows of two classes and their out-of-sample scores.
 
-        ``prior`` are the log-odds of the second class among recent rows.
+        ``prior`` is the log-odds of the second class, computed from the class shares of recent rows.
         """
         totals, threshold = snapshot.score_and_threshold(scores)
         promise, weights = self.online_threshold, snapshot.weights

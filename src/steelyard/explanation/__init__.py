@@ -1,4 +1,4 @@
-"""Explanations of predictions: what each column contributes to a score, nearest rows, and changes."""
+"""Explanations of predictions: contributions of columns, nearest rows, and changes of the prediction."""
 
 from steelyard.explanation.neighbors import Change, NearRow
 from steelyard.explanation.rows import RowExplanations
