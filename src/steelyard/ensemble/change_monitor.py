@@ -32,7 +32,7 @@ ROWS_PER_FALSE_ALARM = 100_000.0
 _BLOCK_ROWS = 250  # rows that are tested together; alarms are raised at the ends of blocks
 _DAY_SECONDS = 86_400.0
 _MAX_PENDING_ROWS = 20_000  # maximum number of rows that wait for the end of a day
-_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in these blocks
+_N_RECENT_BLOCKS = 12  # after an alarm, the start of the change is searched in the last blocks
 _N_BINS = 8  # quantile bins of a column; ranks are computed from counts of bins
 _MAX_COLUMNS = 100  # columns beyond this number are not monitored
 _MAX_CLASSES = 4  # columns are monitored only within the first classes, up to this number
@@ -46,7 +46,7 @@ _MAX_EVENTS = 50
 
 @dataclass(frozen=True)
 class ChangeMonitor:
-    """Monitor of columns within classes and of class frequencies; immutable.
+    """Monitor of the distribution of columns within each class, and of class frequencies; immutable.
 
     Attributes
     ----------
@@ -62,9 +62,9 @@ class ChangeMonitor:
     recent: tuple[ClassMoments, ...] = ()
     pending: tuple[tuple[FloatArray, IntArray, FloatArray], ...] = ()  # rows, class codes, times
     n_pending: int = 0
-    edges: FloatArray | None = None  # (n_columns, n_bins - 1)
-    counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # class, column, bin
-    column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # class, bet, column
+    edges: FloatArray | None = None  # bin edges, of shape (n_columns, n_bins - 1)
+    counts: FloatArray = field(default_factory=lambda: np.zeros((0, 0, _N_BINS)))  # axes: class, column, bin
+    column_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 4, 0)))  # axes: class, bet, column
     class_counts: FloatArray = field(default_factory=lambda: np.zeros(0))
     prior_sums: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
     column_alarms: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -316,7 +316,7 @@ def _conformal_p_values(bins: IntArray, counts: FloatArray, rng: np.random.Gener
 
 
 def _smoothed_rank(past: FloatArray, bins: IntArray, uniform: FloatArray) -> FloatArray:
-    """Return the smoothed rank: (n_smaller + U * n_equal) / n, where n_equal includes the new value."""
+    """Return (n_smaller + U * n_equal) / n with a uniform random U; n_equal and n include the new value."""
     upto = np.cumsum(past, axis=2)
     at = bins[:, :, None]
     equal = np.take_along_axis(past, at, 2)[:, :, 0]
@@ -347,7 +347,7 @@ def _after_labels(
     past = np.cumsum(is_class, axis=0) - is_class + counts
     n = counts.sum() + np.arange(len(codes))[:, None]
     uniform = rng.random(is_class.shape)
-    # Rows of the class have the lowest ranks.
+    # Conformal p-values of the labels; rows of the class have the lowest ranks.
     p = np.where(is_class, uniform * (past + 1.0), past + uniform * (n - past + 1.0)) / (n + 1.0)
     share = (past + 0.5) / (n + 1.0)  # share of the class before each row
     bets = []

@@ -25,7 +25,7 @@ _MIN_SHARE = 1e-6  # smallest share of a class in the prior log-odds
 
 @dataclass(frozen=True)
 class DecisionState:
-    """State behind the decisions that is learned from labels; immutable except for the online threshold.
+    """Learned state behind the decisions; immutable except for the online threshold.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class DecisionState:
     def with_promised_threshold(
         self, weights: ExpertWeights | MulticlassWeights | None
     ) -> ExpertWeights | MulticlassWeights | None:
-        """Return weights of two classes with the threshold that keeps the promised rate."""
+        """Return the expert weights for two classes with the threshold that keeps the promised rate."""
         if self.online_threshold is None or not isinstance(weights, ExpertWeights):
             return weights
         return replace(weights, threshold=self.online_threshold.threshold(weights.totals))

@@ -17,8 +17,8 @@ _HALF_LIVES_ROWS = np.array([[75.0], [1000.0]])  # half-lives of the short-term 
 _MIN_DECAYED_ROWS = 5.0  # classes with a smaller decayed number of rows are not compared
 _MIN_DEVIATIONS = 4.0  # standard deviations by which the hit rate must fall
 _MIN_FALL = 0.05  # smallest fall of the mean hit rate that counts as a drift
-_QUIET_ROWS = 500  # rows at the beginning and after a drift in which no drift is reported
-_MAX_DRIFTS = 100  # drifts that are remembered
+_QUIET_ROWS = 500  # no drift is reported in the first rows of the stream and after a drift
+_MAX_DRIFTS = 100  # maximum number of drifts that are remembered
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class EnsembleParams(NamedTuple):
     positive: Label | None
 
     def window_size(self) -> int | timedelta | None:
-        """Return the window in rows or time; None for all rows."""
+        """Return the window as a number of rows or a duration; None for all rows."""
         return None if self.window == "auto" else window_size(self.window)
 
 
@@ -93,7 +93,7 @@ class ExpertEnsemble:
         self.code_of: dict[Label, int] = {}
         self.counts: IntArray = np.zeros(0, dtype=np.int64)
         self.n_seen = self.low = 0
-        self.weighed_at = self.views_at = 0  # rows seen when experts were weighed, and views fitted
+        self.weighed_at = self.views_at = 0  # rows seen at the last weighing, and at the last fit of views
         self.rows = RowBuffer.empty(min(n_columns, SETTINGS.max_columns))
         self.pending = PendingRows()
         self.views = Views()  # rows are plain numbers until the first missing value or category
@@ -112,7 +112,7 @@ class ExpertEnsemble:
         return {**self.__dict__, "experts": [FrozenState(expert) for expert in self.copied_experts()]}
 
     def copied_experts(self) -> list[Expert]:
-        """Return copies of the experts that can be updated."""
+        """Return copies of the experts; updates of the copies do not change the originals."""
         return [expert.copy(self.rows, self.views) for expert in self.experts]
 
     # -- classes ------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class _Calibration:
     above: FloatArray  # slope above the middle
     bias: FloatArray
     limits: FloatArray  # log-odds up to which the calibration is linear: positive and negative side
-    log_odds: FloatArray  # 0 where a score is unknown
+    log_odds: FloatArray  # calibrated log-odds; 0 where a score is unknown
     auc: FloatArray
 
     @classmethod

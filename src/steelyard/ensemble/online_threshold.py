@@ -39,11 +39,11 @@ __all__ = [
 Keys = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-_ALARM_TOLERANCE = 9.5  # alarms; 2 * 9.5 + 1 = 20 alarms are one percent of 2,000 rows
-_MISS_TOLERANCE = 8.0  # missed positives
-_DAILY_TOLERANCE = (2.0, 0.1)  # minimum in alarms, and fraction of the alarms per day
+_ALARM_TOLERANCE = 9.5  # allowed deviation in alarms; 2 * 9.5 + 1 = 20 is one percent of 2,000 rows
+_MISS_TOLERANCE = 8.0  # allowed deviation in missed positives
+_DAILY_TOLERANCE = (2.0, 0.1)  # allowed deviation: minimum in alarms, and fraction of the alarms per day
 _SECONDS_PER_DAY = 86_400.0
-_NO_ALARM_FACTOR = 1e6  # threshold that gives no alarms, in multiples of the largest score
+_NO_ALARM_FACTOR = 1e6  # this multiple of the largest score is a threshold that gives no alarms
 
 
 def is_promise(goal: object) -> bool:

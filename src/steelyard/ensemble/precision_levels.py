@@ -12,8 +12,8 @@ from steelyard._types import FloatArray
 __all__ = ["ERROR", "LEVELS", "PrecisionLevels"]
 
 LEVELS: FloatArray = 0.5 ** np.arange(11, 0, -1.0)  # shares of the rows that would be alarms
-ERROR = 0.05  # probability that a level below the promised precision is ever accepted
-_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # fractions of the largest bet
+ERROR = 0.05  # maximum probability that a level with a lower precision than promised is ever accepted
+_BETS: FloatArray = np.array([0.2, 0.5, 0.9])  # bets as fractions of the largest possible bet
 _MAX_EXCESS = np.exp(2.0)  # wealth is limited to this multiple of the wealth at which a level is accepted
 
 

@@ -22,7 +22,7 @@ class TwoSides(NamedTuple):
 
     positive: FloatArray
     negative: FloatArray
-    share: float  # share of the positive side among recent rows
+    share: float  # share of positive rows among recent rows
 
 
 class ScoreLog(NamedTuple):
@@ -234,7 +234,7 @@ class ScoreBuffer:
 
 
 class PredictedScores:
-    """Raw scores of predicted rows, kept by row hash until their labels arrive; bounded.
+    """Raw scores of a limited number of predicted rows, kept by row hash until their labels arrive.
 
     With delayed labels the experts are weighted by the scores that they gave when a row was predicted. Saved
     and copied models do not contain these scores; they score such rows again when the labels arrive.

@@ -9,7 +9,7 @@ __all__ = ["SETTINGS", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Tuning constants of the ensemble; costs are microseconds on a common machine."""
+    """Tuning constants of the ensemble; costs are microseconds on a typical machine."""
 
     # Blocks of rows that are scored and then learned together.
     first_block_rows: int = 50
@@ -24,7 +24,8 @@ class Settings:
     max_label_run_rows: int = 50  # longer runs of rows without a new label do not weigh the label experts
     slack: float = 0.5  # fraction by which a buffer may exceed its size before it is compacted
 
-    # Rows seen when the rank transformation and the random map are fitted: provisionally, then finally.
+    # Numbers of rows after which the rank transformation and the random map are fitted.
+    # The first fit is provisional, the second one final.
     view_rows: tuple[int, int] = (100, 1000)
 
     # Compute budget, microseconds per row with compute_budget="auto".
@@ -55,11 +56,11 @@ class Settings:
     min_threshold_rows: int = 5  # minimum number of rows of each class for choosing a threshold
     auc_sharpness: float = 15.0
     balanced_loss_sharpness: float = 5.0
-    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short streams, and for long ones
+    observed_loss_sharpness: tuple[float, float] = (10.0, 25.0)  # for short and for long streams
     min_relative_weight: float = 0.01  # smaller weights become 0
-    threshold_trust: float = 0.5  # fraction of the way from 0 to the threshold with the best G-mean
-    correction_rows: int = 5000  # recent rows that correct the weights, see stacking.py
-    min_correction_rows: int = 1000  # fewer remembered rows do not correct the weights
+    threshold_trust: float = 0.5  # factor that shrinks the threshold with the best G-mean towards 0
+    correction_rows: int = 5000  # recent rows used to correct the weights, see stacking.py
+    min_correction_rows: int = 1000  # with fewer remembered rows the weights are not corrected
     correction_ridge: float = 100.0  # ridge penalty of the correction of a weight
     linear_log_odds: float = 6.0  # largest limit beyond which calibrated log-odds grow logarithmically
 

@@ -84,7 +84,7 @@ def restored_ensemble(state: dict[str, Any], params: EnsembleParams, row_input: 
     if len(state["experts"]) > len(EXPERTS):
         raise ValueError("there are more experts than this version knows")
     stream = ensemble.stream()
-    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # older files have fewer
+    for expert, learned in zip(ensemble.experts, state["experts"], strict=False):  # old files have fewer
         expert.set_state(_current_names(learned, state["recent"]), stream)
         if expert.rule is None and expert.is_ready(stream.views):
             expert.refresh_rule(stream)

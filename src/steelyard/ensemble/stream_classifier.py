@@ -395,7 +395,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
         return (ensemble.counts + pending)[ensemble.snapshot.classes]
 
     def _scored(self, X: Any, method: str) -> tuple[FloatArray, NDArray[Any]]:
-        """Return the classes, and scores minus the threshold or, with many classes, log-probabilities."""
+        """Return scores minus the threshold, or log-probabilities for more than two classes; and classes."""
         return self._decide(X, method)[1], self._ensemble.classes
 
     def _decide(self, X: Any, method: str) -> tuple[EnsembleSnapshot, FloatArray]:
@@ -525,7 +525,7 @@ class StreamClassifier(ThresholdedClassifier, ForgettingMixin):
 
     @snapshot_read
     def drift_report(self, X: ArrayLike | None = None) -> DriftReport:
-        """Return what changed recently and why: class frequencies, columns, or the concept.
+        """Return a report of recent changes and their causes: class frequencies, columns, or the concept.
 
         Parameters
         ----------

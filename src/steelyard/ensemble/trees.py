@@ -15,7 +15,7 @@ from steelyard.explanation.attribution import Attribution
 
 __all__ = ["BoostedTrees", "TreeRule", "fit_cost_us", "trees_per_output"]
 
-_MAX_TREES, _MIN_TREES = 30, 12  # per output
+_MAX_TREES, _MIN_TREES = 30, 12  # largest and smallest number of trees per output
 _TOTAL_LEARNING_RATE = 6.0  # sum of the learning rates of all trees of an output
 _MAX_COLUMNS = 24
 # Cost of a tree in microseconds: per row, per value, per value if columns are sampled, per bin and leaf.

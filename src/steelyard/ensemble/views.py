@@ -40,7 +40,7 @@ _SHRINKAGE = 0.05  # shrinks the covariance of normal scores towards the identit
 _IMPUTATION_SWEEPS = 3
 _MIN_GAP_DEVIATION = 3.0  # z-score from which missing values depend on the class and get an indicator
 _MIN_SPREAD = 0.3  # lower limit of the standard deviation by which a column is divided
-MAX_MAPPED = 300  # random features
+MAX_MAPPED = 300  # maximum number of random features
 _MAPPED_BYTES = 32e6  # memory limit of sums over random features: 12 bytes per class and pair of features
 
 
@@ -318,7 +318,7 @@ class HashedTable:
 
 @dataclass(frozen=True)
 class Views:
-    """The fitted transformations; None before enough rows were seen.
+    """Fitted transformations; each one is None before enough rows were seen.
 
     The layout is None as long as all rows are plain numbers without missing values.
     """

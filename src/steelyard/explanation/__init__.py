@@ -1,4 +1,4 @@
-"""Explanations of predictions: contributions of columns, nearest rows, and changes of the prediction."""
+"""Explanations of predictions: contributions, nearest rows, and changes that lead to other predictions."""
 
 from steelyard.explanation.neighbors import Change, NearRow
 from steelyard.explanation.rows import RowExplanations

@@ -46,7 +46,7 @@ class KeyedRows:
 
     X: FloatArray
     keys: list[Key]
-    labels: list[Label]  # one per row
+    labels: list[Label]  # label of each row
     weights: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -386,7 +386,7 @@ class KeyedSums:
         return Triangles(keys, self.labels, places, columns, self._sums[table[places, columns]])
 
     def add_triangles(self, added: Triangles, source: str) -> None:
-        """Add sums with the same quantizer and folds."""
+        """Add sums that were computed with the same quantizer and folds."""
         if not len(added.places):
             return
         columns = np.add.outer(self._columns(added.labels), np.arange(self.n_folds)).ravel()

@@ -183,7 +183,7 @@ class AdaptiveWindows(WindowWrapper):
             super()._grow(n_features)
 
     def _copy_containers(self) -> None:
-        """Replace the containers that a call changes by copies."""
+        """Copy the containers that a learning call changes."""
         self._totals, self._n_blocks = list(self._totals), list(self._n_blocks)
         self._records, self.drifts_ = [record.copy() for record in self._records], list(self.drifts_)
         self._blocks = self._blocks.copy()

@@ -54,7 +54,7 @@ class KernelExpert(WindowExpert):
 
     @staticmethod
     def sampled_share(budget: CostBudget) -> float:
-        """Return the share of the rows that the budget covers; 0 if it is too small to take part."""
+        """Return the share of the rows that the budget covers; 0 if the expert must be disabled."""
 
         def share(microseconds: float) -> float:
             fixed, each = _ROW_COST_US
@@ -132,7 +132,7 @@ class KernelExpert(WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the error comes from accumulated rounding.
+                # All leaving rows were learned, so the cause is accumulated rounding errors.
                 self._set_learner(_fit(stream.rows.at(self.held), stream.views))
                 self.n_refits += 1
 

@@ -209,7 +209,7 @@ class RecentLinearExpert(_LinearExpert, WindowExpert):
             except DataError:
                 if leaving is None:
                     raise
-                # All leaving rows were learned, so the error comes from accumulated rounding.
+                # All leaving rows were learned, so the cause is accumulated rounding errors.
                 self._fit(stream)
                 self.n_refits += 1
 
@@ -235,13 +235,13 @@ class LinearRule(Rule):
 
     def scores(self, rows: TransformedRows) -> FloatArray:
         features = rows.linear
-        if features.shape[1] > self.coef.shape[1]:  # features added after the planes were fitted
+        if features.shape[1] > self.coef.shape[1]:  # features were added after the fit
             features = np.ascontiguousarray(features[:, : self.coef.shape[1]])
         return _linear_scores(features, self.coef, self.intercept)
 
     def attribution(self, rows: TransformedRows, background: TransformedRows) -> Attribution:
         """Return coefficients times the differences from the mean of the background rows."""
-        n_features = self.coef.shape[1]  # features added after the fit of the planes are ignored
+        n_features = self.coef.shape[1]  # features that were added after the fit are ignored
         mean = background.linear[:, :n_features].mean(axis=0)
         return rows.by_linear_column(
             explain_linear(rows.linear[:, :n_features], self.coef, self.intercept, mean)

@@ -1,4 +1,4 @@
-"""Nearest neighbor expert: a short nonlinear memory for fast concept drift."""
+"""Nearest neighbor expert: a nonlinear model with a short memory, for fast concept drift."""
 
 from __future__ import annotations
 
